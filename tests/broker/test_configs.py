@@ -182,13 +182,13 @@ TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 
 
 def describe(
-    harness: Harness, resource_type: int, name: str, *keys: str, version: int = 4, **what: Any
+    harness: Harness, resource_type: int, name: str, *keys: str, version: int = 4, at: int = 1, **what: Any
 ) -> m.DescribeConfigsResult:
     resource = m.DescribeConfigsResource(
         resource_type=resource_type, resource_name=name, configuration_keys=list(keys) or None
     )
     request = m.DescribeConfigsRequest(resources=[resource], **{"include_synonyms": True} | what)
-    result: m.DescribeConfigsResult = harness.ask(ApiKey.DESCRIBE_CONFIGS, request, version=version).results[0]
+    result: m.DescribeConfigsResult = harness.ask(ApiKey.DESCRIBE_CONFIGS, request, version=version, at=at).results[0]
     return result
 
 
@@ -350,7 +350,12 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
 def alter(
-    harness: Harness, *changes: tuple[str, int, str | None], name: str = "t", kind: int = TOPIC, **what: Any
+    harness: Harness,
+    *changes: tuple[str, int, str | None],
+    name: str = "t",
+    kind: int = TOPIC,
+    at: int = 1,
+    **what: Any,
 ) -> int:
     configs = [
         m.IncrementalAlterConfigsRequestAlterableConfig(name=key, config_operation=operation, value=value)
@@ -360,7 +365,7 @@ def alter(
         resource_type=kind, resource_name=name, configs=configs
     )
     request = m.IncrementalAlterConfigsRequest(resources=[resource], **what)
-    return int(harness.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, request).responses[0].error_code)
+    return int(harness.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, request, at=at).responses[0].error_code)
 
 
 # fmt: off

@@ -10,11 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kohort.broker.catalog import CatalogChange
-from kohort.broker.catalog_settings import Setting
 from kohort.broker.configs import client_metrics
 from kohort.broker.configs.client_metrics import Subscription, subscriptions
-from kohort.broker.configs.dynamic_configs import BROKER_KIND
 from kohort.model.errors import ConfigError, ErrorCode
 from kohort.model.limits import CLIENT_METRICS_SUBSCRIPTIONS_MAX, CONFIG_LENGTH_MAX, CONFIGS_MAX
 from kohort.storage.log import CleanerConfig
@@ -95,22 +92,6 @@ def test_keys_of_listeners_and_plug_ins_are_kept_and_read_only() -> None:
         "password": (None, DYNAMIC, True, True, 9),
         "my.password": (None, DYNAMIC, True, True, 0),
     }
-
-
-def test_another_broker_of_the_process_has_values_of_its_own() -> None:
-    harness = Harness()
-    brokers = harness.broker.dynamic_configs
-    set_broker(harness, "1", "log.cleaner.threads", "2")
-    set_broker(harness, "", "num.io.threads", "9")
-    catalog = harness.broker.catalog
-    catalog.change(
-        CatalogChange(settings=(Setting(BROKER_KIND, "2", {"log.cleaner.backoff.ms": "5"}),)), lambda _: None
-    )
-    harness.node.settle()
-    other = brokers.config_of(2)
-    keys = ("log.cleaner.threads", "num.io.threads", "log.cleaner.backoff.ms")
-    assert [other.get_int(key) for key in keys] == [1, 9, 5]
-    assert [harness.broker.config.get_int(key) for key in keys] == [2, 9, 15_000]
 
 
 # Effects

@@ -117,7 +117,8 @@ class BrokerApis:
         self.serve(ApiKey.DELETE_TOPICS, GradualHandler(delete.delete_topics))
         grow = CreatePartitions(catalog, creation, call_later, shared.quotas)
         self.serve(ApiKey.CREATE_PARTITIONS, GradualHandler(grow.create_partitions))
-        describe = DescribeConfigs(catalog, configs, shared.group_configs, shared.dynamic_configs, self.cluster)
+        seen = shared.dynamic_configs.of_topics[self.cluster.node_id]
+        describe = DescribeConfigs(catalog, seen, shared.group_configs, shared.dynamic_configs, self.cluster)
         alter = AlterConfigs(catalog, configs, shared.group_configs, shared.dynamic_configs, self.cluster, call_later)
         listing = ListConfigResources(catalog, self.cluster)
         self.serve(ApiKey.DESCRIBE_CONFIGS, GradualHandler(describe.describe_configs))

@@ -15,7 +15,6 @@ from kohort.broker.configs.broker_changes import check_start
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.configs.dynamic_configs import DynamicConfigs
 from kohort.broker.configs.group_configs import GroupConfigs
-from kohort.broker.configs.topic_configs import TopicConfigs
 from kohort.broker.features import Features
 from kohort.broker.log_maintenance import LogMaintenance
 from kohort.broker.partitions import Fetches, Partitions
@@ -75,10 +74,10 @@ class Broker:
         self.config = config
         self.features = Features() if features is None else features
         self.cluster = cluster
-        self.configs = TopicConfigs(config)
         self.group_configs = GroupConfigs(config)
         self.catalog = Catalog(store, clock, cluster)
-        self.dynamic_configs = DynamicConfigs(self.catalog, config, cluster.node_id)
+        self.dynamic_configs = DynamicConfigs(self.catalog, config, cluster.nodes)
+        self.configs = self.dynamic_configs.of_topics[cluster.node_id]
         self.features.attach(self.catalog)
         self.quotas = ClientQuotas(self.catalog, config, clock)
         rename_strays(store, self.catalog)
@@ -87,7 +86,9 @@ class Broker:
             call_later, purge_interval=config.get_int("fetch.purgatory.purge.interval.requests")
         )
         self.fetch_turns = FetchTurns(call_later)
-        self.partitions = Partitions(store, self.catalog, self.configs, cluster, self.fetches, call_later)
+        self.partitions = Partitions(
+            store, self.catalog, self.dynamic_configs.of_topics, cluster, self.fetches, call_later
+        )
         self.creation = TopicCreation(self.catalog, self.configs, cluster)
         self.creation.check_internal()
         self.replication = ReplicationControl(self.catalog, self.configs, cluster)

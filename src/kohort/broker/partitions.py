@@ -14,7 +14,7 @@ Source: Kafka Partition, ReplicaManager.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
 import msgspec
@@ -195,6 +195,7 @@ class Partitions:
     All partitions of the catalog's topics. Implements `kohort.broker.leadership.Leadership`.
 
     Args:
+        configs: the configurations of topics by broker. A partition has those of its leader; all replicas share its log.
         fetches: the waiting Fetch requests.
         call_later: runs the next step of a long change.
     """
@@ -203,7 +204,7 @@ class Partitions:
         self,
         store: LogStore,
         catalog: Catalog,
-        configs: TopicConfigs,
+        configs: Mapping[int, TopicConfigs],
         cluster: Cluster,
         fetches: Fetches,
         call_later: CallLater,
@@ -216,12 +217,14 @@ class Partitions:
         self.traffic = Traffic()
         self.opened: dict[tuple[str, int], Partition] = {}
         """By topic and index."""
-        self._settings: dict[str, _Settings] = {}
+        self._settings: dict[str, dict[int, _Settings]] = {}
+        """By topic and leader."""
         self._call_later = call_later
         self._stale: deque[str] = deque()
         """Topics that have not got the changed configuration of the broker yet."""
         catalog.watch(self._on_change)
-        configs.broker.watch(self._on_broker_configs_changed)
+        for each in configs.values():
+            each.broker.watch(self._on_broker_configs_changed)
 
     def find(self, topic: str, index: int) -> Partition | None:
         """
@@ -247,10 +250,10 @@ class Partitions:
         topic = self._catalog.topic(name)
         if topic is None or not 0 <= index < topic.partition_count:
             return None
-        settings = self._settings_of(topic)
+        state = self._catalog.state(topic, index)
+        settings = self._settings_of(topic, state.leader)
         log = self._store.open(TopicPartition(name, index), topic.topic_id, settings.log_config)
         log.become_leader(max(log.leader_epoch, 0))
-        state = self._catalog.state(topic, index)
         partition = self.opened[name, index] = Partition(
             topic, index, log, settings.rules, self._fetches, self.traffic.of(name), state
         )
@@ -286,13 +289,19 @@ class Partitions:
             () if state.last_known_leader == NO_LEADER else (state.last_known_leader,),
         )
 
-    def _settings_of(self, topic: Topic) -> _Settings:
-        """The parsed configuration of a topic, cached until it changes."""
-        settings = self._settings.get(topic.name)
+    def _settings_of(self, topic: Topic, leader: int) -> _Settings:
+        """
+        The parsed configuration of a topic at the leader of a partition, cached until it changes.
+
+        A partition without a leader has the configuration of the first broker.
+        """
+        by_leader = self._settings.setdefault(topic.name, {})
+        settings = by_leader.get(leader)
         if settings is None or settings.overrides != topic.configs:
-            rules = ProduceRules.of(self._configs, topic.configs)
-            settings = _Settings(topic.configs, self._configs.log_config(topic.configs), rules)
-            self._settings[topic.name] = settings
+            configs = self._configs.get(leader) or self._configs[self._cluster.node_id]
+            rules = ProduceRules.of(configs, topic.configs)
+            settings = _Settings(topic.configs, configs.log_config(topic.configs), rules)
+            by_leader[leader] = settings
         return settings
 
     def _on_change(self, delta: ImageDelta) -> None:
@@ -314,14 +323,14 @@ class Partitions:
             self._renew_settings()
 
     def _renew_settings(self) -> None:
-        known: dict[tuple[tuple[str, str], ...], _Settings] = {}
+        known: dict[tuple[tuple[str, str], ...], dict[int, _Settings]] = {}
         for _ in range(min(_TOPICS_STEP, len(self._stale))):
             topic = self._catalog.topic(self._stale.popleft())
             if topic is not None:
-                overrides = tuple(sorted(topic.configs.items()))
-                settings = known.get(overrides) or known.setdefault(overrides, self._settings_of(topic))
-                self._settings[topic.name] = settings
+                alike = known.setdefault(tuple(sorted(topic.configs.items())), {})
+                self._settings[topic.name] = dict(alike)
                 self._reconfigure(topic)
+                alike |= self._settings[topic.name]
         if self._stale:
             self._call_later(0, self._renew_settings)
 
@@ -339,9 +348,10 @@ class Partitions:
             partition = self.opened.get((topic.name, index))
             if partition is not None:
                 partition.topic = topic
-                settings = self._settings_of(topic)
+                state = self._catalog.state(topic, index)
+                settings = self._settings_of(topic, state.leader)
                 partition.rules, partition.log.config = settings.rules, settings.log_config
-                partition.on_state(self._catalog.state(topic, index))
+                partition.on_state(state)
 
 
 def _offline(state: PartitionState, leader_epoch: int) -> PartitionLeader:

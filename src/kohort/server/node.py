@@ -33,7 +33,7 @@ from kohort.runtime.timers.clock import SystemClock
 from kohort.server.connections.addresses import listener_addresses
 from kohort.server.connections.broker_listeners import BrokerListeners
 from kohort.server.connections.client_connections import ClientConnections
-from kohort.server.connections.connection_limits import ConnectionLimits
+from kohort.server.connections.connection_limits import ConnectionLimits, Descriptors
 from kohort.server.connections.listener import connections_max
 from kohort.server.coordinators.coordinators import Coordinators
 from kohort.server.coordinators.hosted import COORDINATORS
@@ -119,11 +119,16 @@ class Node:
         self._dispatches = {node_id: Dispatch(apis.handlers) for node_id, apis in self._broker.apis.items()}
         self._throttle_by_quotas()
         self._broker.quotas.on_change = self._throttle_by_quotas
+        descriptors = Descriptors(connections_max())
+        limits = {
+            node_id: ConnectionLimits(config, descriptors)
+            for node_id, config in self._broker.dynamic_configs.brokers.items()
+        }
         self._connections = ClientConnections(
-            list(self._dispatches.values()),
+            self._dispatches,
             self._ready_queue,
             Slices(self._call_soon),
-            ConnectionLimits(settings.config, connections_max()),
+            limits,
             frame_bytes_max=settings.config.get_int("socket.request.max.bytes"),
         )
         addresses = listener_addresses(
@@ -136,6 +141,7 @@ class Node:
                 [address.of_broker(number) for address in addresses],
                 dispatch,
                 self._connections,
+                limits[node_id],
                 self._broker.quotas.connection_delay_ms,
             )
             for number, (node_id, dispatch) in enumerate(self._dispatches.items())
@@ -281,42 +287,11 @@ class Node:
 
     def metrics(self) -> Iterator["Metric"]:
         """The families of metrics as they are now; docs/metrics.md lists them."""
-        from kohort.server.metrics import families, kafka
+        from kohort.server.metrics.collection import node_families
 
-        broker, connections = self._broker, self._connections
-        store, fetches, verification = self._store.metrics(), broker.fetches.metrics(), broker.verifier.metrics
-        apis = broker.apis.values()
-        invalid = sum(each.produce.invalid_offsets_or_sequences for each in apis)
-        cleaner = self._store.cleaner_metrics()
-        late = families.late_transactions(
-            store, self._clock.now_ms(), broker.config.get_int("transaction.max.timeout.ms")
+        return node_families(
+            self._broker, self._connections, self._coordinators, self._clock, self._log, self._started_at_s
         )
-        yield from families.process_families(self._started_at_s)
-        yield from families.server_families(connections)
-        yield families.log_family(self._log)
-        yield from families.log_families(store)
-        yield from families.producer_families(store, late)
-        yield from families.produce_families(invalid, verification)
-        yield from families.cleaner_families(cleaner)
-        yield from families.purgatory_families("fetch", fetches)
-        yield from families.telemetry_families(broker.telemetry, self._clock.now_ms())
-        yield from self._coordinators.metrics()
-        topics = list(broker.catalog.topics())
-        partitions = sum(topic.partition_count for topic in topics)
-        brokers = self._cluster.brokers
-        fenced = sum(broker.is_fenced for broker in brokers.values())
-        state = kafka.STOPPING if connections.is_draining else kafka.RUNNING
-        yield from kafka.broker_families(store, len(topics), partitions, state, late, len(brokers) - fenced, fenced)
-        yield from kafka.replica_families(state for topic in topics for state in topic.partitions)
-        yield from kafka.traffic_families(broker.partitions.traffic, invalid)
-        yield from kafka.request_families(connections)
-        yield from kafka.purgatory_families("Fetch", fetches)
-        yield from kafka.session_families(
-            sum(len(each.fetch.sessions) for each in apis), sum(each.fetch.sessions.partition_count for each in apis)
-        )
-        yield from kafka.verification_families(verification.failures, verification.time)
-        yield from kafka.log_families(store)
-        yield from kafka.cleaner_families(cleaner)
 
     def not_ready(self) -> list[str]:
         """The reasons for which clients should not use the node now; empty if it is ready."""

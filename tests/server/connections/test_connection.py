@@ -225,7 +225,7 @@ def test_forty_clients_that_never_read_share_one_bound() -> None:
             reader.writer.transport.pause_reading()  # type: ignore[attr-defined]
             for _ in range(8):
                 reader.send(ApiKey.FETCH, 12, request)
-        (requests,) = connections.dispatches
+        (requests,) = connections.dispatches.values()
         while sum(route.requests for route in requests.routes.values() if route.api_key is ApiKey.FETCH) < READERS:
             await asyncio.sleep(0)
         for _ in range(100):
@@ -274,7 +274,7 @@ def test_clients_that_each_leave_one_answer_share_the_bound() -> None:
             # The system takes some answers; how many, is its affair.
             await loop.sock_sendall(reader, frame * (1 + number % 8))
             readers.append(reader)
-        (dispatch,) = connections.dispatches
+        (dispatch,) = connections.dispatches.values()
         fetches = 0
         while fetches < READERS or fetches != sum(route.requests for route in dispatch.routes.values()):
             fetches = sum(route.requests for route in dispatch.routes.values())
@@ -382,17 +382,17 @@ def test_a_client_beyond_the_limit_is_accepted_when_another_one_leaves() -> None
     """Its connection waits in the listener's queue, and takes no descriptor of the broker."""
 
     async def story(node: Node, connect: Callable[[], Awaitable[Client]]) -> None:
-        node._connections.limits.count_max = 2
+        node._connections.limits[1].count_max = 2
         first, second, third = [await connect() for _ in range(3)]
         for client in (first, second):
             assert (await client.ask(ApiKey.API_VERSIONS, 0, m.ApiVersionsRequest())).error_code == 0
         third.send(ApiKey.API_VERSIONS, 0, m.ApiVersionsRequest())
         for _ in range(20):
             assert (await first.ask(ApiKey.API_VERSIONS, 0, m.ApiVersionsRequest())).error_code == 0
-        assert node._connections.limits.count == 2
+        assert node._connections.limits[1].count == 2
         second.writer.close()
         assert (await third.receive(ApiKey.API_VERSIONS, 0))[1].error_code == 0
-        assert node._connections.limits.count == 2
+        assert node._connections.limits[1].count == 2
 
     play(story)
 

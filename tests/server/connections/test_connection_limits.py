@@ -9,13 +9,20 @@ import pytest
 
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.model.errors import ConfigError
-from kohort.server.connections.connection_limits import WINDOW_SECONDS, WINDOWS, ConnectionLimits, ConnectionRate
+from kohort.server.connections.connection_limits import (
+    WINDOW_SECONDS,
+    WINDOWS,
+    ConnectionLimits,
+    ConnectionRate,
+    Descriptors,
+)
 from kohort.server.connections.listener import ACCEPTED_AT_ONCE
 from kohort.server.node import Node
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.encoders import request_encoder
-from tests.server.clients import Client, play
+from tests.server.clients import Client, play, play_at
+from tests.server.clients import Connect as ConnectTo
 
 MAX = "max.connections"
 PER_IP = "max.connections.per.ip"
@@ -64,7 +71,7 @@ THROTTLED = [  # connections a second that are allowed, seconds of the arrivals,
 
 @pytest.mark.parametrize(("configs", "hosts", "entered"), ADMITTED)
 def test_connections_of_one_address(configs: dict[str, str], hosts: list[str], entered: list[bool]) -> None:
-    limits = ConnectionLimits(BrokerConfig(configs), 100)
+    limits = ConnectionLimits(BrokerConfig(configs), Descriptors(100))
     assert [limits.enter(host) for host in hosts] == entered
     assert (limits.count, limits.rejected) == (entered.count(True), entered.count(False))
     for host, is_in in zip(hosts, entered, strict=True):
@@ -77,18 +84,18 @@ def test_connections_of_one_address(configs: dict[str, str], hosts: list[str], e
 @pytest.mark.parametrize("text", REFUSED)
 def test_overrides_that_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=REFUSED[text]):
-        ConnectionLimits(BrokerConfig({OVERRIDES: text}), 100)
+        ConnectionLimits(BrokerConfig({OVERRIDES: text}), Descriptors(100))
 
 
 def test_no_address_at_all_may_connect() -> None:
     """Source: Kafka KafkaConfig: zero without overrides is refused."""
     with pytest.raises(ConfigError, match=r"only if max\.connections\.per\.ip\.overrides"):
-        ConnectionLimits(BrokerConfig({PER_IP: "0"}), 100)
+        ConnectionLimits(BrokerConfig({PER_IP: "0"}), Descriptors(100))
 
 
 @pytest.mark.parametrize(("count_max", "descriptors", "count", "has_room", "excess"), ROOM)
 def test_connections_in_all(count_max: str, descriptors: int, count: int, has_room: bool, excess: int) -> None:
-    limits = ConnectionLimits(BrokerConfig({MAX: count_max}), descriptors)
+    limits = ConnectionLimits(BrokerConfig({MAX: count_max}), Descriptors(descriptors))
     for _ in range(count):
         assert limits.enter(HERE)
     assert (limits.has_room, limits.excess) == (has_room, excess)
@@ -96,9 +103,9 @@ def test_connections_in_all(count_max: str, descriptors: int, count: int, has_ro
 
 def test_a_limit_that_is_changed_at_run_time_holds_at_once(caplog: pytest.LogCaptureFixture) -> None:
     config = BrokerConfig({MAX: "5"})
-    limits = ConnectionLimits(config, 100)
+    limits = ConnectionLimits(config, Descriptors(100))
     tells: list[int] = []
-    limits.when_room.append(lambda: tells.append(limits.count_max))
+    limits.descriptors.when_room.append(lambda: tells.append(limits.count_max))
     config.set_dynamic({MAX: "7", OVERRIDES: "127.0.0.1:2"}, {})
     assert (limits.count_max, limits.host_max("127.0.0.1"), tells) == (7, 2, [7])
     config.set_dynamic({OVERRIDES: "nobody.invalid:2"}, {})
@@ -133,7 +140,7 @@ def test_a_connection_too_many_of_an_address_is_closed_at_once(caplog: pytest.Lo
         assert await is_served(second)
         assert await (await connect()).is_closed()
         second.writer.close()
-        while node._connections.limits.count > 1:
+        while node._connections.limits[1].count > 1:
             await asyncio.sleep(0)
         assert await is_served(await connect())
         assert await is_served(first)
@@ -150,7 +157,7 @@ def test_a_connection_beyond_the_limit_waits_until_another_one_leaves() -> None:
         second.send(ApiKey.API_VERSIONS, 0, m.ApiVersionsRequest())
         for _ in range(20):
             assert await is_served(first)
-        assert node._connections.limits.count == 1
+        assert node._connections.limits[1].count == 1
         first.writer.close()
         assert (await second.receive(ApiKey.API_VERSIONS, 0))[1].error_code == 0
 
@@ -165,14 +172,14 @@ def test_a_limit_that_is_raised_lets_the_next_one_in_and_a_lowered_one_closes_th
         clients = [await connect() for _ in range(3)]
         assert await is_served(clients[0])
         clients[1].send(ApiKey.API_VERSIONS, 0, m.ApiVersionsRequest())
-        connections.limits.configure(BrokerConfig({MAX: "3"}))
+        connections.limits[1].configure(BrokerConfig({MAX: "3"}))
         assert (await clients[1].receive(ApiKey.API_VERSIONS, 0))[1].error_code == 0
         assert await is_served(clients[2])
         connections.close_idle(1_000.0, 600)
         assert await is_served(clients[0])
         assert await is_served(clients[2])
         connections.close_idle(1_001.0, 600)
-        connections.limits.configure(BrokerConfig({MAX: "2"}))
+        connections.limits[1].configure(BrokerConfig({MAX: "2"}))
         connections.close_idle(1_002.0, 600)
         assert await clients[1].is_closed()
         assert await is_served(clients[0])
@@ -216,7 +223,7 @@ def test_a_client_that_ends_its_side_is_disconnected(when: str) -> None:
         if HALF_CLOSED[when]:
             assert (await client.receive(ApiKey.API_VERSIONS, 0))[1].error_code == 0
         assert await client.is_closed()
-        while node._connections.limits.count:
+        while node._connections.limits[1].count:
             await asyncio.sleep(0)
 
     play(story)
@@ -237,7 +244,7 @@ def test_a_client_that_ends_its_side_gives_back_its_waiting_fetch() -> None:
         client.writer.write_eof()
         assert await client.is_closed()
         assert node._broker.fetches.delayed == 0
-        assert node._connections.limits.count == 0
+        assert node._connections.limits[1].count == 0
 
     play(story)
 
@@ -247,9 +254,9 @@ def test_a_reset_before_the_first_byte_is_no_connection() -> None:
         with socket.create_connection(node.bound[1][0]) as reset:
             reset.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         assert await is_served(await connect())
-        while node._connections.limits.count > 1:
+        while node._connections.limits[1].count > 1:
             await asyncio.sleep(0)
-        assert dict(node._connections.limits._by_host) == {HERE: 1}
+        assert dict(node._connections.limits[1]._by_host) == {HERE: 1}
 
     play(story)
 
@@ -271,3 +278,61 @@ def test_many_clients_in_the_queue_are_accepted_together() -> None:
             client.close()
 
     play(story)
+
+
+# Virtual brokers: each has limits of its own
+
+
+async def set_own(client: Client, node_id: int, key: str, value: str) -> None:
+    change = m.IncrementalAlterConfigsRequestAlterableConfig(name=key, config_operation=0, value=value)
+    resource = m.IncrementalAlterConfigsRequestAlterConfigsResource(
+        resource_type=4, resource_name=str(node_id), configs=[change]
+    )
+    answer = await client.ask(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, m.IncrementalAlterConfigsRequest(resources=[resource])
+    )
+    assert [each.error_code for each in answer.responses] == [0]
+
+
+def test_a_broker_limits_the_connections_of_its_own_clients() -> None:
+    async def story(node: Node, connect: ConnectTo) -> None:
+        first, second = (node.bound[node_id][0] for node_id in (1, 2))
+        client = await connect(second)
+        await set_own(client, 2, PER_IP, "1")
+        assert await (await connect(second)).is_closed()
+        for _ in range(2):
+            assert await is_served(await connect(first))
+        assert await is_served(client)
+        limits = node._connections.limits
+        assert [(limits[n].count, limits[n].rejected) for n in (1, 2)] == [(2, 0), (1, 1)]
+
+    play_at(story, brokers=2)
+
+
+def test_a_lowered_limit_closes_connections_of_its_broker_only() -> None:
+    async def story(node: Node, connect: ConnectTo) -> None:
+        first, second = (node.bound[node_id][0] for node_id in (1, 2))
+        others = [await connect(first) for _ in range(2)]
+        own = [await connect(second) for _ in range(2)]
+        for client in (*others, *own):
+            assert await is_served(client)
+        await set_own(own[0], 2, MAX, "1")
+        node._connections.close_idle(1_000.0, 600)
+        while node._connections.limits[2].count > 1:
+            await asyncio.sleep(0)
+        for client in others:
+            assert await is_served(client)
+        assert node._connections.limits[1].count == 2
+
+    play_at(story, brokers=2)
+
+
+def test_brokers_share_the_descriptors_of_the_process() -> None:
+    descriptors = Descriptors(2)
+    one, two = (ConnectionLimits(BrokerConfig({}), descriptors) for _ in range(2))
+    assert one.enter(HERE)
+    assert (one.has_room, two.has_room) == (True, True)
+    assert two.enter(HERE)
+    assert (one.has_room, two.has_room) == (False, False)
+    one.leave(HERE)
+    assert (one.has_room, two.has_room) == (True, True)

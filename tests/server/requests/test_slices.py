@@ -205,7 +205,7 @@ def test_a_handler_may_work_in_steps(steps: int, is_later: bool) -> None:
                 return None
             return response
 
-        node._connections.dispatches[0]._handlers[ApiKey.FIND_COORDINATOR] = GradualHandler(handle)
+        node._connections.dispatches[1]._handlers[ApiKey.FIND_COORDINATOR] = GradualHandler(handle)
         client = await connect()
         for _ in range(3):
             first = client.send(ApiKey.FIND_COORDINATOR, 1, m.FindCoordinatorRequest(key="k"))
@@ -230,7 +230,7 @@ def test_a_pipelined_request_waits_until_a_long_one_before_it_was_handled() -> N
             notes.append("end")
             return m.HeartbeatResponse()
 
-        node._connections.dispatches[0]._handlers[ApiKey.HEARTBEAT] = GradualHandler(handle)
+        node._connections.dispatches[1]._handlers[ApiKey.HEARTBEAT] = GradualHandler(handle)
         client = await connect()
         sent = [client.send(ApiKey.HEARTBEAT, 4, m.HeartbeatRequest(group_id="g", member_id="m")) for _ in range(3)]
         assert [(await client.receive(ApiKey.HEARTBEAT, 4))[0] for _ in range(3)] == sent
@@ -257,7 +257,7 @@ def test_a_long_request_is_read_handled_and_encoded_in_different_steps() -> None
             steps_before.append(slices.steps)
             return m.ListGroupsResponse()
 
-        node._connections.dispatches[0]._handlers[ApiKey.LIST_GROUPS] = handle
+        node._connections.dispatches[1]._handlers[ApiKey.LIST_GROUPS] = handle
         client = await connect()
         # The connection takes the first step of reading itself, and the last step returns the frame. Before it the request is
         # freed in three steps.

@@ -12,7 +12,7 @@ from kohort.broker.configs.definitions import BrokerConfig
 from kohort.runtime.ready_queue import ReadyQueue
 from kohort.server.connections.client_connections import ClientConnections, ServedEndpoint
 from kohort.server.connections.connection import ClientConnection
-from kohort.server.connections.connection_limits import ConnectionLimits
+from kohort.server.connections.connection_limits import ConnectionLimits, Descriptors
 from kohort.server.requests.dispatch import Dispatch
 from kohort.server.requests.slices import Slices
 from kohort.server.requests.throttling import throttle_for
@@ -60,15 +60,18 @@ class Client:
         self.dispatch = Dispatch(broker.handlers)
         broker.quotas.on_change = self._apply
         self.socket = ReadSocket()
+        self.limits = ConnectionLimits(BrokerConfig({}), Descriptors(10))
         self.connections = ClientConnections(
-            [self.dispatch],
+            {1: self.dispatch},
             ReadyQueue(node.call_soon),
             Slices(node.call_soon),
-            ConnectionLimits(BrokerConfig({}), 10),
+            {1: self.limits},
             frame_bytes_max=1 << 20,
             call_later=self._call_later,
         )
-        self.connection = ClientConnection(self.connections, ServedEndpoint(1, "PLAINTEXT", self.dispatch), "127.0.0.1")
+        self.connection = ClientConnection(
+            self.connections, ServedEndpoint(1, "PLAINTEXT", self.dispatch, self.limits), "127.0.0.1"
+        )
         self.connection.connection_made(cast("asyncio.BaseTransport", self.socket))
 
     def _apply(self) -> None:
@@ -165,7 +168,7 @@ def test_the_time_of_requests_is_limited_for_every_api(request_of: tuple[ApiKey,
     client.harness.broker.serve(ApiKey.HEARTBEAT, lambda *_: m.HeartbeatResponse(error_code=25))
     client.dispatch = Dispatch(client.harness.broker.handlers)
     client.connection = ClientConnection(
-        client.connections, ServedEndpoint(1, "PLAINTEXT", client.dispatch), "127.0.0.1"
+        client.connections, ServedEndpoint(1, "PLAINTEXT", client.dispatch, client.limits), "127.0.0.1"
     )
     client.connection.connection_made(cast("asyncio.BaseTransport", client.socket))
     alter(client.harness, {"user": None}, request_percentage=1e-9)

@@ -162,8 +162,8 @@ class DescribeConfigs:
 
     def _broker(self, *, include_synonyms: bool) -> Iterable[Entry]:
         facts = self._broker_facts()
-        broker = self._brokers.config_of(self._cluster.node_id)
-        configs = TopicConfigs(broker)
+        configs = self._configs
+        broker = configs.broker
         for name, key in BROKER_KEYS.items():
             if name in facts and name not in broker.explicit:
                 synonyms = [Synonym(name, facts[name], ConfigSource.STATIC_BROKER)]

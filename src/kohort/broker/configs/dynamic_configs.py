@@ -8,34 +8,49 @@ Source: KIP-226; Kafka DynamicBrokerConfig, BrokerConfigHandler.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from kohort.broker.catalog import Catalog
 from kohort.broker.catalog_settings import Setting
 from kohort.broker.configs.definitions import BROKER_KEYS, BrokerConfig
+from kohort.broker.configs.topic_configs import DEFAULTS_OF_TOPICS, TopicConfigs
 from kohort.model.errors import ConfigError
 
 BROKER_KIND: Final = "broker"
 """The kind of the catalog's setting; its name is the broker's id, or empty, and its fields are the configurations."""
 ALL_BROKERS: Final = ""
 
+EFFECT_PER_BROKER: Final = DEFAULTS_OF_TOPICS | {
+    "max.connection.creation.rate",
+    "max.connections",
+    "max.connections.per.ip",
+    "max.connections.per.ip.overrides",
+}
+"""The keys whose own value of each virtual broker has an effect. Of other keys the first broker's own value has."""
+
 _log = logging.getLogger("kohort.broker")
 
 
 class DynamicConfigs:
     """
-    Applies the catalog's broker configurations to `config`, which all brokers of the process share.
+    Applies the catalog's broker configurations to the configuration of each broker.
 
-    The values of its first broker have an effect. Those of other virtual brokers are kept and shown.
+    `config` is that of the first broker. The parts that all brokers of the process share read it: controller, coordinators,
+    log cleaner, quotas. What belongs to a broker reads the broker's own: limits of connections, and the values that topics
+    have by default, which are those of the partition's leader (`EFFECT_PER_BROKER`).
 
     A value that this version refuses, which another version has stored, is logged and has no effect, as in Kafka.
     """
 
-    def __init__(self, catalog: Catalog, config: BrokerConfig, node_id: int) -> None:
+    def __init__(self, catalog: Catalog, config: BrokerConfig, nodes: Iterable[int]) -> None:
         self._catalog = catalog
         self._config = config
-        self._node_id = str(node_id)
+        first, *others = nodes
+        self.brokers = {first: config} | {node_id: config.with_dynamic({}, {}) for node_id in others}
+        """The configuration of each broker by its id. A configuration tells its watchers of changes."""
+        self.of_topics = {node_id: TopicConfigs(each) for node_id, each in self.brokers.items()}
+        """The configurations of topics as each broker sees them."""
         catalog.watch_settings(BROKER_KIND, self._on_change)
         if catalog.settings(BROKER_KIND):
             self._apply()
@@ -48,17 +63,28 @@ class DynamicConfigs:
 
     def config_of(self, node_id: int) -> BrokerConfig:
         """The configuration of one broker."""
-        if str(node_id) == self._node_id:
-            return self._config
-        stored = self._catalog.settings(BROKER_KIND)
-        return self._config.with_dynamic(_valid(stored.get(str(node_id), {})), self._config.dynamic_defaults)
+        return self.brokers[node_id]
 
     def _on_change(self, _settings: list[Setting]) -> None:
+        before = {node_id: config.dynamic for node_id, config in self.brokers.items() if config is not self._config}
         self._apply()
+        for node_id, dynamic in before.items():
+            _log_own_change(node_id, dynamic, self.brokers[node_id].dynamic)
 
     def _apply(self) -> None:
         stored = self._catalog.settings(BROKER_KIND)
-        self._config.set_dynamic(*(_valid(stored.get(name, {})) for name in (self._node_id, ALL_BROKERS)))
+        for_all = _valid(stored.get(ALL_BROKERS, {}))
+        for node_id, config in self.brokers.items():
+            config.set_dynamic(_valid(stored.get(str(node_id), {})), for_all)
+
+
+def _log_own_change(node_id: int, before: Mapping[str, str], after: Mapping[str, str]) -> None:
+    """Log which own values of a virtual broker, not the first one, have changed."""
+    for name in sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name)):
+        if name in EFFECT_PER_BROKER or name not in BROKER_KEYS:
+            _log.info("config.changed key=%r broker=%d", name, node_id)
+        else:
+            _log.warning("config.without_effect key=%s broker=%d", name, node_id)
 
 
 def _log_change(names: frozenset[str]) -> None:

@@ -9,6 +9,7 @@ from kohort.broker.cluster import Endpoint, RegisteredBroker
 from kohort.model.errors import ConfigError
 from kohort.server.connections.addresses import ListenerAddress
 from kohort.server.connections.client_connections import ClientConnections, ServedEndpoint
+from kohort.server.connections.connection_limits import ConnectionLimits
 from kohort.server.connections.listener import Listener, bind
 from kohort.server.requests.dispatch import Dispatch
 
@@ -18,6 +19,7 @@ class BrokerListeners:
     Args:
         broker: gets the addresses that clients are told.
         addresses: of this broker.
+        limits: of this broker.
         throttle_ms: as for `Listener`.
     """
 
@@ -28,6 +30,7 @@ class BrokerListeners:
         addresses: Sequence[ListenerAddress],
         dispatch: Dispatch,
         connections: ClientConnections,
+        limits: ConnectionLimits,
         throttle_ms: Callable[[str], int],
     ) -> None:
         self._loop = loop
@@ -35,6 +38,7 @@ class BrokerListeners:
         self._addresses = list(addresses)
         self._dispatch = dispatch
         self._connections = connections
+        self._limits = limits
         self._throttle_ms = throttle_ms
         self._open: list[Listener] = []
 
@@ -58,7 +62,7 @@ class BrokerListeners:
                     f"cannot listen on {address.host}:{address.port}: {error.strerror or error}; choose another address "
                     "with --host and --port, or with listeners (port 0 takes a free port)"
                 ) from error
-            endpoint = ServedEndpoint(self._broker.node_id, address.name, self._dispatch)
+            endpoint = ServedEndpoint(self._broker.node_id, address.name, self._dispatch, self._limits)
             listener = Listener(self._loop, listening, self._connections, endpoint, self._throttle_ms)
             self._open.append(listener)
             host, port = listener.address

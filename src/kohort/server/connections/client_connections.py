@@ -5,7 +5,7 @@ Source: Kafka SocketServer, Selector.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from kohort.model.limits import (
@@ -37,6 +37,7 @@ class ServedEndpoint(NamedTuple):
     node_id: int
     listener: str
     dispatch: Dispatch
+    limits: ConnectionLimits
 
 
 class ClientConnections:
@@ -44,9 +45,8 @@ class ClientConnections:
     The connections of all brokers of a process, and the objects that they share.
 
     Attributes:
-        dispatches: of the brokers.
-        limits: how many connections there may be, and how many there are.
-        accepted: how many connections have been accepted so far.
+        dispatches: of the brokers, by their id.
+        limits: of the brokers, by their id: how many connections there may be, and how many there are.
         closing: closed connections whose client has not taken the last replies, with the time of the check that found them so.
         slow: the connections whose client has not taken more than `COUNTED_BYTES_MIN` of replies.
         unsent_bytes: the replies of these connections, as of the last look at each.
@@ -59,10 +59,10 @@ class ClientConnections:
 
     def __init__(
         self,
-        dispatches: Sequence[Dispatch],
+        dispatches: Mapping[int, Dispatch],
         ready_queue: ReadyQueue,
         slices: Slices,
-        limits: ConnectionLimits,
+        limits: Mapping[int, ConnectionLimits],
         *,
         frame_bytes_max: int,
         call_later: CallLater = loop_call_later,
@@ -82,12 +82,16 @@ class ClientConnections:
         self.throttled = 0
         self.call_later = call_later
         self.is_draining = False
-        self.accepted = 0
 
     @property
     def routes(self) -> list[Route]:
         """The routes in use so far, of all brokers."""
-        return [route for dispatch in self.dispatches for route in list(dispatch.routes.values())]
+        return [route for dispatch in self.dispatches.values() for route in list(dispatch.routes.values())]
+
+    @property
+    def accepted(self) -> int:
+        """How many connections have been accepted so far, by all brokers."""
+        return sum(limits.accepted for limits in self.limits.values())
 
     def fetch_bytes_left(self) -> int:
         """How many bytes of records the next Fetch response may have, so that clients that do not read share one bound."""
@@ -115,8 +119,9 @@ class ClientConnections:
                 connection.used_at = now
             elif now - connection.used_at > idle_seconds_max:
                 connection.close_idle()
-        if self.limits.excess:
-            self._close_excess()
+        for limits in self.limits.values():
+            if limits.excess:
+                self._close_excess(limits)
         self._abort_stalled(now)
         for connection, since in list(self.closing.items()):
             if not since:
@@ -124,10 +129,11 @@ class ClientConnections:
             elif now - since > CLOSING_SECONDS_MAX:
                 connection.abort()
 
-    def _close_excess(self) -> None:
+    def _close_excess(self, limits: ConnectionLimits) -> None:
         """Close connections beyond a limit that was lowered, those first that were unused longest."""
-        excess = self.limits.excess - len(self.closing)
-        for connection in sorted(self.open, key=lambda each: each.used_at)[: max(excess, 0)]:
+        excess = limits.excess - sum(each.endpoint.limits is limits for each in self.closing)
+        own = [each for each in self.open if each.endpoint.limits is limits]
+        for connection in sorted(own, key=lambda each: each.used_at)[: max(excess, 0)]:
             connection.close_idle()
 
     def _abort_stalled(self, now: float) -> None:

@@ -27,7 +27,6 @@ class ClientSocket(asyncio.Protocol):
     """
 
     def __init__(self, shared: ClientConnections, endpoint: ServedEndpoint, host: str) -> None:
-        shared.accepted += 1
         self._shared = shared
         self.endpoint = endpoint
         self.client_host = f"/{host}"
@@ -58,7 +57,7 @@ class ClientSocket(asyncio.Protocol):
         self._out.clear()
         self._shared.open.discard(self)
         self._shared.closing.pop(self, None)
-        self._shared.limits.leave(self.client_host[1:])
+        self.endpoint.limits.leave(self.client_host[1:])
 
     def eof_received(self) -> bool:
         return False

@@ -1,9 +1,9 @@
 """
-Limits of connections: in all, of one address, and per second.
+Limits of connections of one broker: in all, of one address, and per second.
 
 `max.connections` and `max.connection.creation.rate` make the listener wait: further clients stay in its queue. A connection
 beyond `max.connections.per.ip` is closed at once. If `max.connections` is lowered below the number of open connections, those
-that were unused longest are closed.
+that were unused longest are closed. The brokers of a process share its file descriptors.
 
 Source: Kafka ConnectionQuotas, Rate, QuotaUtils.throttleTime.
 """
@@ -61,30 +61,48 @@ class ConnectionRate:
         return WINDOW_SECONDS if not per_second_max else min((rate / per_second_max - 1) * elapsed, WINDOW_SECONDS)
 
 
+class Descriptors:
+    """
+    The file descriptors that the brokers of a process share.
+
+    Attributes:
+        count: those of open connections.
+        count_max: how many connections the process has file descriptors for.
+        when_room: called when a connection was closed, or a limit was changed.
+    """
+
+    def __init__(self, count_max: int) -> None:
+        self.count_max = count_max
+        self.count = 0
+        self.when_room: list[Callable[[], None]] = []
+
+
 class ConnectionLimits:
     """
-    The limits, and how many connections count towards them.
+    The limits of one broker, and how many connections count towards them.
 
     Args:
-        descriptors_max: how many connections the process has file descriptors for.
+        config: of the broker.
 
     Attributes:
         count: connections whose socket is open.
-        count_max: `max.connections`, or `descriptors_max` if that is less.
+        count_max: `max.connections`, or the descriptors of the process if they are fewer.
+        accepted: connections that were counted so far.
         rejected: connections that were closed because their address had too many.
-        when_room: called when a connection was closed, or a limit was changed.
 
     Raises:
         ConfigError: an override is invalid, or its host is unknown.
     """
 
-    def __init__(self, config: BrokerConfig, descriptors_max: int, now: Callable[[], float] = time.monotonic) -> None:
-        self._descriptors_max = descriptors_max
+    def __init__(
+        self, config: BrokerConfig, descriptors: Descriptors, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.descriptors = descriptors
         self._rate = ConnectionRate(now)
         self._by_host: Counter[str] = Counter()
         self.count = 0
+        self.accepted = 0
         self.rejected = 0
-        self.when_room: list[Callable[[], None]] = []
         self.configure(config)
         config.watch(lambda names: None if names.isdisjoint(CONFIGS) else self._reconfigure(config))
 
@@ -104,7 +122,7 @@ class ConnectionLimits:
         self._overrides = overrides
         self._per_host_max = per_host_max
         self._per_second_max = config.get_int("max.connection.creation.rate")
-        self.count_max = min(config.get_int("max.connections"), self._descriptors_max)
+        self.count_max = min(config.get_int("max.connections"), self.descriptors.count_max)
         self._tell_room()
 
     def _reconfigure(self, config: BrokerConfig) -> None:
@@ -115,7 +133,7 @@ class ConnectionLimits:
 
     @property
     def has_room(self) -> bool:
-        return self.count < self.count_max
+        return self.count < self.count_max and self.descriptors.count < self.descriptors.count_max
 
     @property
     def excess(self) -> int:
@@ -139,18 +157,21 @@ class ConnectionLimits:
             return False
         self._by_host[host] += 1
         self.count += 1
+        self.accepted += 1
+        self.descriptors.count += 1
         return True
 
     def leave(self, host: str) -> None:
         """Forget a connection whose socket was closed."""
         self.count -= 1
+        self.descriptors.count -= 1
         self._by_host[host] -= 1
         if not self._by_host[host]:
             del self._by_host[host]
         self._tell_room()
 
     def _tell_room(self) -> None:
-        for tell in self.when_room:
+        for tell in self.descriptors.when_room:
             tell()
 
 

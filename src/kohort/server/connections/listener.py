@@ -64,9 +64,9 @@ class Listener:
         self._socket = bound
         self._connections = connections
         self._endpoint = endpoint
-        self._limits: ConnectionLimits = connections.limits
+        self._limits: ConnectionLimits = endpoint.limits
         self._has_room = asyncio.Event()
-        self._limits.when_room.append(self._has_room.set)
+        self._limits.descriptors.when_room.append(self._has_room.set)
         self._task: asyncio.Task[None] | None = None
         self._connecting: set[asyncio.Task[None]] = set()
 
@@ -81,7 +81,7 @@ class Listener:
 
     def abort(self) -> None:
         """Close a listener that was not started."""
-        self._limits.when_room.remove(self._has_room.set)
+        self._limits.descriptors.when_room.remove(self._has_room.set)
         self._socket.close()
 
     async def close(self) -> None:

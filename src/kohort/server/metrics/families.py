@@ -82,7 +82,8 @@ def server_families(connections: ClientConnections) -> Iterator[Metric]:
         family.add_metric([api_name], count)
     yield family
     about = "Connections closed because their address had too many."
-    yield counter("kohort_connections_rejected_total", about, connections.limits.rejected)
+    rejected = sum(limits.rejected for limits in connections.limits.values())
+    yield counter("kohort_connections_rejected_total", about, rejected)
     about = "Seconds from the start of a request to its answer, by API; includes waiting for a flush or for records."
     histogram = HistogramMetricFamily("kohort_request_seconds", about, labels=["api"])
     for api_name, latency in sorted(latencies.items()):

@@ -147,7 +147,7 @@ def request_families(connections: ClientConnections) -> Iterator[Metric]:
     about = "Milliseconds from the start of a request to its answer."
     yield _summary("kafka.network:type=RequestMetrics,name=TotalTimeMs,request={}", about, milliseconds)
     prefix = "kafka.server:type=socket-server-metrics,listener={},networkProcessor={}/"
-    open_count = connections.limits.count
+    open_count = sum(limits.count for limits in connections.limits.values())
     yield _gauge(f"{prefix}connection-count", "Open connections.", (LISTENER, open_count))
     yield _counter(f"{prefix}connection-creation-total", "Accepted connections.", (LISTENER, connections.accepted))
     closed = max(connections.accepted - open_count, 0)
