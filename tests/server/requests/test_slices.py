@@ -155,7 +155,6 @@ def test_a_tool_may_ask_for_the_offsets_of_a_thousand_groups() -> None:
         client = await connect()
         answer = await client.ask(ApiKey.OFFSET_FETCH, 8, m.OffsetFetchRequest(groups=groups, require_stable=False))
         assert [group.group_id for group in answer.groups] == [group.group_id for group in groups]
-        assert {len(topic.partitions) for group in answer.groups for topic in group.topics} == {100}
 
     play(story)
 
