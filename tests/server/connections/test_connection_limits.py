@@ -316,6 +316,11 @@ def test_a_lowered_limit_closes_connections_of_its_broker_only() -> None:
         own = [await connect(second) for _ in range(2)]
         for client in (*others, *own):
             assert await is_served(client)
+        node._connections.close_idle(900.0, 600)
+        node._connections.close_idle(901.0, 600)
+        # The connections of the other broker are those that were unused longest.
+        for client in own:
+            assert await is_served(client)
         await set_own(own[0], 2, MAX, "1")
         node._connections.close_idle(1_000.0, 600)
         while node._connections.limits[2].count > 1:
