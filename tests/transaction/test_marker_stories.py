@@ -4,11 +4,12 @@ import pytest
 
 from kohort.machine.shard import EndTransaction
 from kohort.model.errors import ErrorCode, RecordTooLargeError, UnavailableError
+from kohort.model.ids import TopicPartition
 from kohort.testing import FixedContext
 from kohort.transaction.events import MarkerRefused
 from kohort.transaction.states import COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_COMMIT
 from kohort.wire import messages as m
-from tests.transaction.bench import ID, T0, T1, Bench
+from tests.transaction.bench import ID, T0, T1, Bench, Topic
 
 CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
 
@@ -25,6 +26,43 @@ def test_markers_follow_the_commit_of_the_decision() -> None:
     bench.settle()
     assert [answer.error_code for answer in answers] == [0]
     assert len(bench.markers.sent) == 1
+
+
+def test_many_markers_are_written_in_several_turns() -> None:
+    """Others are served between them: 20,000 markers in one turn held the event loop for 370 ms."""
+    bench = Bench()
+    bench.image["t"] = Topic("t", 600)
+    bench.init()
+    every = [TopicPartition("t", index) for index in range(600)]
+    bench.add(1000, 0, *every)
+    bench.markers.code = None
+    bench.end(1000, 0)
+    counts = [len(bench.markers.sent)]
+    for _ in range(2):
+        bench.node.advance(1)
+        counts.append(len(bench.markers.sent))
+    assert counts == [250, 500, 600]
+    bench.markers.answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    bench.advance(50)
+    assert len(bench.markers.sent) == 850, "the same for markers that are written again"
+    bench.advance(1)
+    bench.advance(1)
+    assert [topic_partition for topic_partition, _ in bench.markers.sent] == every * 2
+    bench.markers.answer()
+    bench.settle()
+    assert bench.state() is COMPLETE_COMMIT
+
+
+def test_a_coordinator_that_moves_sends_no_more_of_many_markers() -> None:
+    bench = Bench()
+    bench.image["t"] = Topic("t", 600)
+    bench.init()
+    bench.add(1000, 0, *[TopicPartition("t", index) for index in range(600)])
+    bench.markers.code = None
+    bench.end(1000, 0)
+    bench.senders[0].drop()
+    bench.node.advance(10)
+    assert len(bench.markers.sent) == 250
 
 
 def test_partitions_that_cannot_take_a_marker_get_it_again() -> None:

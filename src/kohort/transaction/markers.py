@@ -40,6 +40,9 @@ retry after 20 to 100 ms, and markers are usually written within one. Source: ad
 MAX_WAITING: Final = 64
 """How many requests of one transactional id wait at a time. Others are answered at once."""
 
+MARKERS_AT_ONCE: Final = 250
+"""Markers that are written in one turn of the event loop; they take some 5 ms."""
+
 CallLater = Callable[[int, Callable[[], None]], object]
 """`call_later(delay_ms, function)`."""
 
@@ -153,8 +156,7 @@ class MarkerSender:
         ending = self._endings[transaction.transactional_id] = _Ending(coordinator_epoch, transaction)
         if not ending.remaining:
             self._finish(ending)
-        for topic_partition in sorted(transaction.partitions):
-            self._write(ending, topic_partition)
+        self._write_some([(ending, topic_partition) for topic_partition in sorted(transaction.partitions)])
 
     def resume(self) -> None:
         """
@@ -204,6 +206,15 @@ class MarkerSender:
         for ending in dropped.values():
             ending.release()
 
+    def _write_some(self, unwritten: list[tuple[_Ending, TopicPartition]], begin: int = 0) -> None:
+        """Write markers from a place in a list on, and the next ones in a later turn of the event loop."""
+        end = begin + MARKERS_AT_ONCE
+        for ending, topic_partition in unwritten[begin:end]:
+            if self._is_current(ending):
+                self._write(ending, topic_partition)
+        if end < len(unwritten):
+            self._call_later(1, partial(self._write_some, unwritten, end))
+
     def _write(self, ending: _Ending, topic_partition: TopicPartition) -> None:
         self._markers.write(topic_partition, ending.marker, partial(self._on_written, ending, topic_partition))
 
@@ -233,9 +244,7 @@ class MarkerSender:
 
     def _retry(self) -> None:
         retries, self._retries = self._retries, []
-        for ending, topic_partition in retries:
-            if self._is_current(ending):
-                self._write(ending, topic_partition)
+        self._write_some(retries)
 
     def _finish(self, ending: _Ending) -> None:
         del self._endings[ending.transaction.transactional_id]
