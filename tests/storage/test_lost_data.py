@@ -11,7 +11,12 @@ import pytest
 from kohort.model.errors import OffsetOutOfRangeError
 from kohort.storage.disk import DiskStore
 from kohort.storage.disklog import DiskLog
-from kohort.storage.durability.checkpoint_formats import CLEAN_SHUTDOWN, LOG_START_OFFSETS, RECOVERY_POINTS
+from kohort.storage.durability.checkpoint_formats import (
+    CLEAN_SHUTDOWN,
+    LOG_START_OFFSETS,
+    PARTITION_METADATA,
+    RECOVERY_POINTS,
+)
 from kohort.storage.durability.flush_coordinator import CHECKPOINT_INTERVAL_MS
 from kohort.storage.durability.journal import remove_journal
 from kohort.storage.log import LogConfig
@@ -46,6 +51,22 @@ def minute_passes(owner: Owner, store: DiskStore, log: DiskLog) -> None:
     store.flush()
     owner.wait_for(lambda: store._flush_coordinator._running is None)
     owner.run_posted()
+
+
+@pytest.mark.parametrize("kept", Kept)
+def test_the_topic_id_of_a_partition_is_durable_after_a_checkpoint(base: Path, kept: Kept) -> None:
+    with FaultyFiles(base / "data") as files:
+        owner = Owner()
+        store = owner.disk(base / "data")
+        open_log(store).append(batch("a"), leader_epoch=0)
+        make_durable(owner, store)
+        abandon(store)
+    written = (base / "data" / str(PARTITION) / PARTITION_METADATA).read_bytes()
+    disk = files.disk()
+    for operation in files.operations:
+        disk.apply(operation)
+    for seed in range(20):
+        assert disk.crash(Random(seed), kept)[f"{PARTITION}/{PARTITION_METADATA}"] == written
 
 
 def test_an_epoch_without_records_is_durable_after_checkpoints(base: Path) -> None:

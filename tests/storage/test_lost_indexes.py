@@ -13,6 +13,7 @@ import pytest
 from kohort.storage.disk import DiskStore
 from kohort.storage.disklog import DiskLog
 from kohort.storage.log import LogConfig
+from kohort.storage.segments.index_checksums import CHECKSUMS_SUFFIX
 from kohort.testing.crashed_disk import Kept, write_tree
 from kohort.testing.faulty_files import FaultyFiles
 from tests.storage.compacted import end_transaction, make_durable, put
@@ -87,3 +88,42 @@ def test_what_a_recovery_found_to_be_aborted_is_so_after_the_next(base: Path, ke
     with found(base, recovery, kept, 0) as log:
         (aborted,) = log.aborted_transactions(0, log.read(0, bytes_max=1))
         assert (aborted.producer_id, aborted.first_offset, aborted.last_offset) == (5, 0, 1)
+
+
+@pytest.mark.parametrize("kept", [Kept.NONE, Kept.TORN, Kept.SOME, Kept.ZEROS, Kept.MIXED])
+@pytest.mark.parametrize("has_earlier", [False, True])
+def test_indexes_that_a_checkpoint_has_flushed_need_no_checksums(base: Path, kept: Kept, *, has_earlier: bool) -> None:
+    """
+    The checksums are not flushed on their own, so a power cut may take them, and indexes without them are believed.
+
+    `has_earlier`: checkpoints came while the first segment was active, and it was rolled after the last of them.
+    """
+    with FaultyFiles(base / "data") as files:
+        owner = Owner()
+        store = owner.disk(base / "data")
+        log = store.open(PARTITION, TOPIC_ID, CONFIG)
+        put(log, ("a", "1"), producer_id=5, producer_epoch=0, base_sequence=0, transactional=True, timestamp_ms=1000)
+        end_transaction(log, 5, committed=False)
+        for number in range(3):
+            if has_earlier:
+                make_durable(owner, store)
+            log.append(batch("x" * 150, timestamp_ms=3000 + number), leader_epoch=0)
+        make_durable(owner, store)
+        abandon(store)
+    for seed in range(30):
+        disk = files.disk()
+        for operation in files.operations:
+            disk.apply(operation)
+        tree = disk.crash(Random(seed), kept)
+        root = base / f"{kept}-{seed}"
+        write_tree(root, {name: content for name, content in tree.items() if not name.endswith(CHECKSUMS_SUFFIX)})
+        store = Owner().disk(root)
+        log = store.open(PARTITION, TOPIC_ID, CONFIG)
+        assert len(log.segments) > 1
+        (aborted,) = log.aborted_transactions(0, log.read(0, bytes_max=1))
+        assert (aborted.producer_id, aborted.first_offset, aborted.last_offset) == (5, 0, 1)
+        for timestamp_ms, offset in [(3000, 2), (3001, 3), (3002, 4)]:
+            place = log.offset_for_timestamp(timestamp_ms)
+            assert place is not None
+            assert place.offset == offset
+        store.close()
