@@ -200,6 +200,20 @@ def test_a_client_that_does_not_read_is_not_read_from() -> None:
     play(story)
 
 
+def test_requests_that_come_at_once_are_answered_as_far_as_their_client_takes_the_replies() -> None:
+    async def story(node: Node, connect: Callable[[], Awaitable[Client]]) -> None:
+        client = await connect()
+        await with_topic(client)
+        client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        (connection,) = served(node)
+        assert isinstance(connection._transport, asyncio.Transport)
+        connection.data_received(request_encoder(ApiKey.API_VERSIONS, 0)(1, "test", m.ApiVersionsRequest()) * 50_000)
+        assert connection._waiting
+        assert connection._transport.get_write_buffer_size() < 4_000_000
+
+    play(story)
+
+
 READERS = 40
 RECORDS_BYTES = 4 << 20
 
