@@ -137,7 +137,7 @@ def open_slow(port: int, count: int) -> list[socket.socket]:
 
 def allow_files(connections: int) -> None:
     """Raise the limit of open files of this process and its children. Raises SystemExit if that is not allowed."""
-    wanted = 2 * (connections + FILES_OF_OTHERS)
+    wanted = (connections + FILES_OF_OTHERS) * 4 // 3 + 1  # a quarter is for segment files
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft >= wanted:
         return
