@@ -19,6 +19,7 @@ from kohort.group.assignors.builtin import BUILT_IN
 from kohort.group.assignors.cost import assignment_cost
 from kohort.group.assignors.interface import PartitionAssignor, assign_in_steps
 from kohort.group.assignors.specs import NO_ASSIGNMENT, Assignment, GroupAssignment, GroupSpec, MemberSpec
+from kohort.server.node import configure_garbage_collector
 
 ROUNDS: Final = 5
 
@@ -120,8 +121,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one array of costs")
     parser.add_argument("--divisor", type=int, default=1, metavar="N", help="groups of 1/N of the size")
     arguments = parser.parse_args()
-    gc.freeze()
-    gc.set_threshold(10_000, 500, 100)  # as the server does
+    configure_garbage_collector()
     found = list(costs(arguments.divisor))
     if arguments.json:
         print(json.dumps([cost._asdict() | {"goal_ms": GOALS_MS.get(cost.name, 0.0)} for cost in found]))

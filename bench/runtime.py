@@ -34,6 +34,7 @@ from kohort.runtime.processors import InlineProcessor
 from kohort.runtime.runtime import Runtime
 from kohort.runtime.timers.shard_timers import ShardTimers
 from kohort.runtime.timers.wheel import Wheel
+from kohort.server.node import configure_garbage_collector
 from kohort.storage.log import LogConfig
 from kohort.storage.memory import MemoryStore
 from kohort.testing import VirtualNode
@@ -329,6 +330,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one array of figures")
     arguments = parser.parse_args()
     logging.disable(logging.CRITICAL)
+    configure_garbage_collector()
     found = []
     for figure in figures():
         found.append(figure)

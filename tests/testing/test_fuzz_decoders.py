@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from kohort.testing.fuzz_decoders import rules
+from kohort.testing.fuzz_decoders import rules, search
 from tests.conftest import LONG
 
 CHANGED = {"requests": 0, "batches": 20, "compression": 50, "records": 20, "segments": 1}
@@ -31,10 +31,13 @@ def test_bytes_that_broke_a_rule_once(path: Path) -> None:
     rules.TARGETS[path.name.partition("-")[0]](path.read_bytes())
 
 
+def test_the_search_knows_each_target() -> None:
+    assert set(search.TARGETS) == set(rules.TARGETS)
+
+
 def test_the_search_says_what_it_needs() -> None:
-    search = Path(rules.__file__).with_name("search.py")
     code = "import sys, runpy; sys.modules['atheris'] = None; path = sys.argv.pop(1); runpy.run_path(path, run_name='__main__')"
-    command = [sys.executable, "-c", code, str(search), "batches"]
+    command = [sys.executable, "-c", code, str(search.__file__), "batches"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 2
     assert ended.stderr == "atheris is not installed: `make fuzz-decoders` installs it, or `pip install atheris`\n"

@@ -7,6 +7,7 @@ group takes the offsets in one operation and in one batch, as those of a short c
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Final, Generic, TypeAlias, TypeVar
+from uuid import UUID
 
 from kohort.group.context import GroupContext
 from kohort.group.offsets import commit, transactional_commit
@@ -113,24 +114,7 @@ def long_offset_commit(
     except CoordinatorError as exc:
         return Result(response=exc.code)
     expire_ms = commit.expire_timestamp_ms(request, now_ms)
-    group_id = request.group_id
-
-    def record(entry: Entry) -> OffsetCommit:
-        topic, partition = entry
-        return OffsetCommit(
-            group_id,
-            topic.name,
-            partition.partition_index,
-            partition.committed_offset,
-            partition.committed_leader_epoch,
-            partition.committed_metadata or "",
-            now_ms,
-            expire_ms,
-            topic.topic_id,
-        )
-
-    context.counters.offset_commits += len(entries)
-    return Result(LongRecords(entries, record), ErrorCode.NONE)
+    return _accepted(context, request.group_id, entries, now_ms, expire_ms, lambda topic: topic.topic_id)
 
 
 def long_txn_offset_commit(
@@ -155,8 +139,17 @@ def long_txn_offset_commit(
     pending: Mapping[GroupPartition, object] = context.offsets.pending.get(request.producer_id, {})
     if len(pending) + len(partitions - pending.keys()) > transactional_commit.PENDING_OFFSETS_MAX:
         return Result(response=ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
-    group_id = request.group_id
+    return _accepted(context, request.group_id, entries, now_ms, NO_TIMESTAMP_MS, lambda _topic: None)
 
+
+def _accepted(
+    context: GroupContext,
+    group_id: str,
+    entries: Sequence[Entry],
+    now_ms: int,
+    expire_ms: int,
+    topic_id_of: Callable[[Any], UUID | None],
+) -> Result[GroupRecord, ErrorCode]:
     def record(entry: Entry) -> OffsetCommit:
         topic, partition = entry
         return OffsetCommit(
@@ -167,8 +160,8 @@ def long_txn_offset_commit(
             partition.committed_leader_epoch,
             partition.committed_metadata or "",
             now_ms,
-            NO_TIMESTAMP_MS,
-            None,
+            expire_ms,
+            topic_id_of(topic),
         )
 
     context.counters.offset_commits += len(entries)

@@ -4,4 +4,5 @@ import os
 import sys
 from pathlib import Path
 
-os.execv(sys.executable, [sys.executable, str(Path(__file__).with_name("search.py")), *sys.argv[1:]])  # noqa: S606
+if __name__ == "__main__":
+    os.execv(sys.executable, [sys.executable, str(Path(__file__).with_name("search.py")), *sys.argv[1:]])  # noqa: S606

@@ -15,13 +15,14 @@ from typing import Any, Final
 SECONDS: Final = 60
 INPUT_BYTES_MAX: Final = 4096
 KEPT: Final = Path("build") / "fuzz"
-_TARGETS: Final = ("requests", "batches", "compression", "records", "segments")
+TARGETS: Final = ("requests", "batches", "compression", "records", "segments")
+"""Those of `rules`, which may not be imported before atheris."""
 _UNMEASURED: Final = ("kohort.testing",)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m kohort.testing.fuzz_decoders", description=__doc__)
-    parser.add_argument("target", choices=_TARGETS, help="the decoder")
+    parser.add_argument("target", choices=TARGETS, help="the decoder")
     parser.add_argument("--seconds", type=int, default=SECONDS, help="how long (default %(default)s)")
     parser.add_argument("--seed", type=int, help="the seed (default: a new one)")
     parser.add_argument("--kept", type=Path, default=KEPT, help="the directory of inputs (default %(default)s)")
@@ -32,19 +33,20 @@ def main() -> int:
     except ImportError:
         print("atheris is not installed: `make fuzz-decoders` installs it, or `pip install atheris`", file=sys.stderr)
         return 2
-    seed = secrets.randbits(31) if options.seed is None else options.seed
-    run(atheris, options.target, options.seconds, seed, options)
+    run(atheris, options)
     return 0
 
 
-def run(atheris: Any, target: str, seconds: int, seed: int, options: argparse.Namespace) -> None:
-    """Search until the time is over; ends the process."""
+def run(atheris: Any, options: argparse.Namespace) -> None:
+    """Search until the time is over; ends the process. With `--again`, run one input."""
+    target: str = options.target
     with atheris.instrument_imports(include=["kohort"], exclude=list(_UNMEASURED)):
         from kohort.testing.fuzz_decoders import rules
 
     if options.again is not None:
         rules.TARGETS[target](options.again.read_bytes())
         return
+    seed = secrets.randbits(31) if options.seed is None else options.seed
     kept: Path = options.kept / target
     kept.mkdir(parents=True, exist_ok=True)
     for number, sample in enumerate(rules.samples(target, Random(seed))):
@@ -53,7 +55,7 @@ def run(atheris: Any, target: str, seconds: int, seed: int, options: argparse.Na
     found.mkdir(parents=True, exist_ok=True)
     print(f"seed {seed}; inputs in {kept}, broken rules in {found}", flush=True)
     arguments = [
-        f"-max_total_time={seconds}",
+        f"-max_total_time={options.seconds}",
         f"-seed={seed}",
         f"-max_len={INPUT_BYTES_MAX}",
         f"-artifact_prefix={found}/",
