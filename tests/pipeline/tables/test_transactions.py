@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from kohort.pipeline.tables.transactions import blocking_transactions as blocking
 from kohort.pipeline.tables.transactions import transactions as table
 from tests.pipeline import frames
 
@@ -167,6 +168,24 @@ def test_open_transactions_hold_partitions_back(engine: Any) -> None:
         ("prepared", "t", 0, 61, False, "PrepareCommit"),
         ("short", "t", 0, 111, False, "Ongoing"),
     ]
+    # A broker goes on while its log is read: a transaction that began after the instant has no age.
+    earlier = table.open_transactions(found(engine, rows), at_ms=T + 949)
+    assert frames.tuples(earlier, "transactional_id", "partition") == [("long", 0), ("long", 1), ("short", 0)]
+
+
+@pytest.mark.parametrize(("completed_ms", "verdict"), [(None, "ongoing"), (99, "hanging"), (101, "ongoing")])
+def test_what_completed_while_the_logs_were_read_does_not_hang(
+    engine: Any, completed_ms: int | None, verdict: str
+) -> None:
+    """The batches of a running broker were read before the transaction completed, its coordinator's log afterwards."""
+    rows = [step(0, "Ongoing", 10, start_ms=10, places=1), step(1, "PrepareCommit", 50, start_ms=10, places=1)]
+    if completed_ms is not None:
+        rows.append(step(2, "CompleteCommit", completed_ms, start_ms=10))
+    batch = {"log_topic": "t", "log_partition": 0, "log_offset": 5, "next_offset": 6, "timestamp_ms": T + 20}
+    batch |= {"producer_id": 7, "producer_epoch": 0, "transactional": True, "is_control": False}
+    log = frames.records(engine, blocking.INPUT_COLUMNS, [batch])
+    frame = blocking.blocking_transactions(log, found(engine, rows), at_ms=T + 101)
+    assert frames.tuples(frame, "transactional_id", "verdict", "duration_ms") == [("tx", verdict, 81)]
 
 
 def test_statistics(engine: Any) -> None:

@@ -141,6 +141,7 @@ class Reading:
         self.connection = dict(connection or {})
         self.security = connecting(self.connection)
         self.planned_bytes = 0
+        self._opened_ms = int(time.time() * 1000)
         self._spark = spark
         self._progress_directory = progress_directory
         self._notes: list[Path] = []
@@ -164,13 +165,13 @@ class Reading:
     @cached_property
     def at_ms(self) -> int:
         """
-        The instant of the tables: the requested one; otherwise now for a running cluster, and the time of the last record for a
-        directory, see `end_of_logs`.
+        The instant of the tables: the requested one; otherwise, for a running cluster, that before the first read, and the time
+        of the last record for a directory, see `end_of_logs`.
         """
         if self.as_of_ms is not None:
             return self.as_of_ms
         if is_live(self.directory):
-            return int(time.time() * 1000)
+            return self._opened_ms
         ends = self._read([SEGMENT], ["log_topic", "timestamp_ms"], None, newest=True)
         latest = (
             ends.where("timestamp_ms is not null").toArrow().group_by("log_topic").aggregate([("timestamp_ms", "max")])

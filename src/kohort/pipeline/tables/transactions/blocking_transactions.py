@@ -45,11 +45,12 @@ def blocking_transactions(batches: Any, found: Any, *, at_ms: int, long_ms: int 
     readers do not get).
 
     `verdict` is `hanging` if the coordinator has no unfinished transaction of the producer with that partition, else `long`
-    if it is older than `long_ms`, else `ongoing`.
+    if it is older than `long_ms`, else `ongoing`. A transaction that completed after `at_ms` was unfinished then: a broker
+    writes while its logs are read, and the markers of such a transaction may be missing in `batches`.
 
     Args:
         batches: `INPUT_COLUMNS`; batches after `at_ms` are ignored.
-        found: as `transactions.transactions` returns them, as of `at_ms`.
+        found: as `transactions.transactions` returns them, as of `at_ms` or later.
     """
     place = ["log_topic", "log_partition"]
     known = current(batches, at_ms=at_ms).where(fn.col("timestamp_ms") <= at_ms)
@@ -80,7 +81,7 @@ def _judged(open_: Any, found: Any, at_ms: int, long_ms: int) -> Any:
         fn.max_by("transactional_id", "last_log_offset").alias("transactional_id")
     )
     tracked = (
-        found.where(~fn.col("state").startswith("Complete"))
+        found.where(~fn.col("state").startswith("Complete") | (fn.col("completed_at_ms") > at_ms))
         .withColumn("place", fn.explode("partitions"))
         .select("producer_id", "place.topic", "place.partition", fn.lit(True).alias("is_tracked"))
         .distinct()

@@ -180,11 +180,12 @@ def open_transactions(found: Any, *, at_ms: int) -> Any:
     `start_ms`, `age_ms` at `at_ms`, `timeout_ms`, `is_overdue` (older than its timeout).
 
     Args:
-        found: as `transactions` returns them.
+        found: as `transactions` returns them; those that began after `at_ms` are ignored.
     """
     age_ms = fn.lit(at_ms).cast("bigint") - fn.col("start_ms")
+    has_begun = fn.col("start_ms").isNull() | (fn.col("start_ms") <= at_ms)
     return (
-        found.where(fn.col("completed_at_ms").isNull() & ~fn.col("state").startswith("Complete"))
+        found.where(fn.col("completed_at_ms").isNull() & ~fn.col("state").startswith("Complete") & has_begun)
         .withColumn("place", fn.explode_outer("partitions"))
         .select(
             "place.topic",
