@@ -86,7 +86,6 @@ def test_no_java_is_a_sentence(recorded: Callable[[str], Path], tmp_path: Path) 
 
 # fmt: off
 REFUSED = [
-    (("lag", "LOGS", "--time", "--history"),                 "--time and --history select different tables"),
     (("partitions", "LOGS", "--owners", "--unowned"),        "--unowned and --owners select different tables"),
     (("transactions", "LOGS", "--open", "--statistics"),     "--open and --statistics select different tables"),
     (("lag", "LOGS", "--report", "LOGS/nowhere/page.html"),  "the directory does not exist"),

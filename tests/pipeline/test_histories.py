@@ -26,6 +26,7 @@ WHOLE = (
     "lag",
     "time_lag",
     "lag_over_time",
+    "time_lag_over_time",
     "commit_frequency",
     "rebalances",
     "members",
@@ -45,6 +46,7 @@ CLEANED = (
     "lag",
     "time_lag",
     "lag_over_time",
+    "time_lag_over_time",
     "commit_frequency",
     "share_state",
     "open_transactions",
@@ -52,7 +54,15 @@ CLEANED = (
     "damage",
 )
 """What is exact whatever was cleaned."""
-CLEANED_SHORT = ("offset_commits", "offsets", "lag_over_time", "share_state", "blocking_transactions", "damage")
+CLEANED_SHORT = (
+    "offset_commits",
+    "offsets",
+    "lag_over_time",
+    "time_lag_over_time",
+    "share_state",
+    "blocking_transactions",
+    "damage",
+)
 """Of each kind of log one; the others are made of these."""
 
 

@@ -71,7 +71,12 @@ def says_where_groups_stand(tables: Tables, story: Story) -> None:
         group: sum(row["lag"] for row in rows if row["group"] == group) for group in {row["group"] for row in rows}
     }
     assert last == total
-    assert all(row["time_lag_ms"] > 0 and row["records_lost"] == 0 for row in rows_of(tables, "time_lag"))
+    waits = rows_of(tables, "time_lag")
+    assert all(row["time_lag_ms"] > 0 and row["records_lost"] == 0 for row in waits)
+    last_waits = {row["group"]: row["waiting_since_ms"] for row in rows_of(tables, "time_lag_over_time")}
+    assert last_waits == {
+        group: min(row["next_produced_at_ms"] for row in waits if row["group"] == group) for group in total
+    }
 
 
 def says_who_is_there(tables: Tables, story: Story, groups: list[str]) -> None:

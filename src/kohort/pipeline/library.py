@@ -117,6 +117,19 @@ def lag_history(told: "DataFrame", batches: "DataFrame") -> "DataFrame":
     return lag_over_time(told, _batches(batches))
 
 
+def time_lag_history(told: "DataFrame", batches: "DataFrame", *, at_ms: int) -> "DataFrame":
+    """
+    Return the time lag of every group over time; see `tables.lag.time_lag_over_time`.
+
+    Args:
+        told, batches: as for `lag_history`.
+        at_ms: the instant of `told`; later batches are ignored.
+    """
+    from kohort.pipeline.tables.lag.time_lag_over_time import time_lag_over_time
+
+    return time_lag_over_time(told, _batches(batches), at_ms=at_ms)
+
+
 def statuses(told: "DataFrame", batches: "DataFrame", *, until_ms: int, rules: "Rules | None" = None) -> "DataFrame":
     """Return the history of Burrow statuses; see `tables.burrow.status.burrow_history`. Arguments as for `lag_history`."""
     from kohort.pipeline.tables.burrow.status import burrow_history

@@ -40,6 +40,7 @@ CHOICES = [  # asked  table           past   master      local bytes  local?
     (AUTO,   "lag",          False, None,       LARGE, True),
     (AUTO,   "lag",          True,  None,       LARGE, False),   # of the past: all batches of the topics
     (AUTO,   "lag_over_time", False, None,      LARGE, False),
+    (AUTO,   "time_lag_over_time", False, None, LARGE, False),
     (AUTO,   "offsets",      False, None,       100,   False),
     (AUTO,   "offsets",      False, "local[2]", SMALL, False),
     (SPARK,  "offsets",      False, None,       SMALL, False),

@@ -100,6 +100,24 @@ def test_lag_over_time_ends_at_the_lag_of_now(tables: TablesOf) -> None:
     assert all(last[group] == 0 for group in set(last) - set(now))
 
 
+@pytest.mark.parametrize("run", ["main", "expiry", "legacy", "tv1", "unclean", "unclean-torn"])
+def test_time_lag_over_time_ends_at_the_time_lag_of_now(tables: TablesOf, run: str) -> None:
+    found = tables(run)
+    now: dict[str, int] = {}
+    for row in publish.rows(found.time_lag, "time_lag"):
+        if row["time_lag_ms"] is not None:
+            now[row["group"]] = max(now.get(row["group"], 0), row["time_lag_ms"])
+    last = {row["group"]: row for row in publish.rows(found.time_lag_over_time, "time_lag_over_time")}
+    at_ms = found.reading.at_ms
+    ends = {
+        group: 0 if row["waiting_since_ms"] is None else at_ms - row["waiting_since_ms"] for group, row in last.items()
+    }
+    # A group of empty logs only has no series. A group whose offsets were all deleted has a past only.
+    assert {group: ends.get(group, 0) for group in now} == now
+    assert run == "legacy" or set(now) & set(ends)
+    assert all(ends[group] == 0 for group in set(ends) - set(now))
+
+
 def test_one_group_alone(tables: TablesOf, recorded: Callable[[str], Path]) -> None:
     found = tables("main", group="tx-group-that-is-not")
     assert publish.rows(found.lag, "lag") == []

@@ -24,6 +24,7 @@ COMMANDS = {
     "lag": ("lag",),
     "time_lag": ("lag", "--time"),
     "lag_over_time": ("lag", "--history"),
+    "time_lag_over_time": ("lag", "--history", "--time"),
     "status_history": ("status", "--history"),
     "rebalance_costs": ("rebalances", "--cost"),
     "members": ("members",),

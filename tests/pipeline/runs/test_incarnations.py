@@ -29,7 +29,7 @@ from tests.conftest import LONG, NIGHTLY
 
 pytestmark = NIGHTLY
 
-TABLES = ("time_lag", "lag_over_time", "status", "blocking_transactions", "commit_frequency")
+TABLES = ("time_lag", "lag_over_time", "time_lag_over_time", "status", "blocking_transactions", "commit_frequency")
 ALL_TABLES = tuple(dict.fromkeys((*TABLES, *(READ if LONG else ()))))
 """With all of `READ` a run makes only the rows again that the new log affects."""
 PRODUCER = (7, 0)
@@ -98,8 +98,24 @@ class Step:
         rows = [row for row in self.rows["lag_over_time"] if row["group"] == group]
         return [((row["timestamp_ms"] - START_MS) / 1000, row["lag"]) for row in rows]
 
+    def waits(self, group: str) -> list[tuple[float, float | None, float]]:
+        """Instant, begin of the wait, greatest time lag before; in seconds."""
+        rows = [row for row in self.rows["time_lag_over_time"] if row["group"] == group]
+        return [
+            (
+                _seconds(row["timestamp_ms"]),
+                None if row["waiting_since_ms"] is None else _seconds(row["waiting_since_ms"]),
+                row["time_lag_max_ms"] / 1000,
+            )
+            for row in rows
+        ]
+
     def ended(self, topic: str) -> list[str]:
         return [str(one) for one in self.outcome.ended if one.topic == topic]
+
+
+def _seconds(at_ms: int) -> float:
+    return (at_ms - START_MS) / 1000
 
 
 def first_incarnations(broker: Broker) -> None:
@@ -182,6 +198,9 @@ def test_the_tables_tell_of_both_incarnations(steps: dict[str, Step]) -> None:
     assert second.lag_steps("g-both") == [
         *[(35, 16), (40, 21), (50, 0), (60, 0), (70, 0), (80, 0), (90, 0), (95, 10), (100, 20)],
     ]
+    # The record of 10 s waits in the partition that no longer exists, until the tombstone; that of 90 s since the last commit.
+    assert [row for row in second.waits("g-both") if row[0] in (35, 95)] == [(35, 10, 25), (95, 90, 5)]
+    assert max(row[2] for row in second.waits("g-both")) == 40
     # The open transaction of the first one blocks no reader any more.
     assert second.rows["blocking_transactions"] == []
     assert {row["rewinds"] for row in second.rows["commit_frequency"]} == {0}

@@ -27,7 +27,7 @@ from tests.conftest import LONG, NIGHTLY
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800), NIGHTLY]
 
-MORE = ("lag_over_time", "rebalances", "time_without_owner", "damage")
+MORE = ("lag_over_time", "time_lag_over_time", "rebalances", "time_without_owner", "damage")
 TABLES = published.TABLES if LONG else (*READ, *MORE)
 FEW = TABLES if LONG else READ
 """The tables that the next run needs to find what is affected."""

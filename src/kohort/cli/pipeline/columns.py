@@ -182,6 +182,13 @@ COLUMNS: dict[str, list[Column]] = {
         _right("GREATEST LAG", "lag_max"),
     ],
     "lag_over_time": [_instant("TIME (UTC)", "timestamp_ms"), _left("GROUP", "group"), _right("LAG", "lag")],
+    "time_lag_over_time": [
+        _instant("TIME (UTC)", "timestamp_ms"),
+        _left("GROUP", "group"),
+        _instant("WAITING SINCE (UTC)", "waiting_since_ms"),
+        _duration("WAITING", "time_lag_ms"),
+        _duration("GREATEST", "time_lag_max_ms"),
+    ],
     "commit_frequency": [
         *_OFFSETS[:3],
         _right("COMMITS", "commits"),

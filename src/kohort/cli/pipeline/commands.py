@@ -55,12 +55,18 @@ def lag(
         typer.Option("--time", help="Add the time that the oldest unread record waits."),
     ] = False,
     history: Annotated[
-        bool, typer.Option("--history", help="Lag of each group after every event (reads whole topics).")
+        bool,
+        typer.Option(
+            "--history",
+            help="Lag of each group after every event; with --time its time lag at 300 instants (reads whole topics).",
+        ),
     ] = False,
 ) -> None:
     """Committed offsets and lag of groups."""
-    _one_of({"--time": time, "--history": history})
-    show_table(options, "lag_over_time" if history else "time_lag" if time else "lag")
+    if history:
+        show_table(options, "time_lag_over_time" if time else "lag_over_time")
+    else:
+        show_table(options, "time_lag" if time else "lag")
 
 
 @app.command()

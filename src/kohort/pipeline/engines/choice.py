@@ -22,7 +22,15 @@ LOCAL_BYTES_MAX = 200_000_000
 _RECORD_BYTES = 100
 """An estimate, of commits."""
 _WHOLE_TOPICS = frozenset(
-    {"lag_over_time", "status", "status_history", "rebalance_costs", "blocking_transactions", "report"}
+    {
+        "lag_over_time",
+        "time_lag_over_time",
+        "status",
+        "status_history",
+        "rebalance_costs",
+        "blocking_transactions",
+        "report",
+    }
 )
 """Tables that need the batches of all topics."""
 _OF_THE_PAST = frozenset({"lag", "time_lag"})

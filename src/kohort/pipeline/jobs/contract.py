@@ -19,6 +19,7 @@ _TABLES = {
     "lag": _LAG,
     "time_lag": f"{_LAG} next_produced_at_ms time_lag_ms records_lost",
     "lag_over_time": "group timestamp_ms lag",
+    "time_lag_over_time": "group timestamp_ms waiting_since_ms time_lag_ms time_lag_max_ms",
     "status": "group topic partition status lag commits last_commit_ms is_rising",
     "status_history": "group topic partition since_ms until_ms status lag_max",
     "commit_frequency": (

@@ -27,6 +27,7 @@ SORTED_BY = {
     "offset_commits": ("log_partition", "log_offset"),
     "lag_over_time": ("group", "timestamp_ms"),
     "lag_picture": ("group", "timestamp_ms"),
+    "time_lag_over_time": ("group", "timestamp_ms"),
     "rebalances": ("group", "log_offset"),
     "rebalance_costs": ("group", "log_offset"),
     "members": ("group", "first_log_offset", "member_id"),

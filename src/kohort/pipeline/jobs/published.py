@@ -29,6 +29,7 @@ TABLES = (
     "lag",
     "time_lag",
     "lag_over_time",
+    "time_lag_over_time",
     "status",
     "status_history",
     "commit_frequency",

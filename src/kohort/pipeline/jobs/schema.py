@@ -33,6 +33,8 @@ lag                      | bigint   | records from the committed offset to the l
 is_beyond_end            | boolean  | the log ends below the committed offset
 next_produced_at_ms      | instant  | when the oldest unread record was produced; null if there is none
 time_lag_ms              | duration | how long the oldest unread record has waited; null if the log is unknown
+waiting_since_ms         | instant  | when the oldest record that waits was produced; null if none waits
+time_lag_max_ms          | duration | greatest time lag in the interval, just before a commit
 records_lost             | bigint   | offsets below the log start that the group had not read
 timestamp_ms             | instant  | when the lag changed
 status                   | string   | by Burrow's rules: OK, WARN, STOP, STALL or REWIND
@@ -134,6 +136,8 @@ share_state.start_offset                  | bigint | first offset that is not do
 share_state.lag                           | bigint | records from the start offset on whose delivery is not complete (KIP-1226)
 blocking_transactions.start_offset        | bigint | first offset of the transaction in the log
 lag_over_time.lag                         | bigint | sum over the partitions of the group
+time_lag_over_time.timestamp_ms           | instant  | end of the interval
+time_lag_over_time.time_lag_ms            | duration | how long the oldest record has waited there; 0 if none waits
 status.commits                            | int    | commits in the window
 """
 

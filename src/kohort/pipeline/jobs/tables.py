@@ -9,7 +9,7 @@ from kohort.pipeline.tables import topic_names
 from kohort.pipeline.tables.burrow.evaluator import Rules
 from kohort.pipeline.tables.burrow.status import burrow_history, burrow_status
 from kohort.pipeline.tables.groups import memberships, ownership, rebalances
-from kohort.pipeline.tables.lag import lag_over_time, offset_lag, time_lag
+from kohort.pipeline.tables.lag import lag_over_time, offset_lag, time_lag, time_lag_over_time
 from kohort.pipeline.tables.offsets import commit_frequency, latest_offsets
 from kohort.pipeline.tables.shares import share_state
 from kohort.pipeline.tables.transactions import blocking_transactions, transactions
@@ -60,6 +60,14 @@ class Tables:
         batches = self.reading.batches(_topics(self.offsets))
         begins = self.reading.log_begins(_topics(self.offsets))
         return time_lag.time_lag(self.lag, batches, at_ms=self.reading.at_ms, begins=begins)
+
+    @cached_property
+    def time_lag_over_time(self) -> Any:
+        """The time lag of each group at the ends of intervals, as many as a chart has points."""
+        commits = self.reading.offset_commits
+        topics, at_ms = _topics(commits), self.reading.at_ms
+        batches, begins = self.reading.batches(topics), self.reading.log_begins(topics)
+        return time_lag_over_time.time_lag_over_time(commits, batches, at_ms=at_ms, begins=begins, points=CHART_POINTS)
 
     @cached_property
     def offset_commits(self) -> Any:

@@ -120,9 +120,47 @@ class ExpectedTables:
             for row in self.counting()
             if _key(row) == key
         ]
-        log = self.history.world.logs[key[1], key[2]]
+        log = self._log_of(key)
         produced = [(batch.at_ms, -1, False, batch.last_offset + 1) for batch in log.batches]
         return sorted([*commits, *produced], key=lambda one: (one[0], one[1], one[3] or 0))
+
+    def time_lag_over_time(self, points: int = 300) -> list[Row]:
+        rows = []
+        for group in sorted({row["group"] for row in self.counting()}):
+            waits = [self._waits(key) for key in self._partitions(group)]
+            if not waits:
+                continue
+            first = min(at for one in waits for at in one)
+            last = max(max(at, one[at] or 0) for one in waits for at in [max(one)])
+            parts = min(points - 1, last - first)
+            ends = [first + (last - first) * part // max(parts, 1) for part in range(parts + 1)]
+            was = None
+            for before, at in zip([first - 1, *ends], ends, strict=False):
+                since = min((one for one in _waiting_at(waits, at) if one <= at), default=None)
+                lag = 0 if since is None else at - since
+                drops = {one for moves in waits for one in moves if before < one <= at}
+                peaks = (drop - one for drop in drops for one in _waiting_at(waits, drop - 1))
+                peak = max(lag, *peaks, 0)
+                if at in (first, last) or since != was or peak > lag:
+                    told = {"waiting_since_ms": since, "time_lag_ms": lag, "time_lag_max_ms": peak}
+                    rows.append({"group": group, "timestamp_ms": at} | told)
+                was = since
+        return rows
+
+    def _waits(self, key: Key) -> dict[int, int | None]:
+        """When the oldest unread record of a partition was produced, from each instant on at which its offset changed."""
+        unread = _waiting([batch for batch in self._log_of(key).batches if batch.at_ms <= self.at_ms])
+        waits: dict[int, int | None] = {}
+        offset: int | None = -1
+        last_order = -1
+        for at_ms, order, is_commit, value in self.events(key):
+            if is_commit and order > last_order:
+                last_order = order
+                if value != offset:
+                    offset = value
+                    ahead = [] if offset is None else [one for one in unread if one.last_offset >= offset]
+                    waits[at_ms] = _produced_ms(ahead[0], offset or 0) if ahead else None
+        return waits
 
     def commit_frequency(self) -> list[Row]:
         rows = []
@@ -233,12 +271,15 @@ class ExpectedTables:
         return [{"log_partition": self.history.partition, "position": position, "size_bytes": size}]
 
     def _log(self, row: Row) -> Log:
-        return self.history.world.logs[row["topic"], row["partition"]]
+        return self._log_of(_key(row))
+
+    def _log_of(self, key: Key) -> Log:
+        return self.history.world.logs[key[1], key[2]]
 
     def _partitions(self, group: str, *, is_known: bool = True) -> list[Key]:
         """The partitions of a group, with `is_known` only those whose log has batches."""
         keys = sorted({_key(row) for row in self.counting() if row["group"] == group})
-        return [key for key in keys if not is_known or self.history.world.logs[key[1], key[2]].batches]
+        return [key for key in keys if not is_known or self._log_of(key).batches]
 
 
 def _key(row: Row) -> Key:
@@ -256,6 +297,13 @@ def _waiting(batches: list[Batch]) -> list[Batch]:
         elif batch.transactional:
             pending.setdefault(batch.producer_id, []).append(batch.base_offset)
     return [batch for batch in batches if batch.marker is None and batch.base_offset not in aborted]
+
+
+def _waiting_at(waits: Iterable[dict[int, int | None]], at_ms: int) -> Iterator[int]:
+    """Yield when the oldest unread record of each partition was produced, of those that have one at an instant."""
+    for moves in waits:
+        since = [moves[at] for at in sorted(moves) if at <= at_ms][-1:]
+        yield from (one for one in since if one is not None)
 
 
 def _produced_ms(batch: Batch, offset: int) -> int:

@@ -48,6 +48,10 @@ def greatest(*columns: Named) -> Column:
     return _call("greatest", *columns)
 
 
+def least(*columns: Named) -> Column:
+    return _call("least", *columns)
+
+
 def desc(name: Named) -> Order:
     return column(name).desc()
 
@@ -83,6 +87,11 @@ def array_distinct(array_: Named) -> Column:
 
 def sort_array(array_: Named) -> Column:
     return _call("list_sort", array_)
+
+
+def sequence(start: Named, stop: Named) -> Column:
+    """The whole numbers from `start` to `stop`, which is not smaller."""
+    return _call("generate_series", start, stop)
 
 
 def explode(array_: Named) -> Column:

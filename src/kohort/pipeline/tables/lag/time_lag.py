@@ -17,7 +17,7 @@ from typing import Any
 
 from kohort.pipeline.decode.schemas import ABORT
 from kohort.pipeline.engines.dispatch import Window, fn, over_frames
-from kohort.pipeline.tables.incarnations import current
+from kohort.pipeline.tables.incarnations import INCARNATION, current
 from kohort.pipeline.tables.lag.log_starts import since
 from kohort.pipeline.tables.offsets.as_of import BATCH_COLUMNS
 
@@ -33,8 +33,7 @@ def time_lag(latest: Any, batches: Any, *, at_ms: int, begins: Any = None) -> An
 
     Columns: `next_produced_at_ms` (when the first unread record was produced; null if there is none), `time_lag_ms` (0 if there
     is none; null if the log is unknown or has no batch up to `at_ms`) and `records_lost` (offsets between the committed offset
-    and the
-    log start: deleted before the group read them). An empty log starts at its end.
+    and the log start: deleted before the group read them). An empty log starts at its end.
 
     Args:
         latest: the result of `lag`, or of `latest_offsets`; with the latter a log without batches is unknown.
@@ -43,23 +42,12 @@ def time_lag(latest: Any, batches: Any, *, at_ms: int, begins: Any = None) -> An
             wrong if compaction removed that batch, or if `batches` contains deleted ones.
         at_ms: the instant of `latest`; later batches are ignored.
     """
-    known = since(current(batches, at_ms=at_ms), begins).select(
-        fn.col("log_topic").alias("topic"),
-        fn.col("log_partition").alias("partition"),
-        fn.col("log_offset").alias("base_offset"),
-        "next_offset",
-        fn.col("timestamp_ms").alias("latest_ms"),
-        fn.coalesce("first_timestamp_ms", "timestamp_ms").alias("first_ms"),
-        fn.coalesce(fn.col("record_count") > 0, fn.lit(True)).alias("has_records"),
-        "producer_id",
-        "transactional",
-        "is_control",
-        "control",
-    )
+    known = headers(since(current(batches, at_ms=at_ms), begins))
     is_past = fn.col("latest_ms") <= at_ms
     starts = known.groupBy(*_PLACE).agg(fn.min(fn.when(is_past, fn.col("base_offset"))).alias("start_offset"))
     starts = starts.withColumn("has_batch", fn.lit(True))
-    unread = _first_unread(latest.select("group", *_PLACE, "offset"), _waiting(known.where(is_past)))
+    unread = first_unread(latest.select("group", *_PLACE, "offset"), waiting(known.where(is_past)))
+    unread = unread.where(fn.col("next_produced_at_ms").isNotNull()).drop("offset")
     if begins is not None:
         # A log without batches up to `at_ms` stays unknown.
         starts = starts.join(begins, on=[*_PLACE], how="left")
@@ -100,42 +88,75 @@ def with_time_lag(latest: Any, starts: Any, unread: Any, *, at_ms: int) -> Any:
     )
 
 
-def _first_unread(committed: Any, waiting: Any) -> Any:
-    """
-    Return when the first record at or after each committed offset was produced.
+def headers(batches: Any) -> Any:
+    """Select the columns of batches that `waiting` and `time_lag` need."""
+    return batches.select(
+        fn.col("log_topic").alias("topic"),
+        fn.col("log_partition").alias("partition"),
+        *(column for column in batches.columns if column == INCARNATION),
+        fn.col("log_offset").alias("base_offset"),
+        "next_offset",
+        fn.col("timestamp_ms").alias("latest_ms"),
+        fn.coalesce("first_timestamp_ms", "timestamp_ms").alias("first_ms"),
+        fn.coalesce(fn.col("record_count") > 0, fn.lit(True)).alias("has_records"),
+        "producer_id",
+        "transactional",
+        "is_control",
+        "control",
+    )
 
-    Batches and committed offsets of a partition are sorted once, in descending order: the last batch before an offset in this
-    order is the first unread one. A join would have a row for each group and unread batch.
+
+def first_unread(committed: Any, waiting: Any) -> Any:
     """
+    Add when the first record at or after each committed offset was produced: `next_produced_at_ms`; null if there is no
+    record or no offset.
+
+    Batches and committed offsets of a log are sorted once, in descending order: the last batch before an offset in this order
+    is the first unread one. A join would have a row for each group and unread batch.
+
+    Args:
+        committed: `topic`, `partition`, `offset` and more; with the column of `incarnations`, the batches of this incarnation.
+        waiting: as `waiting` returns it.
+    """
+    place = _place(committed)
     batch = fn.struct("base_offset", "first_ms", "latest_ms")
-    batches = waiting.select(*_PLACE, fn.col("next_offset").alias("at"), batch.alias("batch"))
-    offsets = committed.select("group", *_PLACE, fn.col("offset").alias("at"))
+    batches = waiting.select(*place, fn.col("next_offset").alias("at"), batch.alias("batch"))
+    offsets = committed.withColumn("at", fn.col("offset"))
     # A batch that ends at the committed offset was read: it comes after the offset.
-    descending = Window.partitionBy(*_PLACE).orderBy(fn.col("at").desc(), fn.col("batch").isNotNull())
+    descending = Window.partitionBy(*place).orderBy(fn.col("at").desc(), fn.col("batch").isNotNull())
     ahead = descending.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     first = fn.last("batch", ignorenulls=True).over(ahead)
     found = offsets.unionByName(batches, allowMissingColumns=True).withColumn("first", first)
     is_whole = fn.col("at") <= fn.col("first.base_offset")
     produced_at_ms = fn.when(is_whole, fn.col("first.first_ms")).otherwise(fn.col("first.latest_ms"))
-    return found.where(fn.col("batch").isNull() & fn.col("first").isNotNull()).select(
-        "group", *_PLACE, produced_at_ms.alias("next_produced_at_ms")
+    return found.where(fn.col("batch").isNull()).select(
+        *committed.columns, fn.when(fn.col("at").isNotNull(), produced_at_ms).alias("next_produced_at_ms")
     )
 
 
-def _waiting(known: Any) -> Any:
+def waiting(known: Any) -> Any:
     """
     Select the batches with data for `read_committed` readers.
 
     Only transactional batches are sorted: a log without transactions costs no sort. A transaction ends with the next control
     batch of its producer. A marker of unknown type (unreadable, or kept by an older release) counts as COMMIT.
+
+    Args:
+        known: as `headers` returns it.
     """
     is_transactional, is_control = fn.col("transactional"), fn.col("is_control")
-    columns = (*_PLACE, "base_offset", "next_offset", "latest_ms", "first_ms")
+    place = _place(known)
+    columns = (*place, "base_offset", "next_offset", "latest_ms", "first_ms")
     plain = known.where(~is_transactional & ~is_control & fn.col("has_records")).select(*columns)
     # In descending order, so that the preceding rows of the window are the following batches.
-    ahead = Window.partitionBy(*_PLACE, "producer_id").orderBy(fn.col("base_offset").desc())
+    ahead = Window.partitionBy(*place, "producer_id").orderBy(fn.col("base_offset").desc())
     ahead = ahead.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     end = fn.last(fn.when(is_control, fn.coalesce("control", fn.lit(""))), ignorenulls=True).over(ahead)
     decided = known.where(is_transactional | is_control).withColumn("end", end)
     theirs = decided.where(~is_control & fn.col("has_records") & ~fn.col("end").eqNullSafe(ABORT))
     return plain.unionByName(theirs.select(*columns))
+
+
+def _place(frame: Any) -> list[str]:
+    """Return the columns that identify a log."""
+    return [*_PLACE, *(column for column in frame.columns if column == INCARNATION)]
