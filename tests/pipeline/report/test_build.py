@@ -29,6 +29,7 @@ def publish(out: Path) -> None:
     rows: dict[str, Any] = {
         "time_lag": data.lag,
         "lag_over_time": series,
+        "time_lag_over_time": data.time_lag_over_time,
         "rebalance_costs": data.rebalances,
         "status": data.status,
         "members": data.members,
@@ -60,6 +61,7 @@ def test_a_report_of_published_tables(tmp_path: Path) -> None:
     assert "as of 2026-11-21 09:20:43.123 UTC" in text
     assert f'<h2 id="name-0">{EVIL_TEXT}</h2>' in text
     assert "of coordinator log" not in text
+    assert "Time lag of group g: 5.0 s at the end, at most 5.0 s" in text
     done = subprocess.run([*command, "--group", "g"], capture_output=True, text=True, timeout=300, check=True)
     assert (
         EVIL_TEXT not in page.read_text().partition("<section")[0].partition('id="index"')[2].partition("</table>")[0]

@@ -30,16 +30,29 @@ const told = [];
 document.querySelector('#index th button').click(); told.push(names());
 document.querySelector('#index th button').click(); told.push(names());
 search.value = 'CONSUMER stop'; search.oninput(); told.push(names());
-const chart = document.querySelector('section svg.chart');
-key(chart, 'Home'); told.push(chart.nextElementSibling.textContent);
-key(chart, 'ArrowRight'); told.push(chart.nextElementSibling.textContent);
+const charts = document.querySelectorAll('section svg.chart');
+for (const chart of charts) {
+  key(chart, 'Home'); told.push(chart.nextElementSibling.textContent);
+  key(chart, 'ArrowRight'); told.push(chart.nextElementSibling.textContent);
+}
+key(charts[1], 'End'); told.push(charts[1].nextElementSibling.textContent);
+const box = charts[1].getBoundingClientRect(), x = box.left + box.width * (190 + 518 * 6.02 / 9) / 720;
+charts[1].dispatchEvent(new PointerEvent('pointermove', {clientX: x, clientY: box.top + 50, bubbles: true}));
+told.push(charts[1].nextElementSibling.textContent.slice(24));
 document.body.dataset.told = JSON.stringify(told);
 }"""
 ACTED = (
     "[[1,28],[28,1],[1],&quot;2026-11-21 09:20:34.123 UTC: 0 records behind, up to 1 just before&quot;,"
-    "&quot;2026-11-21 09:20:34.173 UTC: 50 records behind, up to 51 just before&quot;]"
+    "&quot;2026-11-21 09:20:34.173 UTC: 50 records behind, up to 51 just before&quot;,"
+    "&quot;2026-11-21 09:20:34.123 UTC: waiting for 2.0 s&quot;,"
+    "&quot;2026-11-21 09:20:37.123 UTC: nothing waits, up to 5.0 s just before&quot;,"
+    "&quot;2026-11-21 09:20:43.123 UTC: waiting for 5.0 s&quot;,"
+    "&quot;UTC: waiting for 2.0 s&quot;]"
 )
-"""Lengths of the groups' names after a sort, the other way round, and a search; a chart under the keys."""
+"""
+Lengths of the groups' names after a sort, the other way round, and a search; the charts under the keys, and that of the time
+lag under the pointer.
+"""
 
 
 def plain(text: str) -> str:
@@ -175,6 +188,11 @@ def test_durations_from_the_median_to_the_longest() -> None:
     assert duration_bars([row | {"duration_max_ms": None}]) == ""
 
 
+def waiting(at: int, since: int | None, time_lag: int, greatest: int) -> dict[str, Any]:
+    row = {"group": "g", "timestamp_ms": T + at, "waiting_since_ms": None if since is None else T + since}
+    return row | {"time_lag_ms": time_lag, "time_lag_max_ms": greatest}
+
+
 def whole() -> ReportData:
     lag = {"group": "g", "topic": "orders", "partition": 0, "offset": 3, "leader_epoch": 0, "metadata": EVIL}
     lag |= {"commit_timestamp_ms": T, "end_offset": 1234, "lag": 1231}
@@ -188,6 +206,11 @@ def whole() -> ReportData:
         at_ms=T + 9000,
         lag=[lag, lag | {"group": EVIL}],
         lag_picture=[{"group": "g", "timestamp_ms": T + at, "lag": at, "lag_max": at + 1} for at in (0, 50, 9000)],
+        time_lag_over_time=[
+            waiting(0, -2000, 2000, 2000),
+            waiting(3020, None, 0, 5000),
+            waiting(9000, 4000, 5000, 5000),
+        ],
         rebalances=[
             change(0, joined=[member("a", EVIL)]),
             change(500, completed_at_ms=None, moved=None, lag_cost=None),
@@ -308,15 +331,17 @@ def test_details_of_many_groups_are_compressed_and_inserted_on_demand() -> None:
 
 
 def test_charts_of_a_group_have_one_time_axis() -> None:
-    """Lag and owners begin and end at the same instant, at the same place of the picture."""
+    """Lag, time lag and owners begin and end at the same instant, at the same place of the picture."""
     text = render(whole())
     part = text[text.index('<section id="group-1"') :].partition("</section>")[0]
-    first, last, left, right = re.findall(r'data-axis="(\d+) (\d+) (\d+) (\d+)', part)[0]
+    lag, time_lag = re.findall(r'data-axis="(\d+) (\d+) (\d+) (\d+)', part)
+    assert lag == time_lag
+    first, last, left, right = lag
     assert (int(first), int(last)) == (T, T + 9000)
     axis = re.findall(r'<line class="grid" x1="(\d+)" x2="(\d+)"', part)
     assert {(left, right)} == set(axis)
-    # A rebalance is a mark on the lag chart, with its text.
-    assert part.count('<g class="rebalance"><title>2026-11-21') == 2
+    # A rebalance is a mark on both charts, with its text.
+    assert part.count('<g class="rebalance"><title>2026-11-21') == 4
 
 
 def test_a_group_without_known_members_has_a_section() -> None:

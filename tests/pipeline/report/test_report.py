@@ -172,7 +172,7 @@ def test_every_time_label_is_another_instant(span_ms: int, labels: int) -> None:
 def test_lag_is_drawn_in_steps() -> None:
     text = lag_chart([Point(0, 0, 0), Point(50, 10, 10), Point(100, 0, 0)], label="lag")
     # Zero until half of the time, then ten at once, then zero again.
-    assert 'd="M56.0 144.0H382.0V26.0V26.0H708.0V144.0V144.0H708.0"' in text
+    assert 'd="M56 144h326v-118h326v118"' in text
 
 
 def test_a_single_point_is_a_picture() -> None:

@@ -20,6 +20,7 @@ _OF_GROUPS = (
     "partition_flapping",
     "time_without_owner",
     "share_state",
+    "time_lag_over_time",
 )
 _OF_ALL = ("blocking_transactions", "open_transactions", "transaction_statistics")
 """Tables that belong to no group: a report on one group has none of them."""

@@ -1,18 +1,18 @@
 """A lag curve as SVG, in steps: the lag is constant between two events."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TypeAlias
+from itertools import pairwise
+from typing import ClassVar
 
 from kohort.pipeline.report.formatting import brief, clock, instant, number
 
-Scale: TypeAlias = Callable[[int], float]
-
 WIDTH = 720
 HEIGHT = 170
-_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 12, 26, 26
+LEFT = 56
+_RIGHT, _TOP, _BOTTOM = 12, 26, 26
 _TIME_LABELS_MAX = 4
 
 
@@ -33,13 +33,71 @@ class Mark:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """
+    The axes of a chart.
+
+    Attributes:
+        first_ms, last_ms: the begin and the end of the time axis.
+        top: the greatest value.
+        labels: of values, with their texts.
+        left: where the time axis begins, in units of the picture. Charts with the same axis lie below each other.
+    """
+
+    first_ms: int
+    last_ms: int
+    top: int
+    labels: Sequence[tuple[int, str]]
+    left: int = LEFT
+
+    right: ClassVar[int] = WIDTH - _RIGHT
+    bottom: ClassVar[int] = HEIGHT - _BOTTOM
+
+    def x(self, at_ms: int) -> float:
+        span_ms = max(self.last_ms - self.first_ms, 1)
+        return self.left + (at_ms - self.first_ms) / span_ms * (self.right - self.left)
+
+    def y(self, value: int) -> float:
+        return self.bottom - value / self.top * (self.bottom - _TOP)
+
+
+class Path:
+    """
+    A path of SVG in relative steps, which are short: a page has hundreds of thousands of them. Places are rounded to tenths.
+    """
+
+    def __init__(self, x: float, y: float) -> None:
+        self._x, self._y = round(x * 10), round(y * 10)
+        self._steps = [f"M{_tenths(self._x)} {_tenths(self._y)}"]
+
+    def to(self, x: float, y: float) -> None:
+        """Draw a line."""
+        at_x, at_y = round(x * 10), round(y * 10)
+        right, down = _tenths(at_x - self._x), _tenths(at_y - self._y)
+        if at_x != self._x and at_y != self._y:
+            self._steps.append(f"l{right} {down}")
+        elif at_x != self._x:
+            self._steps.append(f"h{right}")
+        elif at_y != self._y:
+            self._steps.append(f"v{down}")
+        self._x, self._y = at_x, at_y
+
+    def __str__(self) -> str:
+        return "".join(self._steps)
+
+
+def _tenths(number: int) -> str:
+    return str(number // 10) if number % 10 == 0 else f"{number / 10}"
+
+
 def lag_chart(
     points: Sequence[Point],
     *,
     label: str,
     until_ms: int = 0,
     since_ms: int | None = None,
-    left: int = _LEFT,
+    left: int = LEFT,
     marks: Sequence[Mark] = (),
 ) -> str:
     """
@@ -48,35 +106,58 @@ def lag_chart(
         label: a description for screen readers.
         until_ms: the end of the time axis; after the last event the lag is constant.
         since_ms: the start of the time axis; by default the first point.
-        left: where the time axis begins, in units of the picture. Charts with the same axis lie below each other.
+        left: as for `Axes`.
         marks: rebalances.
     """
     first_ms, last_ms = points[0].timestamp_ms, max(points[-1].timestamp_ms, until_ms)
     first_ms = first_ms if since_ms is None else min(since_ms, first_ms)
-    span_ms = max(last_ms - first_ms, 1)
     top = round_up(max(point.lag_max for point in points))
-    right, bottom = WIDTH - _RIGHT, HEIGHT - _BOTTOM
-
-    def x(timestamp_ms: int) -> float:
-        return left + (timestamp_ms - first_ms) / span_ms * (right - left)
-
-    def y(lag: int) -> float:
-        return bottom - lag / top * (bottom - _TOP)
-
-    line = _steps([(x(point.timestamp_ms), y(point.lag_max), y(point.lag)) for point in points], right)
-    area = f"{line}V{bottom}H{x(points[0].timestamp_ms):.1f}Z"
+    axes = Axes(first_ms, last_ms, top, [(value, brief(value)) for value in ticks(top)], left)
     last = points[-1]
-    axis = f"{first_ms} {first_ms + span_ms} {left} {right} {top} {_TOP} {bottom}"
-    described = escape(_described(label, points))
-    told = f'data-axis="{axis}" data-points="{_told(points)}"'
+    return picture(
+        axes,
+        _steps(points, axes),
+        begin_ms=points[0].timestamp_ms,
+        described=_described(label, points),
+        told=f'data-points="{_told(points)}"',
+        now=(last.lag, number(last.lag)),
+        marks=marks,
+    )
+
+
+def picture(
+    axes: Axes,
+    line: Path,
+    *,
+    begin_ms: int,
+    described: str,
+    told: str,
+    now: tuple[int, str],
+    marks: Sequence[Mark],
+) -> str:
+    """
+    Return a chart.
+
+    Args:
+        line: the curve, which ends at the right.
+        begin_ms: where the curve begins.
+        described: a description for screen readers.
+        told: attributes for the script of the page.
+        now: the last value, and its text.
+    """
+    span_ms = max(axes.last_ms - axes.first_ms, 1)
+    axis = f"{axes.first_ms} {axes.first_ms + span_ms} {axes.left} {axes.right} {axes.top} {_TOP} {axes.bottom}"
+    area = f"{line}V{axes.bottom}H{axes.x(begin_ms):.1f}Z"
+    value, text = now
+    label = f'role="img" aria-label="{escape(described)}"'
     parts = [
-        f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{described}" {told}>',
-        *_grid(top, y, left),
-        *(_mark(x(one.at_ms), bottom, one) for one in marks if first_ms <= one.at_ms <= last_ms),
-        *_times(first_ms, last_ms, x),
+        f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" {label} data-axis="{axis}" {told}>',
+        *_grid(axes),
+        *(_mark(axes.x(one.at_ms), one) for one in marks if axes.first_ms <= one.at_ms <= axes.last_ms),
+        *_times(axes),
         f'<path class="area" d="{area}"/>',
         f'<path class="line" d="{line}"/>',
-        f'<text class="now" x="{right:.1f}" y="{y(last.lag) - 6:.1f}" text-anchor="end">{number(last.lag)}</text>',
+        f'<text class="now" x="{axes.right:.1f}" y="{axes.y(value) - 6:.1f}" text-anchor="end">{text}</text>',
         "</svg>",
     ]
     return "".join(parts)
@@ -90,13 +171,14 @@ def round_up(value: int) -> int:
     return next(step * power for step in (1, 2, 5, 10) if step * power >= value)
 
 
-def _steps(corners: list[tuple[float, float, float]], right: float) -> str:
-    x0, _, y0 = corners[0]
-    path = [f"M{x0:.1f} {y0:.1f}"]
-    for x, peak, y in corners[1:]:
-        path.append(f"H{x:.1f}V{peak:.1f}V{y:.1f}")
-    path.append(f"H{right:.1f}")
-    return "".join(path)
+def _steps(points: Sequence[Point], axes: Axes) -> Path:
+    path = Path(axes.x(points[0].timestamp_ms), axes.y(points[0].lag))
+    for before, point in pairwise(points):
+        x = axes.x(point.timestamp_ms)
+        for lag in (before.lag, point.lag_max, point.lag):
+            path.to(x, axes.y(lag))
+    path.to(axes.right, axes.y(points[-1].lag))
+    return path
 
 
 def ticks(top: int) -> list[int]:
@@ -106,43 +188,48 @@ def ticks(top: int) -> list[int]:
     return [top * part // parts for part in range(parts + 1)]
 
 
-def _grid(top: int, y: Scale, left: int) -> list[str]:
+def _grid(axes: Axes) -> list[str]:
     return [
-        f'<line class="grid" x1="{left}" x2="{WIDTH - _RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>'
-        f'<text class="tick" x="{left - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{brief(value)}</text>'
-        for value in ticks(top)
+        f'<line class="grid" x1="{axes.left}" x2="{axes.right}" y1="{axes.y(value):.1f}" y2="{axes.y(value):.1f}"/>'
+        f'<text class="tick" x="{axes.left - 6}" y="{axes.y(value) + 4:.1f}" text-anchor="end">{text}</text>'
+        for value, text in axes.labels
     ]
 
 
-def _times(first_ms: int, last_ms: int, x: Scale) -> list[str]:
+def _times(axes: Axes) -> list[str]:
     """Return the labels of the time axis; a span of a few milliseconds has one label per millisecond."""
-    span_ms = last_ms - first_ms
+    span_ms = axes.last_ms - axes.first_ms
     last = min(_TIME_LABELS_MAX - 1, span_ms)
     labels = []
     for step in range(last + 1):
-        at_ms = first_ms + (span_ms * step // last if last else 0)
+        at_ms = axes.first_ms + (span_ms * step // last if last else 0)
         anchor, middle = "middle", " middle"
         if step in (0, last):
             anchor, middle = ("start" if step == 0 else "end"), ""
         labels.append(
-            f'<text class="tick{middle}" x="{x(at_ms):.1f}" y="{HEIGHT - 8}" text-anchor="{anchor}">'
+            f'<text class="tick{middle}" x="{axes.x(at_ms):.1f}" y="{HEIGHT - 8}" text-anchor="{anchor}">'
             f"{clock(at_ms, span_ms=span_ms)}</text>"
         )
     return labels
 
 
-def _mark(x: float, bottom: int, mark: Mark) -> str:
+def _mark(x: float, mark: Mark) -> str:
     """Return a line with a tooltip, and a wide invisible one over it that is easier to hit."""
-    return (
-        f'<g class="rebalance"><title>{escape(mark.text)}</title><line class="change" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}"'
-        f' y2="{bottom}"/><line class="hit" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{bottom}"/></g>'
-    )
+    ends = f'x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{Axes.bottom}"'
+    return f'<g class="rebalance"><title>{escape(mark.text)}</title><line class="change" {ends}/><line class="hit" {ends}/></g>'
 
 
 def _told(points: Sequence[Point]) -> str:
-    """Return the points for the script of the page: milliseconds since the first one, lag, greatest lag."""
-    base = points[0].timestamp_ms
-    return f"{base} " + " ".join(f"{point.timestamp_ms - base}:{point.lag}:{point.lag_max}" for point in points)
+    """
+    Return the points for the script of the page: milliseconds since the one before, lag, and the greatest lag if it is another
+    one. Differences are short, and the page has thousands of them.
+    """
+    told, before_ms = [f"{points[0].timestamp_ms}"], points[0].timestamp_ms
+    for point in points:
+        greatest = f":{point.lag_max}" if point.lag_max != point.lag else ""
+        told.append(f"{point.timestamp_ms - before_ms}:{point.lag}{greatest}")
+        before_ms = point.timestamp_ms
+    return " ".join(told)
 
 
 def _described(label: str, points: Sequence[Point]) -> str:

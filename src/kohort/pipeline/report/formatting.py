@@ -36,6 +36,14 @@ def duration(milliseconds: int | None) -> str:
     return f"{milliseconds} ms"
 
 
+def brief_duration(milliseconds: int) -> str:
+    """Format a round duration briefly, for an axis: in the largest unit of which it is a multiple."""
+    for unit_ms, unit in _UNITS:
+        if milliseconds and milliseconds % unit_ms == 0:
+            return f"{milliseconds // unit_ms}\N{NARROW NO-BREAK SPACE}{unit}"
+    return f"{milliseconds}\N{NARROW NO-BREAK SPACE}ms" if milliseconds else "0"
+
+
 def number(value: int | None) -> str:
     """Format a number with thin spaces between thousands; None is a dash."""
     return "\N{EN DASH}" if value is None else f"{value:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")

@@ -13,6 +13,7 @@ from kohort.pipeline.report.chart import Mark, Point, lag_chart
 from kohort.pipeline.report.formatting import duration, instant, number
 from kohort.pipeline.report.owners import LEFT, owners
 from kohort.pipeline.report.partition_names import place_name
+from kohort.pipeline.report.time_lag_chart import has_waited, time_lag_chart
 from kohort.pipeline.report.timeline import told
 from kohort.pipeline.tables.burrow.verdicts import BAD, SEVERITIES, worst
 
@@ -33,6 +34,7 @@ class GroupPage:
     name: str
     lag: list[Row] = field(default_factory=list)
     picture: list[Row] = field(default_factory=list)
+    waits: list[Row] = field(default_factory=list)
     rebalances: list[Row] = field(default_factory=list)
     stays: list[Row] = field(default_factory=list)
     members: list[Row] = field(default_factory=list)
@@ -87,7 +89,8 @@ class GroupPage:
     @property
     def began_ms(self) -> int | None:
         """The start of the time axis of all charts of the group."""
-        times = [row["timestamp_ms"] for row in self.picture[:1]] + [row["since_ms"] for row in self.stays]
+        series = (*self.picture[:1], *self.waits[:1])
+        times = [row["timestamp_ms"] for row in series] + [row["since_ms"] for row in self.stays]
         return min(times, default=None)
 
 
@@ -196,14 +199,27 @@ def _lag(page: GroupPage, until_ms: int) -> str:
         return ""
     points = [Point(row["timestamp_ms"], row["lag"], row["lag_max"]) for row in page.picture]
     marks = [Mark(row["completed_at_ms"] or row["began_at_ms"], told(row)) for row in page.rebalances]
+    # Both charts have the same time axis.
+    since_ms = page.began_ms or 0
+    until_ms = max(until_ms, *(row["timestamp_ms"] for row in (*page.picture[-1:], *page.waits[-1:])))
     chart = lag_chart(
         points,
         label=f"Lag of group {page.name}",
         until_ms=until_ms,
-        since_ms=page.began_ms,
+        since_ms=since_ms,
         left=LEFT,
         marks=marks[-REBALANCES_MAX:],
     )
+    if has_waited(page.waits, until_ms=until_ms):
+        waiting = time_lag_chart(
+            page.waits,
+            label=f"Time lag of group {page.name}",
+            until_ms=until_ms,
+            since_ms=since_ms,
+            left=LEFT,
+            marks=marks[-REBALANCES_MAX:],
+        )
+        chart += f"<h3>Waiting</h3>{waiting}"
     note = '<p class="soft">Dashed lines are changes of the group.</p>' if marks else ""
     return f'<div class="card scroll wide"><h3>Lag</h3>{chart}{note}</div>'
 

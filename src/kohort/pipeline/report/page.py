@@ -57,6 +57,7 @@ class ReportData:
     time_without_owner: Sequence[dict[str, Any]] = ()
     blocking_transactions: Sequence[dict[str, Any]] = ()
     share_state: Sequence[dict[str, Any]] = ()
+    time_lag_over_time: Sequence[dict[str, Any]] = ()
 
 
 def render(data: ReportData) -> str:
@@ -112,6 +113,7 @@ def _groups(data: ReportData, verdicts: Sequence[Row]) -> list[groups.GroupPage]
     return groups.pages(
         lag=data.lag,
         picture=data.lag_picture,
+        waits=data.time_lag_over_time,
         rebalances=data.rebalances,
         stays=data.assignments,
         members=data.members,

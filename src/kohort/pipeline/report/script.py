@@ -12,6 +12,10 @@ const $ = (s, e = document) => e.querySelector(s), $$ = (s, e = document) => [..
 const more = JSON.parse(($('#more') || {textContent: '{}'}).textContent);
 const utc = ms => new Date(ms).toISOString().replace('T', ' ').replace('Z', '');
 const num = n => n.toLocaleString('en').replaceAll(',', '\u202f');
+const dur = ms => {
+  const found = [[864e5, 'd'], [36e5, 'h'], [6e4, 'min'], [1e3, 's']].find(([n]) => ms >= n);
+  return found ? `${(ms / found[0]).toFixed(1)} ${found[1]}` : `${ms} ms`;
+};
 
 // Details of a group: inflated and inserted when they are asked for.
 async function open(id) {
@@ -61,7 +65,18 @@ function sortable(table) {
 function chart(svg) {
   const [first, last, left, right, top, y0, y1] = svg.dataset.axis.split(' ').map(Number);
   const [base, ...told] = svg.dataset.points.split(' ');
-  const points = told.map(one => { const [t, lag, max] = one.split(':').map(Number); return [Number(base) + t, lag, max]; });
+  const valueAt = (value, t) => svg.dataset.kind === 'time' ? Math.max(t - value, 0) || 0 : value;
+  const isTime = svg.dataset.kind === 'time', points = [];
+  // Instant, value, greatest value just before. Of time lag the value is the instant at which the record was produced, or NaN.
+  let before = Number(base);
+  for (const one of told) {
+    const [step, value, max] = one.split(':'), t = before + Number(step);
+    const known = isTime ? (value ? t - Number(value) : NaN) : Number(value);
+    const reached = !isTime ? known : points.length ? valueAt(points.at(-1)[1], t) : 0;
+    points.push([t, known, max ? Number(max) : reached]);
+    before = t;
+  }
+  const said = value => isTime ? (value ? `waiting for ${dur(value)}` : 'nothing waits') : `${num(value)} records behind`;
   const x = t => left + (t - first) / (last - first) * (right - left), y = v => y1 - v / top * (y1 - y0);
   const make = (name, attributes) => {
     const e = document.createElementNS('http://www.w3.org/2000/svg', name);
@@ -73,18 +88,21 @@ function chart(svg) {
   text.className = 'value soft'; text.setAttribute('aria-live', 'polite'); text.textContent = '\u00a0';
   svg.after(text); svg.tabIndex = 0;
   let at = points.length - 1;
-  const show = () => {
-    const [t, lag, max] = points[at];
+  // Between two points lag stays, and time lag grows.
+  const show = pointed => {
+    const t = isTime && pointed > points[at][0] ? Math.min(Math.round(pointed), last) : points[at][0];
+    const value = valueAt(points[at][1], t), max = t === points[at][0] ? points[at][2] : 0;
     for (const e of [line]) { e.setAttribute('x1', x(t)); e.setAttribute('x2', x(t)); }
-    dot.setAttribute('cx', x(t)); dot.setAttribute('cy', y(lag));
+    dot.setAttribute('cx', x(t)); dot.setAttribute('cy', y(value));
     svg.classList.add('on');
-    text.textContent = `${utc(t)} UTC: ${num(lag)} records behind` + (max > lag ? `, up to ${num(max)} just before` : '');
+    const before = max > value ? `, up to ${isTime ? dur(max) : num(max)} just before` : '';
+    text.textContent = `${utc(t)} UTC: ${said(value)}${before}`;
   };
   const hide = () => { svg.classList.remove('on'); text.textContent = '\u00a0'; };
   svg.addEventListener('pointermove', event => {
     const box = svg.getBoundingClientRect(), here = (event.clientX - box.left) / box.width * svg.viewBox.baseVal.width;
     const t = first + (here - left) / (right - left) * (last - first);
-    at = 0; points.forEach(([ms], i) => { if (ms <= t) at = i; }); show();
+    at = 0; points.forEach(([ms], i) => { if (ms <= t) at = i; }); show(t);
   });
   svg.addEventListener('pointerleave', hide); svg.addEventListener('blur', hide);
   svg.addEventListener('keydown', event => {
