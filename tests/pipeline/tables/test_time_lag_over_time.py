@@ -256,8 +256,10 @@ class Story:
 
     def since(self, state: tuple[int, int, int | None] | None) -> int | None:
         """When the first unread record was produced."""
-        if state is None or state[2] is None:
+        if state is None:
             return None
         partition, number, offset = state
+        if offset is None:
+            return None
         unread = [time for at, time in enumerate(self.logs[partition][number][1]) if 10 * (at + 1) > offset]
         return unread[0] if unread else None
