@@ -161,8 +161,8 @@ def test_records_below_the_log_start_do_not_wait(engine: Any) -> None:
 def test_a_log_that_began_again(engine: Any) -> None:
     """From its first record on it is the log of the group. The log start is that of the new log."""
     batches = [*LOG, began(500, 1), one(0, 550, **{INCARNATION: 1}), one(10, 560, **{INCARNATION: 1})]
-    found = series(engine, [commit(250, 0, 10), commit(600, 1, 15)], batches, starts={0: 10})
-    assert found == {"g": [(250, 200, 50, 50), (500, None, 0, 300), (560, 560, 0, 0), (600, 560, 40, 40)]}
+    found = series(engine, [commit(250, 0, 0), commit(600, 1, 15)], batches, starts={0: 10})
+    assert found == {"g": [(250, 100, 150, 150), (500, None, 0, 400), (560, 560, 0, 0), (600, 560, 40, 40)]}
 
 
 def test_a_log_that_began_again_before_the_group_came(engine: Any) -> None:
