@@ -154,6 +154,12 @@ def test_few_intervals_keep_the_greatest_and_the_last(engine: Any) -> None:
     }
 
 
+def test_a_wait_that_comes_and_goes_inside_an_interval_has_a_row(engine: Any) -> None:
+    """Nothing waits at 250 and 325, but a record had waited for 170 ms in between."""
+    commits = [commit(250, 0, 40), commit(260, 1, 0), commit(270, 2, 40), commit(350, 3, 30)]
+    assert series(engine, commits, LOG, points=3) == {"g": [(250, None, 0, 0), (325, None, 0, 170), (400, 400, 0, 0)]}
+
+
 def test_records_below_the_log_start_do_not_wait(engine: Any) -> None:
     assert series(engine, [commit(250, 0, 0)], LOG, starts={0: 20}) == {"g": [(250, None, 0, 0), (300, 300, 0, 0)]}
 
