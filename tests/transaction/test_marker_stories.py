@@ -244,6 +244,25 @@ def test_a_completion_that_cannot_be_written_is_written_later() -> None:
     assert [state for state, _, _ in bench.states()].count("CompleteCommit") == 1
 
 
+def test_a_completion_that_is_written_later_is_not_written_in_another_leader_epoch() -> None:
+    """The new epoch sends the markers again, and completes the transaction when these are written."""
+    bench = Bench()
+    bench.init()
+    bench.add(1000, 0, T0)
+    bench.markers.code = None
+    bench.end(1000, 0)
+    bench.logs[0].fail_next_append = RecordTooLargeError("no")
+    bench.markers.answer()
+    bench.settle()
+    bench.runtime.load(0, bench.logs[0], 7)
+    bench.settle()
+    bench.advance(50)
+    assert bench.state() is PREPARE_COMMIT
+    bench.markers.answer()
+    bench.settle()
+    assert bench.state() is COMPLETE_COMMIT
+
+
 def test_a_marker_in_the_log_of_the_coordinator_is_ignored() -> None:
     bench = Bench()
     bench.init()
