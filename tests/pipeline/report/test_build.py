@@ -59,7 +59,7 @@ def test_a_report_of_published_tables(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-1] == "False"
     text = page.read_text()
     assert "as of 2026-11-21 09:20:43.123 UTC" in text
-    assert f'<h2 id="name-0">{EVIL_TEXT}</h2>' in text
+    assert f"<h2>{EVIL_TEXT}</h2>" in text
     assert "of coordinator log" not in text
     assert "Time lag of group g: 5.0 s at the end, at most 5.0 s" in text
     done = subprocess.run([*command, "--group", "g"], capture_output=True, text=True, timeout=300, check=True)

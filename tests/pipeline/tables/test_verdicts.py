@@ -115,6 +115,18 @@ STATUS = [
 REBALANCES = [change("alive", 1, "m"), change("dead", 2, "m"), change("dead", 3, event="emptied")]
 
 
+def test_a_share_group_without_members_is_stuck() -> None:
+    """As the exporter says. A share group commits no offsets, so Burrow says nothing; an unknown topic has its id as name."""
+    state = {"topic": "t", "topic_id": "id", "partition": 0, "lag": 3, "written_at_ms": T}
+    rows = [state | {"group": "alive"}, state | {"group": "dead"}, state | {"group": "dead", "topic": None, "lag": 0}]
+    found = verdicts([], [], REBALANCES, share=rows)
+    assert [(row["group"], row["topic"], row["verdict"], row["why"], row["status"]) for row in found] == [
+        ("dead", "t", "STOP", "the group has no members", None),
+        ("alive", "t", "OK", "", None),
+        ("dead", "id", "OK", "", None),
+    ]
+
+
 def test_the_worst_come_first() -> None:
     rows = verdicts(LAG, STATUS, REBALANCES)
     assert [(row["group"], row["partition"], row["verdict"], row["status"], row["lag"]) for row in rows] == [
@@ -130,7 +142,8 @@ def test_the_worst_come_first() -> None:
 @pytest.fixture
 def out(tmp_path: Path) -> Path:
     """Published tables."""
-    tables = {"time_lag": LAG, "status": STATUS, "rebalances": REBALANCES, "offset_commits": [], "members": []}
+    tables = {"time_lag": LAG, "status": STATUS, "rebalances": REBALANCES}
+    tables |= {"offset_commits": [], "members": [{"group": "alive"}], "share_state": []}
 
     def write(directory: Path) -> None:
         for name, rows in tables.items():

@@ -284,12 +284,13 @@ def _matching(table: "pa.Table", options: CommandOptions) -> "pa.Table":
 
 def read_verdicts(options: CommandOptions) -> list[dict[str, Any]]:
     """Read the verdict of each partition, the worst first; see `tables.burrow.verdicts`."""
-    found = read_tables(options, ("status", "time_lag", "rebalances"))
+    found = read_tables(options, ("status", "time_lag", "rebalances", "share_state"))
     with stderr_console():
         from kohort.pipeline.tables.burrow.verdicts import verdicts
 
         allowed_lag = 0 if options.rules is None else options.rules.allowed_lag
-        return verdicts(found["time_lag"], found["status"], found["rebalances"], allowed_lag=allowed_lag)
+        known = (found[name] for name in ("time_lag", "status", "rebalances"))
+        return verdicts(*known, share=found["share_state"], allowed_lag=allowed_lag)
 
 
 def _check_group(tables: "Tables", options: CommandOptions) -> None:

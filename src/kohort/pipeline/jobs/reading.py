@@ -162,6 +162,11 @@ class Reading:
         reduced = latest_offsets.last_commits if is_local(self._spark) else latest_offsets.last_records
         return kept(reduced(records))
 
+    @property
+    def is_live(self) -> bool:
+        """Whether the source is a running cluster."""
+        return is_live(self.directory)
+
     @cached_property
     def at_ms(self) -> int:
         """
@@ -170,7 +175,7 @@ class Reading:
         """
         if self.as_of_ms is not None:
             return self.as_of_ms
-        if is_live(self.directory):
+        if self.is_live:
             return self._opened_ms
         ends = self._read([SEGMENT], ["log_topic", "timestamp_ms"], None, newest=True)
         latest = (
@@ -315,7 +320,7 @@ class Reading:
         """Return the log start offsets of some topics, or of all: `topic`, `partition`, `begin_offset`; None for the past."""
         if self.as_of_ms is not None:
             return None
-        if is_live(self.directory):
+        if self.is_live:
             logs = list_logs(self.directory, topics=topics, security=self.security)
             return self._begins({(log.topic, log.partition): log.start for log in logs})
         # In reverse order, so that the first segment of each log wins.
@@ -361,7 +366,7 @@ class Reading:
     ) -> Any:
         options = {**self.connection, "path": self.directory, "kinds": ",".join(kinds), "columns": ",".join(columns)}
         options |= {"topics": "*" if topics is None else ",".join(sorted(topics)), "newest": str(newest).lower()}
-        if not is_live(self.directory):
+        if not self.is_live:
             segments = list_segments(self.directory, topics=topics)
             chosen = newest_segments(segments) if newest else segments
             size_bytes = sum(segment.size_bytes for segment in chosen)

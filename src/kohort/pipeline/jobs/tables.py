@@ -49,7 +49,11 @@ class Tables:
     @cached_property
     def lag_picture(self) -> Any:
         """`lag_over_time` with the number of points of a chart."""
-        return lag_over_time.thinned(self.lag_over_time, points=CHART_POINTS)
+        series = self.lag_over_time
+        if self.reading.is_live:
+            # The batches of a running cluster are read later than its commits: what was appended meanwhile is no lag.
+            series = series.where(series["timestamp_ms"] <= self.reading.at_ms)
+        return lag_over_time.thinned(series, points=CHART_POINTS)
 
     @cached_property
     def time_lag(self) -> Any:

@@ -7,13 +7,13 @@ from html import escape
 from itertools import pairwise
 from typing import ClassVar
 
-from kohort.pipeline.report.formatting import brief, clock, instant, number
+from kohort.pipeline.report.axis import Mark, mark_lines, time_axis
+from kohort.pipeline.report.formatting import brief, instant, number
 
 WIDTH = 720
 HEIGHT = 170
 LEFT = 56
 _RIGHT, _TOP, _BOTTOM = 12, 26, 26
-_TIME_LABELS_MAX = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +23,6 @@ class Point:
     timestamp_ms: int
     lag: int
     lag_max: int
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """A vertical line at an instant, with its text."""
-
-    at_ms: int
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,13 +142,14 @@ def picture(
     area = f"{line}V{axes.bottom}H{axes.x(begin_ms):.1f}Z"
     value, text = now
     label = f'role="img" aria-label="{escape(described)}"'
+    within = (one for one in marks if axes.first_ms <= one.at_ms <= axes.last_ms)
     parts = [
         f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" {label} data-axis="{axis}" {told}>',
         *_grid(axes),
-        *(_mark(axes.x(one.at_ms), one) for one in marks if axes.first_ms <= one.at_ms <= axes.last_ms),
-        *_times(axes),
+        *time_axis(axes.first_ms, axes.last_ms, axes.x, top=_TOP, bottom=axes.bottom),
         f'<path class="area" d="{area}"/>',
         f'<path class="line" d="{line}"/>',
+        *mark_lines(within, axes.x, top=_TOP, bottom=axes.bottom),
         f'<text class="now" x="{axes.right:.1f}" y="{axes.y(value) - 6:.1f}" text-anchor="end">{text}</text>',
         "</svg>",
     ]
@@ -194,29 +187,6 @@ def _grid(axes: Axes) -> list[str]:
         f'<text class="tick" x="{axes.left - 6}" y="{axes.y(value) + 4:.1f}" text-anchor="end">{text}</text>'
         for value, text in axes.labels
     ]
-
-
-def _times(axes: Axes) -> list[str]:
-    """Return the labels of the time axis; a span of a few milliseconds has one label per millisecond."""
-    span_ms = axes.last_ms - axes.first_ms
-    last = min(_TIME_LABELS_MAX - 1, span_ms)
-    labels = []
-    for step in range(last + 1):
-        at_ms = axes.first_ms + (span_ms * step // last if last else 0)
-        anchor, middle = "middle", " middle"
-        if step in (0, last):
-            anchor, middle = ("start" if step == 0 else "end"), ""
-        labels.append(
-            f'<text class="tick{middle}" x="{axes.x(at_ms):.1f}" y="{HEIGHT - 8}" text-anchor="{anchor}">'
-            f"{clock(at_ms, span_ms=span_ms)}</text>"
-        )
-    return labels
-
-
-def _mark(x: float, mark: Mark) -> str:
-    """Return a line with a tooltip, and a wide invisible one over it that is easier to hit."""
-    ends = f'x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{Axes.bottom}"'
-    return f'<g class="rebalance"><title>{escape(mark.text)}</title><line class="change" {ends}/><line class="hit" {ends}/></g>'
 
 
 def _told(points: Sequence[Point]) -> str:

@@ -18,14 +18,6 @@ def instant(timestamp_ms: int | None) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S}.{timestamp_ms % 1000:03d}"
 
 
-def clock(timestamp_ms: int, *, span_ms: int) -> str:
-    """Format a label of a time axis that spans `span_ms`."""
-    text = instant(timestamp_ms)
-    if span_ms < 2 * _MINUTE_MS:
-        return text[11:]
-    return text[11:19] if span_ms < 86_400_000 else text[:16]
-
-
 def duration(milliseconds: int | None) -> str:
     """Format a duration in its largest fitting unit; None is a dash."""
     if milliseconds is None:

@@ -18,30 +18,36 @@ const dur = ms => {
 };
 
 // Details of a group: inflated and inserted when they are asked for.
-async function open(id) {
-  if (!id) return;
+async function open(hash) {
+  if (!hash) return;
+  // Links have the encoded name of a group; a person may type it as it is.
+  const typed = hash.startsWith('group:') ? 'group:' + encodeURIComponent(decoded(hash.slice(6))) : hash;
+  const id = document.getElementById(hash) || more[hash] ? hash : typed;
   let section = document.getElementById(id);
-  if (!section && more[id.slice(6)]) {
-    const raw = Uint8Array.from(atob(more[id.slice(6)]), c => c.charCodeAt(0));
+  if (!section && more[id]) {
+    const raw = Uint8Array.from(atob(more[id]), c => c.charCodeAt(0));
     const stream = new Blob([raw]).stream().pipeThrough(new DecompressionStream('deflate'));
     const text = await new Response(stream).text();
     $('#details').insertAdjacentHTML('beforeend', text);
-    delete more[id.slice(6)];
+    delete more[id];
     section = document.getElementById(id);
     ready(section);
   }
   const title = section && ($('h2', section) || section);
   if (title) { section.scrollIntoView(); title.tabIndex = -1; title.focus({preventScroll: true}); }
 }
-addEventListener('hashchange', () => open(decodeURIComponent(location.hash.slice(1))));
+function decoded(text) { try { return decodeURIComponent(text); } catch { return text; } }
+addEventListener('hashchange', () => open(location.hash.slice(1)));
 
-// Tables: a click on a title sorts, again in the other direction.
+// Tables: a click on a title sorts, again in the other direction. Numbers, verdicts and times begin with the greatest.
+const collator = new Intl.Collator('en', {numeric: true});
 function sortable(table) {
   $$('thead th', table).forEach((th, at) => {
     const button = document.createElement('button');
     button.type = 'button'; button.append(...th.childNodes); th.append(button);
     button.onclick = () => {
-      const down = th.getAttribute('aria-sort') !== 'descending';
+      const now = th.getAttribute('aria-sort'), first = th.className ? 'descending' : 'ascending';
+      const down = (now ? now === 'ascending' : first === 'descending');
       $$('thead th', table).forEach(one => one.removeAttribute('aria-sort'));
       th.setAttribute('aria-sort', down ? 'descending' : 'ascending');
       const key = row => {
@@ -53,7 +59,7 @@ function sortable(table) {
       };
       const rows = [...table.tBodies[0].rows].map(row => [key(row), row]);
       rows.sort(([a], [b]) => {
-        const order = typeof a === 'number' && typeof b === 'number' ? a - b : String(a).localeCompare(String(b));
+        const order = typeof a === 'number' && typeof b === 'number' ? a - b : collator.compare(a, b);
         return down ? -order : order;
       });
       table.tBodies[0].append(...rows.map(([, row]) => row));
@@ -64,19 +70,20 @@ function sortable(table) {
 // Charts: the value under the pointer, or under the arrow keys.
 function chart(svg) {
   const [first, last, left, right, top, y0, y1] = svg.dataset.axis.split(' ').map(Number);
-  const [base, ...told] = svg.dataset.points.split(' ');
+  const [base, ...steps] = svg.dataset.points.split(' ');
   const valueAt = (value, t) => svg.dataset.kind === 'time' ? Math.max(t - value, 0) || 0 : value;
   const isTime = svg.dataset.kind === 'time', points = [];
   // Instant, value, greatest value just before. Of time lag the value is the instant at which the record was produced, or NaN.
   let before = Number(base);
-  for (const one of told) {
+  for (const one of steps) {
     const [step, value, max] = one.split(':'), t = before + Number(step);
     const known = isTime ? (value ? t - Number(value) : NaN) : Number(value);
     const reached = !isTime ? known : points.length ? valueAt(points.at(-1)[1], t) : 0;
     points.push([t, known, max ? Number(max) : reached]);
     before = t;
   }
-  const said = value => isTime ? (value ? `waiting for ${dur(value)}` : 'nothing waits') : `${num(value)} records behind`;
+  const told = value => isTime ? dur(value) : num(value);
+  const said = value => isTime ? (value ? `waiting for ${told(value)}` : 'nothing waits') : `${told(value)} records behind`;
   const x = t => left + (t - first) / (last - first) * (right - left), y = v => y1 - v / top * (y1 - y0);
   const make = (name, attributes) => {
     const e = document.createElementNS('http://www.w3.org/2000/svg', name);
@@ -85,20 +92,25 @@ function chart(svg) {
   };
   const line = make('line', {class: 'cursor', y1: y0, y2: y1}), dot = make('circle', {class: 'dot', r: 4});
   const text = document.createElement('p');
-  text.className = 'value soft'; text.setAttribute('aria-live', 'polite'); text.textContent = '\u00a0';
+  text.className = 'value soft';
   svg.after(text); svg.tabIndex = 0;
   let at = points.length - 1;
   // Between two points lag stays, and time lag grows.
   const show = pointed => {
     const t = isTime && pointed > points[at][0] ? Math.min(Math.round(pointed), last) : points[at][0];
     const value = valueAt(points[at][1], t), max = t === points[at][0] ? points[at][2] : 0;
-    for (const e of [line]) { e.setAttribute('x1', x(t)); e.setAttribute('x2', x(t)); }
+    line.setAttribute('x1', x(t)); line.setAttribute('x2', x(t));
     dot.setAttribute('cx', x(t)); dot.setAttribute('cy', y(value));
-    svg.classList.add('on');
-    const before = max > value ? `, up to ${isTime ? dur(max) : num(max)} just before` : '';
+    svg.classList.add('on'); text.setAttribute('aria-live', 'polite');
+    const before = max > value ? `, up to ${told(max)} just before` : '';
     text.textContent = `${utc(t)} UTC: ${said(value)}${before}`;
   };
-  const hide = () => { svg.classList.remove('on'); text.textContent = '\u00a0'; };
+  const peak = points.reduce((a, b) => b[2] > a[2] ? b : a);
+  const hide = () => {
+    svg.classList.remove('on'); text.removeAttribute('aria-live');
+    text.textContent = `At most ${told(peak[2])}, ${utc(peak[0])} UTC`;
+  };
+  hide();
   svg.addEventListener('pointermove', event => {
     const box = svg.getBoundingClientRect(), here = (event.clientX - box.left) / box.width * svg.viewBox.baseVal.width;
     const t = first + (here - left) / (right - left) * (last - first);
@@ -112,14 +124,24 @@ function chart(svg) {
   });
 }
 
-function ready(part) { $$('table.sorts', part).forEach(sortable); $$('svg.chart', part).forEach(chart); }
+// What scrolls in itself can be reached and scrolled by keyboard.
+function scrollable(card) {
+  if (card.scrollWidth <= card.clientWidth) { card.removeAttribute('tabindex'); return; }
+  const named = $('[aria-label]', card);
+  card.tabIndex = 0; card.setAttribute('role', 'region');
+  card.setAttribute('aria-label', named ? named.getAttribute('aria-label') : 'scrolls');
+}
+function ready(part) {
+  $$('table.sorts', part).forEach(sortable); $$('svg.chart', part).forEach(chart); $$('.scroll', part).forEach(scrollable);
+}
 ready(document.body);
+addEventListener('resize', () => $$('.scroll').forEach(scrollable));
 
 // Search: rows of groups and of offsets that have all words.
 const search = $('#search');
 if (search) {
   const rows = $$('table.finds tbody tr'), count = $('#found');
-  const text = rows.map(row => row.textContent.toLowerCase());
+  const text = rows.map(row => (row.textContent + ' ' + (row.dataset.s || '')).toLowerCase());
   search.oninput = () => {
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
     let found = 0;
@@ -127,12 +149,12 @@ if (search) {
       const is = words.every(word => text[i].includes(word));
       row.hidden = !is; if (is && row.closest('#index')) found++;
     });
-    count.textContent = words.length ? `${num(found)} groups` : '';
+    count.textContent = words.length ? (found === 1 ? '1 group' : `${num(found)} groups`) : '';
   };
   addEventListener('keydown', event => {
     if (event.key === '/' && document.activeElement.tagName !== 'INPUT') { event.preventDefault(); search.focus(); }
   });
 }
-if (location.hash) open(decodeURIComponent(location.hash.slice(1)));
+if (location.hash) open(location.hash.slice(1));
 })();
 """

@@ -27,27 +27,32 @@ svg { display: block; width: 100%; max-width: 1000px; height: auto; font: 11px s
 .chart.on .cursor, .chart.on .dot { visibility: visible; }
 .cursor { stroke: var(--text); stroke-width: 1; } .dot { fill: var(--line); stroke: var(--card); }
 .value { min-height: 1.5em; font-size: 13px; font-variant-numeric: tabular-nums; }
-.hit { stroke: transparent; stroke-width: 9; }
+.time { stroke: var(--rule); stroke-width: .8; fill: none; } .topic { font-weight: 600; } .mixed { --c: var(--soft); }
+.hit { stroke: transparent; stroke-width: 9; } .many { stroke-width: 2.5; stroke-dasharray: none; stroke-opacity: .45; }
 .rebalance:hover .change { stroke: var(--text); } .warned { color: var(--warn); font-weight: 600; }
 :focus-visible { outline: 2px solid var(--line); outline-offset: 2px; border-radius: 3px; } section h2:focus { outline: none; }
 .skip { position: absolute; left: -999px; } .skip:focus { left: 16px; top: 8px; background: var(--card); padding: 4px 8px; }
 th button { all: unset; cursor: pointer; } th button:focus-visible { outline: 2px solid var(--line); outline-offset: 2px; }
 th[aria-sort] button::after { content: " \\2193"; } th[aria-sort=ascending] button::after { content: " \\2191"; }
 .search input { font: inherit; color: inherit; background: var(--card); border: 1px solid var(--rule); border-radius: 8px;
-  padding: 5px 9px; width: min(22em, 70vw); } [hidden] { display: none; } a { text-underline-offset: 2px; }
-.event { stroke: var(--card); stroke-width: 1.5; fill: var(--line); } .created { fill: var(--new); }
+  padding: 5px 9px; width: min(22em, 70vw); } [hidden] { display: none; } .printed { display: none; }
+a { text-underline-offset: 2px; unicode-bidi: isolate; }
+.event { stroke: var(--card); stroke-width: 1.5; fill: var(--line); fill-opacity: 1; } .created { fill: var(--new); }
 .emptied { fill: var(--soft); } .deleted { fill: var(--text); } .replaced { fill: var(--good); }
 .converted { fill: var(--warn); }
 rect { fill: var(--c); fill-opacity: .85; } rect:hover { fill-opacity: 1; } a { color: var(--line); }
 .change { stroke: var(--soft); stroke-dasharray: 2 3; } .mark { stroke: var(--text); stroke-width: 1.5; }
 .legend { display: flex; flex-wrap: wrap; gap: 4px 14px; font-size: 13px; }
+.legend span { min-width: 0; overflow-wrap: anywhere; }
 .legend i { display: inline-block; width: 10px; height: 10px; border-radius: 2px; margin-right: 5px; background: var(--c); }
 .legend .created { --c: var(--new); } .legend .emptied { --c: var(--soft); } .legend .deleted { --c: var(--text); }
 .legend .replaced { --c: var(--good); } .legend .rebalanced { --c: var(--line); } .legend .converted { --c: var(--warn); }
-dl { margin: 0; } dt { color: var(--soft); font-size: 13px; margin-top: 8px; } dt:first-child { margin-top: 0; }
+.issues { columns: 28em; column-gap: 28px; } .issues > div { break-inside: avoid; margin-bottom: 10px; }
+dl { margin: 0; } dt { color: var(--soft); font-size: 13px; }
 dd { margin: 0; overflow-wrap: anywhere; } section { border-top: 2px solid var(--rule); margin-top: 48px; }
 @media (min-width: 900px) { .pair { display: grid; grid-template-columns: 1fr 1fr; gap: 12px; }
-  .pair .card { margin: 0; min-width: 0; } .pair svg { font-size: 15px; } }
+  .pair .card { margin: 0; min-width: 0; } .pair svg { font-size: 15px; }
+  .pair h3 { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; } }
 section h2 { overflow-wrap: anywhere; margin-top: 20px; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; font-size: 14px; }
@@ -58,5 +63,9 @@ td { vertical-align: top; overflow-wrap: anywhere; } .n { text-align: right; whi
 th { white-space: nowrap; } td:not(.n):not(.t) { min-width: 9em; }
 @media (max-width: 600px) { th, td { padding: 4px 6px; } body { padding: 16px 10px 48px; } .card { padding: 10px; }
   #index tr > :nth-child(2) { display: none; }
-  svg { font-size: 20px; } .middle { display: none; } .wide svg { min-width: 640px; font-size: 12px; } }
+  svg { font-size: 20px; } .lanes { font-size: 16px; } .other { display: none; }
+  .wide svg { min-width: 640px; font-size: 12px; } }
+@media print { body { max-width: none; padding: 0; font-size: 11px; } .search, .skip, .value { display: none; }
+  .printed { display: block; } .scroll { overflow: visible; } table { font-size: 9px; } tr, svg { break-inside: avoid; }
+  section { break-before: page; border: 0; } thead { display: table-header-group; } }
 """

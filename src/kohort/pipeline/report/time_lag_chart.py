@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from kohort.pipeline.report.chart import LEFT, Axes, Mark, Path, picture
+from kohort.pipeline.report.axis import Mark
+from kohort.pipeline.report.chart import LEFT, Axes, Path, picture
 from kohort.pipeline.report.formatting import brief_duration, duration, instant
 
 Row = dict[str, Any]

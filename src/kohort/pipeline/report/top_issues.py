@@ -2,19 +2,23 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from kohort.pipeline.report.formatting import duration, number
+from kohort.pipeline.report.formatting import duration, instant, number
 from kohort.pipeline.report.partition_names import place_name
 from kohort.pipeline.tables.burrow.verdicts import BAD, SEVERITIES, WARN
 
 SHOWN = 3
+STUCK_SHOWN = 10
 
 Row: TypeAlias = dict[str, Any]
-Weighed: TypeAlias = tuple[int, list[Row]]
-"""A weight, and the rows it is the weight of."""
-Line: TypeAlias = str | tuple[str, str | None]
-"""A title, or a sentence and the group that it begins with."""
+
+
+class Weighed(NamedTuple):
+    """Rows of one group, partition or transactional id, and how bad they are."""
+
+    weight: tuple[int, ...]
+    rows: list[Row]
 
 
 def top_issues(
@@ -25,6 +29,8 @@ def top_issues(
     unowned: Sequence[Row],
     statistics: Sequence[Row],
     blocking: Sequence[Row],
+    rebalancing: Sequence[Row] = (),
+    at_ms: int = 0,
     links: Mapping[str, str] | None = None,
 ) -> str:
     """
@@ -32,39 +38,56 @@ def top_issues(
 
     Args:
         verdicts: rows of `tables.burrow.verdicts`.
+        rebalancing: rebalances that have not completed.
+        at_ms: the instant of the tables.
         links: the address of the section of each group.
     """
-    stuck = [row for row in verdicts if row["verdict"] in BAD]
+    stuck = [row | {"weight": (row["lag"] or 0) + 1} for row in verdicts if row["verdict"] in BAD]
     rising = [row for row in verdicts if row["verdict"] == WARN]
-    stuck = [row | {"weight": (row["lag"] or 0) + 1} for row in stuck]
     late = [row | {"late_ms": row["duration_ms"]} for row in blocking if row["verdict"] != "ongoing"]
-    lines = [
-        *_worst(_groups(stuck, "weight"), "Stuck", _stuck),
-        *_worst(_groups(lag, "lag"), "Largest lag", _behind),
-        *_worst(_groups(verdicts, "time_lag_ms", of=max), "Longest waiting", _waiting),
-        *_worst(_groups(rising, "lag"), "Growing lag", _behind),
-        *_worst(_groups(flapping, "moves"), "Frequent changes of owner", _moving),
-        *_worst(_groups(unowned, "unowned_ms", of=max), "Without owner", _unowned),
-        *_worst(_each(statistics, "aborted"), "Aborted transactions", _aborting),
-        *_worst(_each(late, "late_ms"), "Transactions that block readers", _blocking),
+    going_on = [row | {"for_ms": max(at_ms - row["began_at_ms"], 1)} for row in rebalancing]
+    known = links or {}
+    kinds = [
+        _kind("Stuck", _by_severity(_groups(stuck, "weight")), _stuck, known, shown=STUCK_SHOWN),
+        _kind("Growing lag", _groups(rising, "lag"), _behind, known),
+        _kind("Transactions that block readers", _each(late, "late_ms"), _blocking, known),
+        _kind("Rebalances in progress", _groups(going_on, "for_ms", of=max), _rebalancing, known),
+        _kind("Largest lag", _groups(lag, "lag"), _behind, known),
+        _kind("Longest waiting", _groups(verdicts, "time_lag_ms", of=max), _waiting, known),
+        _kind("Without owner", _still_first(_groups(unowned, "unowned_ms", of=max)), _unowned, known),
+        _kind("Frequent changes of owner", _groups(flapping, "moves"), _moving, known),
+        _kind("Aborted transactions", _each(statistics, "aborted"), _aborting, known),
     ]
-    if not lines:
+    found = "".join(kinds)
+    if not found:
         return ""
-    shown = "".join(line if isinstance(line, str) else _linked(*line, links or {}) for line in lines)
-    return f'<h2>Top issues</h2><div class="card"><dl>{shown}</dl></div>'
+    return f'<h2>Top issues</h2><div class="card"><dl class="issues">{found}</dl></div>'
 
 
-def _linked(sentence: str, group: str | None, links: Mapping[str, str]) -> str:
-    """Return a line; the group at its start leads to its section."""
+def _kind(
+    title: str,
+    weighed: Iterable[Weighed],
+    sentence: Callable[[list[Row]], str],
+    links: Mapping[str, str],
+    *,
+    shown: int = SHOWN,
+) -> str:
+    """Return the worst of a kind, and the number of the others."""
+    found = ((tuple(-one for one in weight), sentence(rows), rows) for weight, rows in weighed if weight[-1])
+    worst = sorted(found, key=lambda one: one[:2])
+    if not worst:
+        return ""
+    lines = "".join(_line(text, rows[0].get("group"), links) for _, text, rows in worst[:shown])
+    more = len(worst) - shown
+    more_line = f'<dd class="soft">and {number(more)} more</dd>' if more > 0 else ""
+    return f"<div><dt>{title}</dt>{lines}{more_line}</div>"
+
+
+def _line(sentence: str, group: str | None, links: Mapping[str, str]) -> str:
+    """Return a line. The group at its start leads to its section."""
     if group is None or group not in links:
         return f"<dd>{escape(sentence)}</dd>"
     return f'<dd><a href="{links[group]}">{escape(group)}</a>{escape(sentence.removeprefix(group))}</dd>'
-
-
-def _worst(weighed: Iterable[Weighed], title: str, sentence: Callable[[list[Row]], str]) -> list[Line]:
-    worst = sorted(((-weight, sentence(rows), rows) for weight, rows in weighed if weight), key=lambda one: one[:2])
-    shown = [(text, rows[0].get("group")) for _, text, rows in worst[:SHOWN]]
-    return [f"<dt>{title}</dt>", *shown] if shown else []
 
 
 def _groups(rows: Iterable[Row], column: str, *, of: Callable[[Iterable[int]], int] = sum) -> Iterator[Weighed]:
@@ -74,11 +97,26 @@ def _groups(rows: Iterable[Row], column: str, *, of: Callable[[Iterable[int]], i
         if row[column]:
             by_group.setdefault(row["group"], []).append(row)
     for some in by_group.values():
-        yield of(row[column] for row in some), sorted(some, key=lambda row: (-row[column], place_name(row)))
+        yield Weighed((of(row[column] for row in some),), sorted(some, key=lambda row: (-row[column], _name(row))))
+
+
+def _name(row: Row) -> str:
+    return place_name(row) if "partition" in row else ""
+
+
+def _by_severity(weighed: Iterable[Weighed]) -> Iterator[Weighed]:
+    for weight, rows in weighed:
+        yield Weighed((max(SEVERITIES.index(row["verdict"]) for row in rows), *weight), rows)
+
+
+def _still_first(weighed: Iterable[Weighed]) -> Iterator[Weighed]:
+    """Put groups first that have a partition without owner now."""
+    for weight, rows in weighed:
+        yield Weighed((int(any(row["until_ms"] is None for row in rows)), *weight), rows)
 
 
 def _each(rows: Iterable[Row], column: str) -> Iterator[Weighed]:
-    yield from ((row[column] or 0, [row]) for row in rows)
+    yield from (Weighed((row[column] or 0,), [row]) for row in rows)
 
 
 def _behind(rows: list[Row]) -> str:
@@ -100,20 +138,29 @@ def _waiting(rows: list[Row]) -> str:
     return f"{rows[0]['group']}: {duration(rows[0]['time_lag_ms'])} in {place_name(rows[0])}"
 
 
+def _rebalancing(rows: list[Row]) -> str:
+    row = rows[0]
+    why = f" ({', '.join(row['why'])})" if row.get("why") else ""
+    return f"{row['group']}: for {duration(row['for_ms'])}, {len(row['members'])} members{why}"
+
+
 def _moving(rows: list[Row]) -> str:
     moves, returns = (number(sum(row[name] for row in rows)) for name in ("moves", "returns"))
     return f"{rows[0]['group']}: {moves} moves of {_partitions(rows)}, {returns} of them back"
 
 
 def _unowned(rows: list[Row]) -> str:
-    places = {place_name(row) for row in rows}
+    now = [row for row in rows if row["until_ms"] is None]
+    told = now or rows
+    places = {place_name(row) for row in told}
     which = min(places) if len(places) == 1 else f"{len(places)} partitions"
-    return f"{rows[0]['group']}: {which} for up to {duration(rows[0]['unowned_ms'])}"
+    when = "until now" if now else f"the last until {instant(max(row['until_ms'] for row in told))[:19]}"
+    return f"{rows[0]['group']}: {which} for up to {duration(max(row['unowned_ms'] for row in told))}, {when}"
 
 
 def _aborting(rows: list[Row]) -> str:
     (row,) = rows
-    return f"{row['transactional_id']}: {number(row['aborted'])} of {number(row['transactions'])}"
+    return f"{row['transactional_id']}: {number(row['aborted'])} of {number(row['transactions'])} aborted"
 
 
 def _blocking(rows: list[Row]) -> str:

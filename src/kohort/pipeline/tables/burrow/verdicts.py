@@ -107,10 +107,15 @@ def is_rising(lags: Sequence[int | None]) -> bool:
 
 
 def verdicts(
-    lag: Iterable[Row], status: Iterable[Row], rebalances: Iterable[Row], *, allowed_lag: int = 0
+    lag: Iterable[Row],
+    status: Iterable[Row],
+    rebalances: Iterable[Row],
+    *,
+    share: Iterable[Row] = (),
+    allowed_lag: int = 0,
 ) -> list[Row]:
     """
-    Return the verdict of every partition with a committed offset, the worst first.
+    Return the verdict of every partition with a committed offset or share state, the worst first.
 
     Columns: `group`, `topic`, `partition`, `verdict`, `why`, `status` (Burrow's; null if all commits have expired), `lag`,
     `time_lag_ms` (null unless `lag` has it), `commits` (in the window), `last_commit_ms`.
@@ -119,6 +124,8 @@ def verdicts(
         lag: rows of table `lag` or `time_lag`. Rows of the latter know about deleted records.
         status: rows of table `status`.
         rebalances: rows of table `rebalances`, for the members of groups.
+        share: rows of table `share_state`. Share groups commit no offsets, so Burrow has no status; without members they are
+            STOP like other groups. An unknown topic has its id as name.
     """
     by_place = {tuple(row[name] for name in _PLACE): row for row in status}
     members = groups_with_members(rebalances)
@@ -126,6 +133,7 @@ def verdicts(
         _row(row, by_place.get(tuple(row[name] for name in _PLACE)), members.get(row["group"]), allowed_lag)
         for row in lag
     ]
+    rows += (_share_row(row, members.get(row["group"]), allowed_lag) for row in share)
     return sorted(rows, key=worst_first)
 
 
@@ -174,6 +182,22 @@ def _row(row: Row, status: Row | None, has_members: bool | None, allowed_lag: in
         "time_lag_ms": row.get("time_lag_ms"),
         "commits": 0 if status is None else status["commits"],
         "last_commit_ms": row["commit_timestamp_ms"] if status is None else status["last_commit_ms"],
+    }
+
+
+def _share_row(row: Row, has_members: bool | None, allowed_lag: int) -> Row:
+    verdict = judge(PartitionFacts(status=OK, lag=row["lag"], has_members=has_members, allowed_lag=allowed_lag))
+    return {
+        "group": row["group"],
+        "topic": row["topic"] or row["topic_id"],
+        "partition": row["partition"],
+        "verdict": verdict.name,
+        "why": verdict.why,
+        "status": None,
+        "lag": row["lag"],
+        "time_lag_ms": None,
+        "commits": 0,
+        "last_commit_ms": row["written_at_ms"],
     }
 
 
