@@ -61,10 +61,20 @@ def test_a_directory_that_is_none(tmp_path: Path) -> None:
         list_segments(tmp_path / "nowhere")
 
 
-def test_a_segment_that_was_deleted_meanwhile_holds_nothing(directory: Path) -> None:
+def test_a_segment_that_was_deleted_meanwhile_is_the_readers_affair(directory: Path) -> None:
+    """`sources.segment_reads` knows whether its records are in another segment now."""
     segments = list_segments(directory, topics={"orders"})
     Path(segments[0].path).unlink()
-    assert list(Decoder(kinds={"segment"}).decode_file(segments[0])) == []
+    with pytest.raises(FileNotFoundError):
+        list(Decoder(kinds={"segment"}).decode_file(segments[0]))
+
+
+def test_a_compacted_segment_that_is_being_renamed_counts(directory: Path) -> None:
+    (directory / f"orders-0/{LOG}").unlink()
+    assert [one.name for one in list_segments(directory, topics={"orders"}, partitions={0})] == [
+        f"{LOG}.swap",
+        "00000000000000000123.log",
+    ]
 
 
 def sized(*sizes: int) -> list[Segment]:

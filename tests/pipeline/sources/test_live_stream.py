@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as Records
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
@@ -118,6 +119,43 @@ def test_a_topic_that_was_created_again(bootstrap: str) -> None:
     assert following["again"]["id"] != at["again"]["id"]
     produce(10)
     assert log_offsets(following, lenient.latestOffset(following, ALL))[-1] == 35
+
+
+def test_records_that_go_between_the_plan_and_the_read(bootstrap: str) -> None:
+    admin, topic = AdminClient({"bootstrap.servers": bootstrap}), "vanishing"
+    producer = Producer({"bootstrap.servers": bootstrap})
+
+    def produce(count: int) -> None:
+        admin.create_topics([NewTopic(topic, num_partitions=1)])[topic].result(PATIENCE_S)
+        for number in range(count):
+            producer.produce(topic, b"%d" % number, partition=0)
+            assert producer.flush(PATIENCE_S) == 0
+
+    def planned(stream: LogStreamReader) -> list[Any]:
+        return stream.partitions(start, end)
+
+    def read(stream: LogStreamReader, tasks: list[Any]) -> list[dict[str, Any]]:
+        return [row for task in tasks for part in stream.read(task) for row in part.to_pylist()]
+
+    options = {"topics": topic, "kinds": "batch,damage"}
+    careful, lenient = reader(bootstrap, **options), reader(bootstrap, **options, failOnDataLoss="false")
+    produce(20)
+    start = lenient.initialOffset()
+    end = lenient.latestOffset(start, ALL)
+    plans = planned(careful), planned(lenient), planned(lenient)
+    admin.delete_records([Records(topic, 0, 8)])[Records(topic, 0)].result(PATIENCE_S)
+    with pytest.raises(ConfigError, match=r"vanishing-0 cannot be read: OFFSET_OUT_OF_RANGE"):
+        read(careful, plans[0])
+    damage, *rows = read(lenient, plans[1])
+    assert damage["problem"].startswith("offsets 0 to 8 were deleted before they were read")
+    assert [row["next_offset"] for row in rows] == list(range(9, 21))
+    admin.delete_topics([topic])[topic].result(PATIENCE_S)
+    produce(30)
+    # Fetch by name would return the records of the new topic.
+    with pytest.raises(ConfigError, match=r"UNKNOWN_TOPIC_ID .its topic was deleted, and maybe created again."):
+        read(careful, plans[0])
+    (damage,) = read(lenient, plans[2])
+    assert damage["problem"].startswith("offsets 0 to 20 were deleted before they were read")
 
 
 def test_bytes_are_not_known_over_the_wire(bootstrap: str) -> None:

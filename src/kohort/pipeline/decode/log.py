@@ -1,7 +1,7 @@
 """Segments, or any bytes of a log, as Arrow record batches of one schema."""
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -56,13 +56,15 @@ class Decoder:
         return frozenset(self.schema.names)
 
     def decode_file(self, segment: Segment, stretch: Slice | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows of one segment file; none if the file was removed after it was listed."""
-        try:
-            data = mapped(segment.path)
-        except FileNotFoundError:
-            return
+        """
+        The rows of one segment file.
+
+        Raises:
+            FileNotFoundError: the file was removed after it was listed.
+        """
+        data = mapped(segment.path)
         if stretch is None and set(self.kinds) == {schemas.SEGMENT}:
-            yield self._segment(segment_end(segment, data), len(data), segment)
+            yield from self.segment_row(segment, data)
             return
         yield from self.decode(data, segment, stretch)
 
@@ -80,10 +82,25 @@ class Decoder:
             damage = list(found.damage)
             end = end.behind(found)
             yield from self._found(found, segment, damage)
-            if schemas.DAMAGE in self.kinds and damage:
-                yield self._damage(damage, segment)
+            yield from self.damage_rows(damage, segment)
         if schemas.SEGMENT in self.kinds and stretch is None:
             yield self._segment(end, len(data), segment)
+
+    def segment_row(self, segment: Segment, data: Any | None = None) -> Iterator[pa.RecordBatch]:
+        """
+        The row of kind segment of a file, if this kind is wanted.
+
+        Args:
+            data: the bytes of the segment, if they are at hand.
+        """
+        if schemas.SEGMENT in self.kinds:
+            size_bytes = segment.size_bytes if data is None else len(data)
+            yield self._segment(segment_end(segment, data), size_bytes, segment)
+
+    def damage_rows(self, damage: Sequence[Corruption], segment: Segment) -> Iterator[pa.RecordBatch]:
+        """Rows of kind damage, if this kind is wanted."""
+        if schemas.DAMAGE in self.kinds and damage:
+            yield self._damage(damage, segment)
 
     def _is_checked(self, segment: Segment) -> bool:
         """Tell whether the checksums of batches are checked: not if only the headers of topics' batches are needed."""
@@ -105,8 +122,7 @@ class Decoder:
         """The rows of records that do not come from a segment."""
         damage: list[Corruption] = []
         yield from self._records(records, segment, damage)
-        if schemas.DAMAGE in self.kinds and damage:
-            yield self._damage(damage, segment)
+        yield from self.damage_rows(damage, segment)
 
     def _batches_in_time(self, found: Scan) -> Scan | None:
         """The batches whose largest timestamp is within the limits."""

@@ -1,10 +1,11 @@
 """
 The segment files of a data directory in Kafka's layout.
 
-`<directory>/<topic>-<partition>/<base offset, 20 digits>.log`. Some names are not part of the log: files that end in
-`.deleted`, `.cleaned` or `.swap`, and directories of deleted topics (`-delete`), stray partitions (`-stray`) and future
-replicas (`-future`). Kohort has the same layout. Its `journal/` repeats appends that the segments already hold, so only
-segments are read.
+`<directory>/<topic>-<partition>/<base offset, 20 digits>.log`. A compacted segment is named `.log.swap` until it gets the name
+of the old one, which is deleted before; so it counts where there is no other. Some names are not part of the log: files that
+end in `.deleted` or `.cleaned`, and directories of deleted topics (`-delete`), stray partitions (`-stray`) and future replicas
+(`-future`). Kohort has the same layout. Its `journal/` repeats appends that the segments already hold, so only segments are
+read.
 
 Source: Kafka LogFileUtils, UnifiedLog.parseTopicPartitionName, LocalLog.
 """
@@ -18,7 +19,8 @@ from kohort.model.errors import ConfigError
 from kohort.pipeline.decode import storage
 
 _PARTITION_DIRECTORY = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>[0-9]{1,10})")
-_SEGMENT_FILE = re.compile(r"(?P<base_offset>[0-9]{20})\.log")
+_SEGMENT_FILE = re.compile(r"(?P<base_offset>[0-9]{20})\.log(?P<swap>\.swap)?")
+_SUFFIXES = (".log", ".log.swap")
 
 
 NOT_SERVED = frozenset({"__cluster_metadata", "__kohort_catalog"})
@@ -69,17 +71,23 @@ def list_segments(
             topic, partition = match["topic"], int(match["partition"])
             is_chosen = topic not in NOT_SERVED if topics is None else topic in topics
             if is_chosen and (partitions is None or partition in partitions):
-                found += _segments_of(path, topic, partition)
+                found += segments_of(path, topic, partition)
     except OSError as exc:
         raise ConfigError(f"{root} cannot be read: {exc.strerror}") from exc
     return sorted(found)
 
 
-def _segments_of(directory: str, topic: str, partition: int) -> Iterable[Segment]:
-    for file in storage.files(directory, ".log"):
+def segments_of(directory: str, topic: str, partition: int) -> Iterable[Segment]:
+    """The segments in the directory of a partition."""
+    found: dict[int, Segment] = {}
+    for file in storage.files(directory, _SUFFIXES):
         match = _SEGMENT_FILE.fullmatch(file.name)
         if match is not None:
-            yield Segment(topic, partition, int(match["base_offset"]), file.path, file.size_bytes, file.identity)
+            base_offset = int(match["base_offset"])
+            segment = Segment(topic, partition, base_offset, file.path, file.size_bytes, file.identity)
+            if match["swap"] is None or base_offset not in found:
+                found[base_offset] = segment
+    return found.values()
 
 
 def pack_segments(segments: Iterable[Segment], *, pack_bytes: int) -> list[tuple[Segment, ...]]:

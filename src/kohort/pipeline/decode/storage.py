@@ -60,13 +60,13 @@ def directories(root: str) -> Iterator[tuple[str, str]]:
         raise ConfigError(f"{root} cannot be read: {exc.strerror}") from exc
 
 
-def files(directory: str, suffix: str) -> Iterator[Found]:
-    """The files in a directory whose names end in `suffix`, without files that are removed meanwhile."""
+def files(directory: str, suffixes: tuple[str, ...]) -> Iterator[Found]:
+    """The files in a directory whose names end in one of some suffixes, without files that are removed meanwhile."""
     if is_remote(directory):
-        yield from _remote_files(directory, suffix)
+        yield from _remote_files(directory, suffixes)
         return
     try:
-        names = sorted(name for name in os.listdir(directory) if name.endswith(suffix))
+        names = sorted(name for name in os.listdir(directory) if name.endswith(suffixes))
     except FileNotFoundError:
         return
     except OSError as exc:
@@ -140,11 +140,11 @@ def _remote_directories(uri: str) -> Iterator[tuple[str, str]]:
             yield info.base_name, path
 
 
-def _remote_files(uri: str, suffix: str) -> Iterator[Found]:
+def _remote_files(uri: str, suffixes: tuple[str, ...]) -> Iterator[Found]:
     from pyarrow.fs import FileType
 
     for info, path in _listed(uri):
-        if info.type == FileType.File and info.base_name.endswith(suffix):
+        if info.type == FileType.File and info.base_name.endswith(suffixes):
             yield Found(info.base_name, path, info.size, info.mtime_ns or 0)
 
 

@@ -6,8 +6,10 @@ from itertools import pairwise
 
 import pyarrow as pa
 
+from kohort.client.cluster import Client
 from kohort.client.security import Security
 from kohort.model.errors import ConfigError
+from kohort.pipeline.decode.batches import Corruption
 from kohort.pipeline.decode.log import Decoder
 from kohort.pipeline.decode.segments import Segment
 from kohort.pipeline.decode.slices import Slice
@@ -24,20 +26,46 @@ FETCHED = "fetched"
 class FetchTask(RangeTask):
     """A task that fetches a range of one partition from its leader."""
 
-    def __init__(self, task: int, log: live.LiveLog, security: Security) -> None:
+    def __init__(self, task: int, log: live.LiveLog, security: Security, *, fail_on_data_loss: bool = True) -> None:
         super().__init__(task)
         self.log = log
         self.security = security
+        self.fail_on_data_loss = fail_on_data_loss
 
     def read(self, decoder: Decoder, note: Note) -> Iterator[pa.RecordBatch]:
-        log = self.log
+        """
+        Yield the rows of the range.
+
+        Raises:
+            ConfigError: the leader moved or does not answer; or records were deleted since the plan, and that is an error.
+                Otherwise they are a row of kind damage.
+        """
+        log, at = self.log, self.log.start
         stretch = Slice(log.start, log.end, has_tail=True)
-        for piece in live.read(log, self.security):
-            segment = Segment(log.topic, log.partition, log.start, FETCHED, len(piece))
-            for batch in decoder.decode(piece, segment, stretch):
-                note.add(rows=batch.num_rows)
-                yield batch
-            note.add(bytes_read=len(piece))
+        with live.open_leader(log, self.security) as client:
+            while at < log.end:
+                segment = Segment(log.topic, log.partition, log.start, FETCHED, 0)
+                try:
+                    piece, following = live.fetch(client, log, at)
+                except live.RecordsDeletedError as exc:
+                    if self.fail_on_data_loss:
+                        raise
+                    following = self._first_remaining(client, at)
+                    problem = f"offsets {at} to {following} were deleted before they were read: {exc}"
+                    yield from decoder.damage_rows([Corruption(0, 0, problem, at)], segment)
+                else:
+                    for batch in decoder.decode(piece, segment, stretch):
+                        note.add(rows=batch.num_rows)
+                        yield batch
+                    note.add(bytes_read=len(piece))
+                at = following
+
+    def _first_remaining(self, client: Client, at: int) -> int:
+        """Return the first offset of the same log after deleted ones, at most the end of the range."""
+        end, topic_id = self.log.end, self.log.topic_id
+        listed = live.describe_logs(client, topics={self.log.topic}, partitions={self.log.partition})
+        starts = (one.start for one in listed if one.topic_id == topic_id and one.start > at)
+        return min(next(starts, end), end)
 
 
 def chosen_logs(options: SourceOptions) -> list[live.LiveLog]:
@@ -70,11 +98,14 @@ class ClusterLogs:
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
+        self._topic_ids: dict[str, str] = {}
+        """As of the last `state`. Tasks read these topics, and no others of the same names."""
 
     def state(self) -> LogState:
         logs = self._listed()
         bounds = {(log.topic, log.partition): (log.start, log.end) for log in logs}
-        return LogState(bounds, {log.topic: log.topic_id for log in logs if log.topic_id is not None})
+        self._topic_ids = {log.topic: log.topic_id for log in logs if log.topic_id is not None}
+        return LogState(bounds, self._topic_ids)
 
     def bounds(self) -> Mapping[TopicPartition, tuple[int, int]]:
         return self.state().bounds
@@ -82,7 +113,7 @@ class ClusterLogs:
     def tasks(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> Sequence[RangeTask]:
         ranges = (self._range(log, start, end) for log in self._listed())
         return [
-            FetchTask(task, log, self._options.security)
+            FetchTask(task, log, self._options.security, fail_on_data_loss=self._options.fail_on_data_loss)
             for task, log in enumerate(
                 split([one for one in ranges if one.start < one.end], self._options.min_partitions)
             )
@@ -103,4 +134,5 @@ class ClusterLogs:
         until = end.get(place, begin)
         if self._options.fail_on_data_loss and begin < until:
             check_loss(place, log.start, begin)
-        return live.LiveLog(log.topic, log.partition, max(begin, log.start), until, log.host, log.port)
+        topic_id = self._topic_ids.get(log.topic, log.topic_id)
+        return replace(log, start=max(begin, log.start), end=until, topic_id=topic_id)

@@ -14,6 +14,7 @@ from kohort.pipeline.sources.options import SourceOptions
 from kohort.pipeline.sources.positions import Positions, TopicPartition
 from kohort.pipeline.sources.progress import Note
 from kohort.pipeline.sources.ranges import LogState, RangeTask, check_loss
+from kohort.pipeline.sources.segment_reads import PlannedSegment, planned_segments, read_slice
 from kohort.pipeline.sources.sparse_index import ScannedSegment, SparseIndex
 from kohort.pipeline.sources.topic_ids import id_beside
 
@@ -21,16 +22,19 @@ from kohort.pipeline.sources.topic_ids import id_beside
 class SliceTask(RangeTask):
     """A task that reads slices of segments."""
 
-    def __init__(self, task: int, size_bytes: int, slices: tuple[tuple[Segment, Slice], ...]) -> None:
-        super().__init__(task, size_bytes)
+    def __init__(
+        self, task: int, slices: tuple[tuple[PlannedSegment, Slice], ...], *, fail_on_data_loss: bool = True
+    ) -> None:
+        super().__init__(task, sum(slice_bytes(one.segment, stretch) for one, stretch in slices))
         self.slices = slices
+        self.fail_on_data_loss = fail_on_data_loss
 
     def read(self, decoder: Decoder, note: Note) -> Iterator[pa.RecordBatch]:
-        for segment, stretch in self.slices:
-            for batch in decoder.decode_file(segment, stretch):
+        for planned, stretch in self.slices:
+            for batch in read_slice(decoder, planned, stretch, fail_on_data_loss=self.fail_on_data_loss):
                 note.add(rows=batch.num_rows)
                 yield batch
-            note.add(bytes_read=slice_bytes(segment, stretch))
+            note.add(bytes_read=slice_bytes(planned.segment, stretch))
 
 
 def slice_bytes(segment: Segment, stretch: Slice) -> int:
@@ -77,13 +81,20 @@ class DirectoryLogs:
         return self.state().bounds
 
     def tasks(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> Sequence[RangeTask]:
-        slices: list[tuple[Segment, Slice]] = []
-        for place, segments in self._logs().items():
+        slices: list[tuple[PlannedSegment, Slice]] = []
+        logs, is_strict = self._logs(), self._options.fail_on_data_loss
+        # Of the logs that were planned, not of topics that were created again since.
+        ids = topic_ids_of(logs) | self._topic_ids
+        for place, segments in logs.items():
             begin = start.get(place, segments[0].base_offset)
-            if self._options.fail_on_data_loss and begin < end.get(place, begin):
+            if is_strict and begin < end.get(place, begin):
                 check_loss(place, segments[0].base_offset, begin)
-            slices += self._slices(segments, begin, end.get(place, begin))
-        return _packed(slices, self._options.task_bytes([slice_bytes(*one) for one in slices]))
+            planned = {one.segment: one for one in planned_segments(segments, ids)}
+            chosen = self._slices(segments, begin, end.get(place, begin))
+            slices += [(planned[segment], stretch) for segment, stretch in chosen]
+        task_bytes = self._options.task_bytes([slice_bytes(one.segment, stretch) for one, stretch in slices])
+        packs = enumerate(_packed(slices, task_bytes))
+        return [SliceTask(task, tuple(pack), fail_on_data_loss=is_strict) for task, pack in packs]
 
     def cut(self, start: Positions, end: Positions, *, bytes_max: int) -> Positions:
         logs = self._logs()
@@ -182,15 +193,17 @@ def topic_ids_of(logs: Mapping[TopicPartition, Sequence[Segment]]) -> dict[str, 
     return {topic: topic_id for topic, path in local.items() if (topic_id := id_beside(path)) is not None}
 
 
-def _packed(slices: Sequence[tuple[Segment, Slice]], pack_bytes: int) -> list[RangeTask]:
-    """Tasks of about `pack_bytes`; at least one slice a task. A task costs Spark some 30 ms whatever it reads."""
-    packs: list[list[tuple[Segment, Slice]]] = []
+def _packed(
+    slices: Sequence[tuple[PlannedSegment, Slice]], pack_bytes: int
+) -> list[list[tuple[PlannedSegment, Slice]]]:
+    """Packs of about `pack_bytes`, one for each task; at least one slice. A task costs Spark some 30 ms whatever it reads."""
+    packs: list[list[tuple[PlannedSegment, Slice]]] = []
     filled_bytes = pack_bytes
-    for one in slices:
-        size = slice_bytes(*one)
+    for planned, stretch in slices:
+        size = slice_bytes(planned.segment, stretch)
         if not packs or filled_bytes + size > pack_bytes:
             packs.append([])
             filled_bytes = 0
-        packs[-1].append(one)
+        packs[-1].append((planned, stretch))
         filled_bytes += size
-    return [SliceTask(task, sum(slice_bytes(*one) for one in pack), tuple(pack)) for task, pack in enumerate(packs)]
+    return packs

@@ -3,7 +3,7 @@ Logs of a running cluster, over the wire: `kafka://HOST:PORT`, several brokers s
 
 Each log is read up to its log end offset at the start, with isolation level read_uncommitted, so that the pipeline sees the
 same batches as in a segment file. The API versions are Metadata 9 to 12, ListOffsets 5 and Fetch 12, which every broker
-since Kafka 2.7 supports.
+since Kafka 2.7 supports. Fetch 13 names the topic by its id, so that a topic that was created again is not read in its place.
 
 Source: Kafka protocol guide; KIP-227 (Fetch without a session).
 """
@@ -17,7 +17,7 @@ from kohort.client.cluster import Client
 from kohort.client.connection import Versions
 from kohort.client.security import PLAINTEXT, Security
 from kohort.model.errors import ConfigError, ErrorCode
-from kohort.model.ids import uuid_text
+from kohort.model.ids import uuid_from_text, uuid_text
 from kohort.pipeline.decode.segments import NOT_SERVED
 from kohort.pipeline.sources.options import SCHEME
 from kohort.pipeline.sources.positions import TopicPartition
@@ -33,7 +33,7 @@ _TIMEOUT_S = 30.0
 FETCH_BYTES = 32 << 20
 _FRAME_BYTES_MAX = 256 << 20
 _FETCH_WAIT_MS = 500
-_METADATA, _LIST_OFFSETS, _FETCH = Versions(9, 12), Versions(5, 5), Versions(12, 12)
+_METADATA, _LIST_OFFSETS, _FETCH, _FETCH_BY_ID = Versions(9, 12), Versions(5, 5), Versions(12, 12), Versions(12, 13)
 EARLIEST, LATEST = -2, -1
 """Timestamps of ListOffsets for the first offset, and for the end offset."""
 _HINT = "a listener with TLS or SASL needs options: kafka.security.protocol and so on"
@@ -44,6 +44,15 @@ OnProblem: TypeAlias = Callable[[str], None]
 
 def _fail(problem: str) -> None:
     raise ConfigError(problem)
+
+
+_DELETED = frozenset(
+    {ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+)
+
+
+class RecordsDeletedError(ConfigError):
+    """The records at an offset were deleted, by retention or with their topic."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -238,7 +247,8 @@ def fetch_partition(
         is_committed: read as `read_committed`; the result then has `aborted_transactions`.
 
     Raises:
-        ConfigError: the leader moved or does not answer, or the offset was deleted.
+        ConfigError: the leader moved or does not answer.
+        RecordsDeletedError: the offset was deleted, or the topic, which may have been created again.
     """
     partition = messages.FetchRequestFetchPartition(
         partition=log.partition,
@@ -248,6 +258,7 @@ def fetch_partition(
         log_start_offset=-1,
         partition_max_bytes=bytes_max,
     )
+    topic_id = None if log.topic_id is None else uuid_from_text(log.topic_id)
     request = messages.FetchRequest(
         replica_id=-1,
         max_wait_ms=_FETCH_WAIT_MS,
@@ -256,11 +267,12 @@ def fetch_partition(
         isolation_level=int(is_committed),
         session_id=0,
         session_epoch=-1,
-        topics=[messages.FetchRequestFetchTopic(topic=log.topic, partitions=[partition])],
+        topics=[messages.FetchRequestFetchTopic(topic=log.topic, topic_id=topic_id, partitions=[partition])],
         forgotten_topics_data=[],
         rack_id="",
     )
-    response = client.send(ApiKey.FETCH, request, at=Address(log.host, log.port), within=_FETCH)
+    within = _FETCH if topic_id is None else _FETCH_BY_ID
+    response = client.send(ApiKey.FETCH, request, at=Address(log.host, log.port), within=within)
     _check(response.error_code, f"{log.topic}-{log.partition}")
     for topic in response.responses:
         for one in topic.partitions:
@@ -283,9 +295,12 @@ def whole_batches(piece: bytes) -> tuple[int, int]:
 
 
 def _check(code: int, partition: str) -> None:
+    if code in _DELETED or code == ErrorCode.OFFSET_OUT_OF_RANGE:
+        raise RecordsDeletedError(_unreadable(partition, code))
     if code:
         raise ConfigError(_unreadable(partition, code))
 
 
 def _unreadable(partition: str, code: int) -> str:
-    return f"{partition} cannot be read: {ErrorCode(code).name}"
+    reason = " (its topic was deleted, and maybe created again)" if code in _DELETED else ""
+    return f"{partition} cannot be read: {ErrorCode(code).name}{reason}"

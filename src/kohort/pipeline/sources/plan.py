@@ -14,21 +14,22 @@ from kohort.pipeline.sources.options import SourceOptions
 from kohort.pipeline.sources.positions import EARLIEST, LATEST
 from kohort.pipeline.sources.progress import Note
 from kohort.pipeline.sources.ranges import Logs, RangeTask, resolve
+from kohort.pipeline.sources.segment_reads import PlannedSegment, planned_segments, read_whole
 
 
 class SegmentPack(RangeTask):
     """A task that reads whole segments."""
 
-    def __init__(self, task: int, segments: tuple[Segment, ...]) -> None:
-        super().__init__(task, sum(segment.size_bytes for segment in segments))
+    def __init__(self, task: int, segments: tuple[PlannedSegment, ...]) -> None:
+        super().__init__(task, sum(one.segment.size_bytes for one in segments))
         self.segments = segments
 
     def read(self, decoder: Decoder, note: Note) -> Iterator[pa.RecordBatch]:
-        for segment in self.segments:
-            for batch in decoder.decode_file(segment):
+        for one in self.segments:
+            for batch in read_whole(decoder, one):
                 note.add(rows=batch.num_rows)
                 yield batch
-            note.add(bytes_read=segment.size_bytes)
+            note.add(bytes_read=one.segment.size_bytes)
 
 
 class LiveLogPartition(FetchTask):
@@ -65,7 +66,9 @@ def _tasks(options: SourceOptions) -> Sequence[RangeTask]:
     segments = chosen_segments(options)
     chosen = newest_segments(segments) if options.newest else segments
     pack_bytes = options.task_bytes([segment.size_bytes for segment in chosen])
-    return [SegmentPack(task, pack) for task, pack in enumerate(pack_segments(chosen, pack_bytes=pack_bytes))]
+    planned = {one.segment: one for one in planned_segments(segments)}
+    packs = pack_segments(chosen, pack_bytes=pack_bytes)
+    return [SegmentPack(task, tuple(planned[one] for one in pack)) for task, pack in enumerate(packs)]
 
 
 def _whole(logs: Sequence[live.LiveLog], options: SourceOptions) -> Sequence[RangeTask]:
