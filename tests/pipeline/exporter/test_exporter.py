@@ -12,6 +12,8 @@ from urllib.request import urlopen
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from confluent_kafka import TopicPartition as Place
+from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
 
@@ -20,6 +22,7 @@ from kohort.client.cluster import Client
 from kohort.pipeline.exporter.definitions import DEFINITIONS, SCHEMES
 from kohort.pipeline.exporter.exporter import Exporter
 from kohort.pipeline.exporter.follower import Cluster
+from kohort.pipeline.exporter.metrics import Snapshot
 from kohort.pipeline.exporter.source import FAILURES_MAX
 from kohort.pipeline.exporter.state import decoder
 from kohort.pipeline.sources.live import LiveLog
@@ -27,7 +30,7 @@ from kohort.testing.ports import free_ports
 from kohort.testing.served import ServedKohort
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
-from tests.clients.waiting import wait_until
+from tests.clients.waiting import PATIENCE_S, wait_until
 
 SETTINGS = {
     "offsets.topic.num.partitions": "3",
@@ -42,11 +45,13 @@ TIMES_MS = {"open": OPENED_MS, "abort": 1_500_000, "commit": 1_000_000}
 Values = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
-async def produce(bootstrap: str, count: int, partition: int = 0, topic: str = "orders") -> None:
+async def produce(
+    bootstrap: str, count: int, partition: int = 0, topic: str = "orders", *, first_ms: int = 1_000_000
+) -> None:
     producer = AIOKafkaProducer(bootstrap_servers=bootstrap)
     await producer.start()
     for number in range(count):
-        await producer.send_and_wait(topic, b"%d" % number, partition=partition, timestamp_ms=1_000_000 + number)
+        await producer.send_and_wait(topic, b"%d" % number, partition=partition, timestamp_ms=first_ms + number)
     await producer.stop()
 
 
@@ -312,3 +317,27 @@ def test_the_alerts_of_the_guide_name_what_is_exported() -> None:
     for expression in told:
         (name,) = re.findall(r"kohort_\w+", expression)
         assert name in DEFINITIONS
+
+
+def produced_ms(now: Snapshot, topic: str, partition: int) -> int | None:
+    """When the first unread record of the only group was produced."""
+    (found,) = (one for one in now.partitions if (one.key.topic, one.key.partition) == (topic, partition))
+    return None if found.time_lag_ms is None else now.at_ms - found.time_lag_ms
+
+
+def test_the_age_of_a_record_that_was_deleted_is_forgotten(broker: ServedKohort, exporter: Exporter) -> None:
+    """By retention, and with its topic, which is created again before the next poll."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    asyncio.run(produce(broker.bootstrap, 9))
+    asyncio.run(commit(broker.bootstrap, "g", {ORDERS[0]: 0}))
+    assert produced_ms(exporter.poll(), "orders", 0) == 1_000_000
+    below = Place("orders", 0, 5)
+    admin.delete_records([below])[below].result(PATIENCE_S)
+    assert produced_ms(exporter.poll(), "orders", 0) == 1_000_005
+    asyncio.run(commit(broker.bootstrap, "g", {ORDERS[0]: 6}))
+    assert produced_ms(exporter.poll(), "orders", 0) == 1_000_006
+    admin.delete_topics(["orders"])["orders"].result(PATIENCE_S)
+    admin.create_topics([NewTopic("orders", num_partitions=2)])["orders"].result(PATIENCE_S)
+    asyncio.run(produce(broker.bootstrap, 12, first_ms=3_000_000))
+    asyncio.run(commit(broker.bootstrap, "g", {ORDERS[0]: 6}))
+    assert produced_ms(exporter.poll(), "orders", 0) == 3_000_006

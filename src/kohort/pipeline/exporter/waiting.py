@@ -42,18 +42,26 @@ class FirstUnread(NamedTuple):
 
     Attributes:
         produced_ms: its timestamp; None if there is none before `searched_to`.
-        searched_to: where the search goes on.
+        searched_to: where the search goes on; with `produced_ms`, not beyond the record.
         is_open: the record may be of an open transaction, and wait for nobody once that is aborted.
     """
 
     produced_ms: int | None
     searched_to: int
     is_open: bool = False
+    topic_id: str | None = None
+
+    def is_of(self, log: LiveLog) -> bool:
+        """Tell whether the result still holds: not after the record was deleted, or the topic was created again."""
+        return self.topic_id == log.topic_id and (self.produced_ms is None or self.searched_to >= log.start)
 
 
 @dataclass(slots=True)
 class WaitingRecords:
-    """The first unread records of all committed offsets that lag behind; forgotten when the offset moves."""
+    """
+    The first unread records of all committed offsets that lag behind; forgotten when the offset moves, the record is deleted,
+    or the topic was created again.
+    """
 
     _known: dict[Waiting, FirstUnread] = field(default_factory=dict)
 
@@ -75,6 +83,9 @@ class WaitingRecords:
         for one in wanted:
             log = logs.get(one.place)
             known = self._known.get(one)
+            if known is not None and log is not None and not known.is_of(log):
+                del self._known[one]
+                known = None
             is_known = known is not None and known.produced_ms is not None and not known.is_open
             if log is None or source.is_down(log) or fetches >= FETCHES_MAX or is_known:
                 continue
@@ -88,7 +99,7 @@ class WaitingRecords:
                     found = first_unread(source, log, at, stable_end)
                     is_done = found.produced_ms is not None or found.searched_to <= at
                     at = found.searched_to
-                    self._known[one] = found
+                    self._known[one] = found._replace(topic_id=log.topic_id)
                     if is_done:
                         break
             except FAILURES as exc:
@@ -123,7 +134,8 @@ def first_unread(source: Source, log: LiveLog, at: int, stable_end: int) -> Firs
         records = parse(window)
         unread = np.flatnonzero(records.offset >= at)
         if len(unread):
-            return FirstUnread(int(records.timestamp_ms[unread[0]]), at, is_open=not is_committed)
+            offset = int(records.offset[unread[0]])
+            return FirstUnread(int(records.timestamp_ms[unread[0]]), offset, is_open=not is_committed)
         if records.damage:
             # Unreadable records wait too; their batch tells the latest of their times.
             return FirstUnread(int(window.headers["max_timestamp"][0]), at, is_open=not is_committed)
