@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -150,6 +151,16 @@ def test_a_reader_that_went_away_is_not_worth_a_word() -> None:
     _, stderr = process.communicate(timeout=TIMEOUT_S)
     assert stderr == b""
     assert process.returncode != 0
+
+
+@pytest.mark.parametrize("words", [["--help"], ["pipeline", "dashboard"], ["pipeline", "schema", "lag", "--json"]])
+def test_a_full_disk_of_standard_output_is_a_sentence(words: list[str]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run((*COMMAND, *words), stdout=full, stderr=subprocess.PIPE, timeout=TIMEOUT_S, check=False)
+    assert (done.returncode, done.stderr) == (
+        EXIT_ERROR,
+        b"kohort: the output cannot be written: No space left on device\n",
+    )
 
 
 def test_help_imports_neither_rich_nor_what_only_a_broker_or_spark_needs() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 
 from kohort.model.errors import ConfigError
 from kohort.model.ids import CONSUMER_OFFSETS
@@ -12,6 +13,13 @@ from kohort.pipeline.decode.storage import mapped
 from kohort.pipeline.failures import sentence
 
 FULL = "no space is left on the device, of the tables or of temporary files (Spark: SPARK_LOCAL_DIRS, else TMPDIR)"
+WORKER_IS_LATE = (
+    "a Python worker did not start within the 10 s that Spark gives it: the machine is busy, or its memory is short"
+)
+JVM = (
+    "Spark's JVM has ended: it was killed, or the memory of the machine is short (SPARK_DRIVER_MEMORY sets its heap; the"
+    " system's log names processes that it killed)"
+)
 WORKER = (
     "An exception was thrown from the Python worker:\nTraceback (most recent call last):\n  File ..., line 3, in read\n"
 )
@@ -26,6 +34,9 @@ FAILURES: list[tuple[Exception, str | None]] = [
     (RuntimeError(f"{WORKER}kohort.model.errors.ConfigError: t-0 gives nothing\n at..."), "t-0 gives nothing"),
     (RuntimeError(f"{WORKER}PermissionError: [Errno 13] Permission denied: '/a b/c.log'\n"), "/a b/c.log: Permission denied"),
     (RuntimeError("Job aborted.\njava.io.IOException: No space left on device\n\tat java.base/..."), FULL),
+    (RuntimeError("[STREAM_FAILED] ... Python worker failed to connect back. SQLSTATE: XXKST"), WORKER_IS_LATE),
+    (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"),                    JVM),
+    (Py4JNetworkError("Answer from Java side is empty"),                                  JVM),
     # A reader of ours who has gone away, and what is our own fault.
     (BrokenPipeError(errno.EPIPE, "Broken pipe"),                                         None),
     (RuntimeError(f"{WORKER}KeyError: 'records_lost'"),                                   None),

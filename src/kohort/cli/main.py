@@ -1,10 +1,11 @@
 """
 The entry point of the command line: `kohort NOUN VERB`.
 
-An error is one sentence on stderr and exit code 2. An interrupt is exit code 130. A closed pipe (`kohort ... | head`) is
-exit code 1 without a message.
+An error is one sentence on stderr and exit code 2, also if standard output cannot be written. An interrupt is exit code 130. A
+closed pipe (`kohort ... | head`) is exit code 1 without a message.
 """
 
+import errno
 import gc
 import os
 import sys
@@ -15,6 +16,8 @@ from kohort.model.errors import KohortError
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
 EXIT_CLOSED_PIPE = 1
+_UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+"""Errors of a write that the operator can mend."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -35,6 +38,12 @@ def run(arguments: list[str]) -> int:
     except BrokenPipeError:
         _discard_stdout()
         return EXIT_CLOSED_PIPE
+    except OSError as exc:
+        if exc.errno not in _UNWRITABLE:
+            raise
+        _discard_stdout()
+        print(f"kohort: {exc.filename or 'the output'} cannot be written: {exc.strerror}", file=sys.stderr)
+        return EXIT_ERROR
     return code
 
 
@@ -63,7 +72,7 @@ def _run_app(arguments: list[str]) -> int:
 
 
 def _discard_stdout() -> None:
-    """Send buffered output to /dev/null. The interpreter would otherwise report a broken pipe when it exits."""
+    """Send buffered output to /dev/null. The interpreter would otherwise report the same error when it exits."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -21,6 +21,17 @@ _LOCAL_ADVICE = (
     "the memory of the local engine is too small for this table, or its temporary files take more than 90% of the disk;"
     " ask for one --group, or use --engine spark"
 )
+_NO_WORKER = "Python worker failed to connect back"
+"""Spark gives the Python process of a streaming source 10 s for its start (a constant in PythonWorkerFactory)."""
+_NO_WORKER_ADVICE = (
+    "a Python worker did not start within the 10 s that Spark gives it: the machine is busy, or its memory is short"
+)
+_JVM_ERRORS = frozenset({"Py4JNetworkError", "ConnectionRefusedError", "ConnectionResetError"})
+"""Without a sentence of ours, these come from the connection to the JVM."""
+_JVM_ADVICE = (
+    "Spark's JVM has ended: it was killed, or the memory of the machine is short (SPARK_DRIVER_MEMORY sets its heap; the"
+    " system's log names processes that it killed)"
+)
 
 
 def sentence(failure: Exception) -> str | None:
@@ -32,6 +43,10 @@ def sentence(failure: Exception) -> str | None:
         return _FULL_ADVICE
     if type(failure).__name__ == _LOCAL_ENGINE:
         return _LOCAL_ADVICE
+    if type(failure).__name__ in _JVM_ERRORS:
+        return _JVM_ADVICE
+    if _NO_WORKER in text:
+        return _NO_WORKER_ADVICE
     if isinstance(failure, OSError):
         return None if isinstance(failure, BrokenPipeError) else _of_system(failure)
     if (ours := _OURS.search(text)) is not None:

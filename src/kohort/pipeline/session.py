@@ -28,6 +28,7 @@ _JAVA_ADVICE = (
     "install a Java runtime (Debian: apt-get install openjdk-17-jre-headless; macOS: brew install openjdk@17)"
     " and put it on the PATH, or name it in JAVA_HOME"
 )
+_JAVA_REASON = re.compile(r"[\w.$]+(?:Exception|Error): (?P<reason>\S.*)")
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _LOG4J = """\
 rootLogger.level = error
@@ -219,9 +220,14 @@ def _start(master: str, app_name: str, settings: dict[str, str], noise: Path) ->
         with _silenced(noise):
             return builder.getOrCreate()
     except (PySparkException, Py4JError, OSError, RuntimeError) as exc:
-        last = noise.read_text(errors="replace").strip().splitlines()[-1:] if noise.exists() else []
+        printed = noise.read_text(errors="replace").strip().splitlines() if noise.exists() else []
+        # The reason is the last exception of the JVM, and not the end of its stack.
+        reasons = [
+            found["reason"] for line in (*printed, *str(exc).splitlines()) if (found := _JAVA_REASON.search(line))
+        ]
         told = (str(exc).strip().splitlines() or [""])[0] if isinstance(exc, Py4JError) else str(exc)
-        raise ConfigError(f"Spark does not start on {master}: {told} {''.join(last)}".rstrip()) from exc
+        reason = reasons[-1] if reasons else f"{told} {''.join(printed[-1:])}".strip()
+        raise ConfigError(f"Spark does not start on {master}: {reason}") from exc
 
 
 def _write(path: Path, text: str) -> Path:

@@ -61,6 +61,18 @@ def test_a_directory_that_is_none(tmp_path: Path) -> None:
         list_segments(tmp_path / "nowhere")
 
 
+def test_several_log_directories_are_linked_into_one(tmp_path: Path, directory: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"/a,/b is not a directory; a source is one directory.*ln -s /a/\*-\[0-9\]\* /b/"
+    ):
+        list_segments("/a,/b")
+    linked = tmp_path / "linked"
+    linked.mkdir()
+    for name in ("orders-0", "orders-10"):
+        (linked / name).symlink_to(directory / name)
+    assert [(one.partition, one.base_offset) for one in list_segments(linked)] == [(0, 0), (0, 123), (10, 7)]
+
+
 def test_a_segment_that_was_deleted_meanwhile_is_the_readers_affair(directory: Path) -> None:
     """`sources.segment_reads` knows whether its records are in another segment now."""
     segments = list_segments(directory, topics={"orders"})

@@ -52,6 +52,11 @@ def directories(root: str) -> Iterator[tuple[str, str]]:
         advice = "name the data directory of a broker (Kafka: log.dirs)"
         if _BROKERS.fullmatch(root):
             advice = f"write kafka://{root} for a running cluster"
+        elif "," in root:
+            advice = (
+                "a source is one directory. If log.dirs has several, make a directory with links to all partition directories"
+                f" (ln -s {' '.join(f'{one.strip()}/*-[0-9]*' for one in root.split(','))} DIR) and name it"
+            )
         raise ConfigError(f"{root} is not a directory; {advice}")
     try:
         with os.scandir(root) as entries:
