@@ -3,9 +3,10 @@
 import os
 import shutil
 import signal
-import time
+import subprocess
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from kohort.pipeline.jobs.reading import Reading
 from kohort.pipeline.jobs.tables import Tables
 from kohort.pipeline.runs.run import Run, RunOutcome, Source
 from kohort.pipeline.runs.state import RunRequest
+from tests.clients.waiting import wait_until
 from tests.conftest import LONG, NIGHTLY
 from tests.pipeline.sources.growing import start_process
 
@@ -37,7 +39,7 @@ class KilledError(Exception):
 
 
 def copied(source: Path, target: Path, *, share: float, torn_bytes: int = 0) -> None:
-    """Copy the start of every log: a share of the batches of each newest segment, and some bytes of the next batch."""
+    """Append to copies of all logs: to a share of the batches of each newest segment, and some bytes of the next batch."""
     for directory in sorted(path for path in source.iterdir() if path.is_dir()):
         (target / directory.name).mkdir(parents=True, exist_ok=True)
         files = sorted(directory.glob("*.log"))
@@ -46,7 +48,8 @@ def copied(source: Path, target: Path, *, share: float, torn_bytes: int = 0) -> 
             if file is files[-1]:
                 ends = [0, *scan(raw).ends.tolist()]
                 raw = raw if share == 1 else raw[: ends[int((len(ends) - 1) * share)] + torn_bytes]
-            (target / directory.name / file.name).write_bytes(raw)
+            with (target / directory.name / file.name).open("ab") as copy:
+                copy.write(raw[copy.tell() :])
 
 
 def sessions(spark: Any) -> Callable[[int], AbstractContextManager[Any]]:
@@ -197,6 +200,20 @@ main()
 """
 
 
+def stamps(out: Path, mark: str) -> set[tuple[str, int]]:
+    """The files of a pattern, with the times of their last change."""
+    found = set()
+    for path in out.glob(mark) if mark else ():
+        with suppress(FileNotFoundError):
+            found.add((path.name, path.stat().st_ctime_ns))
+    return found
+
+
+def is_written(process: subprocess.Popen[str], out: Path, mark: str, before: set[tuple[str, int]]) -> bool:
+    """Whether a process has written a file of a pattern, or has ended."""
+    return not mark or process.poll() is not None or bool(stamps(out, mark) - before)
+
+
 @pytest.mark.timeout(1200)
 @pytest.mark.skipif(not LONG, reason="minutes; make test-long")
 def test_a_stream_that_is_killed_four_times(
@@ -204,22 +221,24 @@ def test_a_stream_that_is_killed_four_times(
 ) -> None:
     source, out = recorded("main") / "logs", tmp_path / "out"
     copied(source, logs, share=0.2)
-    for share, seconds in ((0.4, 9.0), (0.6, 14.0), (0.8, 19.0), (1.0, 24.0)):
+    # Killed at the start, while rows are written, while tables are written, and after a version was published.
+    for share, mark in ((0.4, ""), (0.6, "bronze/*"), (0.8, "versions/*"), (1.0, "current.json")):
+        before = stamps(out, mark)
         process = start_process(STREAM, str(logs), str(out))
-        begun = time.monotonic()
-        while time.monotonic() < begun + seconds and process.poll() is None:
-            time.sleep(0.1)
+        has_begun = partial(is_written, process, out, mark, before)
+        wait_until(has_begun, what=f"a new {mark}", timeout_s=TIMEOUT_S)
         copied(source, logs, share=share)
         assert process.poll() is None, process.communicate()[0]
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate(timeout=TIMEOUT_S)
     process = start_process(STREAM, str(logs), str(out))
-    deadline = time.monotonic() + TIMEOUT_S
     run = Run(Source(str(logs)), out, RunRequest(), sessions(spark))
-    while not published.is_published(out) or run.has_news():
-        assert process.poll() is None, process.communicate()[0]
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+
+    def is_done() -> bool:
+        return process.poll() is not None or (published.is_published(out) and not run.has_news())
+
+    wait_until(is_done, what="the tables of all records", timeout_s=TIMEOUT_S)
+    assert process.poll() is None, process.communicate()[0]
     process.send_signal(signal.SIGTERM)
     told, _ = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 0, told
