@@ -89,6 +89,11 @@ PATTERN_CLASSES_MAX: Final = 4
 PATTERN_PROGRAM_BYTES_MAX: Final = 128 * 1024
 """Memory of a compiled regular expression: about 8000 instructions."""
 
+SCRAPERS_MAX: Final = 500
+"""Connections of a listener for metrics. Further ones are answered with 503."""
+SCRAPE_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Answers of a listener for metrics that scrapers have not taken. Further scrapes are answered with 503."""
+
 # The exporter of the pipeline (another process than the broker)
 
 EXPORTED_PARTITIONS_MAX: Final = 100_000

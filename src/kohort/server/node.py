@@ -251,11 +251,12 @@ class Node:
         settings = self._settings
         self.bound = {node_id: listeners.bind() for node_id, listeners in self._listeners.items()}
         if settings.metrics_port is not None:
-            from kohort.server.metrics.scrape import Scrape
+            from kohort.scrape import Scrape, ScrapeLimits
 
+            limits = ScrapeLimits()
             with self._binding(settings.metrics_port, "--metrics-port"):
                 self._metrics_server = await self._loop.create_server(
-                    lambda: Scrape(self.metrics, self.not_ready),
+                    lambda: Scrape(self.metrics, self.not_ready, limits=limits),
                     settings.host,
                     settings.metrics_port,
                     start_serving=False,

@@ -13,8 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.cli.serve import parser
+from kohort.scrape import REQUEST_BYTES_MAX, Scrape
 from kohort.server.metrics.families import gauge, late_transactions, log_families, producer_families
-from kohort.server.metrics.scrape import REQUEST_BYTES_MAX, Scrape
 from kohort.server.node import Node
 from kohort.server.settings import Settings
 from kohort.wire import messages as m
@@ -109,7 +109,7 @@ def test_a_number_that_cannot_be_had_costs_the_scrape(caplog: pytest.LogCaptureF
         raise RuntimeError("no such number")
 
     status, body = asyncio.run(_scraped(GET, len(GET), fail))
-    assert (status, body) == (500, b"The metrics cannot be computed; the broker's log has the reason.\n")
+    assert (status, body) == (500, b"The metrics cannot be computed; the log has the reason.\n")
     assert "no such number" in caplog.text
 
 

@@ -30,9 +30,7 @@ def serve_metrics(options: ExportOptions) -> None:
         ConfigError: the source cannot be followed, a set of names is unknown, no broker answers the first poll, or the address
             is in use.
     """
-    from prometheus_client.exposition import start_http_server
-    from prometheus_client.registry import CollectorRegistry
-
+    from kohort.pipeline.exporter.endpoint import Endpoint
     from kohort.pipeline.exporter.exporter import Exporter
     from kohort.pipeline.sources.options import connecting
 
@@ -43,19 +41,13 @@ def serve_metrics(options: ExportOptions) -> None:
     first = exporter.poll()
     if not first.at_ms:
         raise ConfigError(first.problems[-1])
-    registry = CollectorRegistry()
-    registry.register(exporter)
-    try:
-        server, thread = start_http_server(options.port, options.host, registry)
-    except OSError as exc:
-        raise ConfigError(f"{options.host}:{options.port} cannot be listened at: {exc.strerror}") from exc
-    typer.echo(f"Metrics of {options.source}: http://{options.host}:{server.server_port}/metrics", err=True)
+    endpoint = Endpoint(exporter, options.host, options.port, interval_s=options.interval_s)
+    endpoint.start()
+    typer.echo(f"Metrics of {options.source}: http://{options.host}:{endpoint.port}/metrics", err=True)
     with stop_signal() as stopped:
         stopped.wait(options.interval_s)
         exporter.run(stopped, options.interval_s)
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    endpoint.stop()
     exporter.close()
 
 

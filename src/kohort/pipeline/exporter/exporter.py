@@ -89,7 +89,9 @@ class Exporter(Collector):
             before = self.snapshot or Snapshot(cluster=self._cluster_name or "", at_ms=0)
             found = replace(before, problems=tuple(self._source.problems))
         found = replace(found, took_s=time.monotonic() - begun_s)
-        self.snapshot, self._families = found, list(families(found, self._schemes))
+        # The snapshot last: the endpoint keeps the text of a snapshot.
+        self._families = list(families(found, self._schemes))
+        self.snapshot = found
         return found
 
     def _poll(self) -> Snapshot:

@@ -1,0 +1,104 @@
+"""
+The HTTP endpoint of the exporter: an event loop on a thread of its own, so that scrapes do not wait for a poll.
+
+The text of the metrics is made once for each poll, however many scrapers ask, and compressed by gzip if they accept that.
+"""
+
+import asyncio
+import gzip
+import socket
+import threading
+import time
+
+from prometheus_client.exposition import generate_latest
+from prometheus_client.metrics_core import Metric
+
+from kohort.model.errors import ConfigError
+from kohort.pipeline.exporter.exporter import Exporter
+from kohort.pipeline.exporter.metrics import Snapshot
+from kohort.scrape import Scrape, ScrapeLimits
+
+ALIASES = {"/": "/metrics", "/healthz": "/health", "/-/healthy": "/health", "/readyz": "/ready", "/-/ready": "/ready"}
+"""Names under which other exporters, Prometheus and Kubernetes serve the same."""
+_BACKLOG = 512
+_GZIP_LEVEL = 1
+_LATE_INTERVALS = 3
+
+
+class Endpoint:
+    """Serves the metrics of an exporter. `port` is the listener's."""
+
+    def __init__(self, exporter: Exporter, host: str, port: int, *, interval_s: float) -> None:
+        """
+        Bind the address.
+
+        Args:
+            interval_s: between two polls. The endpoint is not ready if the last good poll is older than three intervals.
+
+        Raises:
+            ConfigError: the address is in use, or not of this machine.
+        """
+        self._exporter = exporter
+        self._late_s = _LATE_INTERVALS * interval_s
+        try:
+            self._socket = socket.create_server((host, port), family=_family(host), backlog=_BACKLOG)
+        except OSError as exc:
+            raise ConfigError(f"{host}:{port} cannot be listened at: {exc.strerror or exc}") from exc
+        self.port = int(self._socket.getsockname()[1])
+        self._limits = ScrapeLimits()
+        self._rendered: dict[bool, tuple[Snapshot | None, bytes]] = {}
+        self._rendering = threading.Lock()
+        self._loop = asyncio.new_event_loop()
+        self._stopped = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name="kohort-exporter-http", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Close the listener, and wait for the end of its thread."""
+        self._loop.call_soon_threadsafe(self._stopped.set)
+        self._thread.join()
+
+    def not_ready(self) -> list[str]:
+        """Return the reasons for which the metrics are not those of now."""
+        now = self._exporter.snapshot
+        if now is None:
+            return ["Nothing was polled yet."]
+        age_s = time.time() - now.at_ms / 1000
+        late = [f"The last good poll was {age_s:.0f} s ago."] if age_s > self._late_s + now.took_s else []
+        return [*late, *now.problems]
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(self._serve())
+        finally:
+            self._loop.close()
+
+    async def _serve(self) -> None:
+        server = await self._loop.create_server(self._connection, sock=self._socket, backlog=_BACKLOG)
+        async with server:
+            await self._stopped.wait()
+
+    def _connection(self) -> Scrape:
+        return Scrape(list, self.not_ready, limits=self._limits, render=self._render, has_gzip=True, aliases=ALIASES)
+
+    def _render(self, _: list[Metric], is_gzip: bool) -> bytes:
+        with self._rendering:
+            now = self._exporter.snapshot
+            known, text = self._rendered.get(is_gzip, (None, b""))
+            if known is None or known is not now:
+                text = self._text(now)
+                if is_gzip:
+                    text = gzip.compress(text, _GZIP_LEVEL)
+                self._rendered[is_gzip] = (now, text)
+            return text
+
+    def _text(self, now: Snapshot | None) -> bytes:
+        known, text = self._rendered.get(False, (None, b""))
+        return text if known is not None and known is now else generate_latest(self._exporter)
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
