@@ -61,6 +61,18 @@ def spark() -> Iterator[Any]:
             yield running
 
 
+@pytest.fixture(scope="module", autouse=True)
+def forgotten_frames() -> Iterator[None]:
+    """Drop the frames that the tests of a module have persisted: all modules of a process share one small heap."""
+    yield
+    if "pyspark.sql" in sys.modules:
+        from pyspark.sql import SparkSession
+
+        active = SparkSession.getActiveSession()
+        if active is not None:
+            active.catalog.clearCache()
+
+
 @pytest.fixture(scope="module", params=["local", pytest.param("spark", marks=[NIGHTLY, pytest.mark.spark])])
 def engine(request: pytest.FixtureRequest) -> Iterator[Any]:
     """A session of each engine; in `.ci/run` of the local one only. `engines/test_equal.py` compares both there."""
