@@ -101,7 +101,8 @@ def _batches(path: Path, decode: DecodeRecord | None, from_offset: int) -> Itera
             chunk = os.pread(file.fileno(), max(batch_bytes, _READ_BYTES), position) if batch_bytes else b""
             at = 0
             while (span := span_at(chunk, at)) is not None:
-                if span[3] >= from_offset:
+                # A damaged header may say that the batch ends before it begins; such a batch is not skipped.
+                if not span[2] <= span[3] < from_offset:
                     yield _batch(position + at, chunk[at : at + span[1]], decode)
                 at += span[1]
             if not at:
