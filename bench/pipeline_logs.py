@@ -47,8 +47,8 @@ def record(index: int, key: bytes, value: bytes | None) -> bytes:
     return varint(len(body)) + body
 
 
-def pair(version: str, chance: random.Random) -> tuple[bytes, bytes | None]:
-    number = chance.randrange(GROUPS)
+def pair(version: str, chance: random.Random, groups: int) -> tuple[bytes, bytes | None]:
+    number = chance.randrange(groups)
     group = f"application-{number:04}"
     if chance.random() < GROUP_METADATA:
         nobody = struct.pack(">h", 3) + text("consumer") + struct.pack(">ihhqi", 7, -1, -1, TIMESTAMP_MS, 0)
@@ -58,18 +58,18 @@ def pair(version: str, chance: random.Random) -> tuple[bytes, bytes | None]:
     return key, None if chance.random() < TOMBSTONES else commit_value(version, chance.randrange(1 << 40))
 
 
-def batch(version: str, records: int, chance: random.Random) -> tuple[bytes, int]:
-    body = b"".join(record(index, *pair(version, chance)) for index in range(records))
+def batch(version: str, records: int, chance: random.Random, groups: int = GROUPS) -> tuple[bytes, int]:
+    body = b"".join(record(index, *pair(version, chance, groups)) for index in range(records))
     last = records - 1
     covered = struct.pack(">hiqqqhii", 0, last, TIMESTAMP_MS, TIMESTAMP_MS + last, -1, -1, -1, records) + body
     prefix = struct.pack(">qiibI", 0, len(covered) + 9, 3, 2, crc32c(covered))
     return prefix + covered, records
 
 
-def segment(version: str, size_bytes: int, base_offset: int, seed: int) -> tuple[bytes, int]:
+def segment(version: str, size_bytes: int, base_offset: int, seed: int, groups: int = GROUPS) -> tuple[bytes, int]:
     """Make the bytes of a segment, and count its records. The base offset of a batch is not part of its checksum."""
     chance = random.Random(seed)
-    pool = [batch(version, chance.randint(1, RECORDS_MAX), chance) for _ in range(POOL_BATCHES)]
+    pool = [batch(version, chance.randint(1, RECORDS_MAX), chance, groups) for _ in range(POOL_BATCHES)]
     raw = bytearray()
     records = 0
     while len(raw) < size_bytes:
@@ -81,17 +81,36 @@ def segment(version: str, size_bytes: int, base_offset: int, seed: int) -> tuple
     return bytes(raw), records
 
 
-def write_logs(directory: Path, *, size_bytes: int, version: str = "v4", partitions: int = 4) -> int:
-    """Write segments of at most `SEGMENT_BYTES` to partitions of `__consumer_offsets`. Returns the number of records."""
+def write_logs(
+    directory: Path, *, size_bytes: int, version: str = "v4", partitions: int = 4, groups: int = GROUPS
+) -> int:
+    """
+    Write segments of at most `SEGMENT_BYTES` to partitions of `__consumer_offsets`. Returns the number of records.
+
+    Args:
+        groups: the number of groups, each with `PARTITIONS` keys.
+    """
     total = 0
     for partition in range(partitions):
         path = directory / f"__consumer_offsets-{partition}"
         path.mkdir(parents=True)
         left, base = size_bytes // partitions, 0
         while left > 0:
-            raw, records = segment(version, min(left, SEGMENT_BYTES), base, seed=partition)
+            raw, records = segment(version, min(left, SEGMENT_BYTES), base, partition, groups)
             (path / f"{base:020}.log").write_bytes(raw)
             left -= len(raw)
             base += records
         total += base
     return total
+
+
+def write_topics(directory: Path) -> None:
+    """Write the logs of all topics that groups read: one batch at each log end, as after retention."""
+    chance = random.Random(0)
+    for topic in range(TOPICS):
+        for partition in range(PARTITIONS):
+            path = directory / f"topic-{topic:02}-{partition}"
+            path.mkdir(parents=True)
+            raw, records = batch("v4", chance.randint(1, RECORDS_MAX), chance)
+            base = (1 << 40) - records
+            (path / f"{base:020}.log").write_bytes(struct.pack(">q", base) + raw[8:])

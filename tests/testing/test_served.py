@@ -1,7 +1,9 @@
 """A served broker that fails, or logs a failure, fails its test."""
 
+import os
+import resource
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -79,3 +81,23 @@ def test_a_server_that_does_not_become_ready(tmp_path: Path) -> None:
     command = (sys.executable, "-c", "import sys; sys.exit('no port')")
     with pytest.raises(RuntimeError, match="no port"):
         ServedKohort(tmp_path, command=command).start()
+
+
+@pytest.fixture
+def many_descriptors() -> Iterator[None]:
+    """So many open files that the next one has a number that select() refuses."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(before[0], 1_200), before[1]))
+    held = [os.open(os.devnull, os.O_RDONLY)]
+    while held[-1] < 1_024:
+        held.append(os.dup(held[0]))
+    yield
+    for each in held:
+        os.close(each)
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.usefixtures("many_descriptors")
+def test_a_process_of_many_descriptors_serves(tmp_path: Path) -> None:
+    with serve(tmp_path) as server:
+        assert INFO in server.log_tail()

@@ -8,7 +8,7 @@ are bounded; further lines are dropped and counted, and a line says how many as 
 import json
 import logging
 import os
-import select
+import selectors
 import sys
 import threading
 import time
@@ -180,7 +180,9 @@ class LogWriter(logging.Handler):
                 try:
                     data = data[os.write(descriptor, data) :]
                 except BlockingIOError:
-                    select.select((), (descriptor,), ())
+                    with selectors.DefaultSelector() as selector:
+                        selector.register(descriptor, selectors.EVENT_WRITE)
+                        selector.select()
         except OSError:  # nobody will ever read it
             with self._changed:
                 self.dropped += data.count(b"\n")

@@ -2,7 +2,7 @@
 
 import os
 import re
-import select
+import selectors
 import signal
 import subprocess
 import sys
@@ -266,7 +266,10 @@ class ServedKohort:
     def _ready_line(self) -> str:
         assert self._process is not None
         assert self._process.stdout is not None
-        ready, _, _ = select.select([self._process.stdout], [], [], START_TIMEOUT_S)
+        # Not select(): it refuses descriptors from 1024 on, which a process of many tests or clients has.
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            ready = selector.select(START_TIMEOUT_S)
         return self._process.stdout.readline().decode() if ready else ""
 
 

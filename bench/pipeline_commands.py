@@ -1,0 +1,135 @@
+"""
+`python -m bench.pipeline_commands`: commands of the pipeline as processes. Prints JSON on standard output.
+
+| measure     | commands                                                                                       |
+|-------------|------------------------------------------------------------------------------------------------|
+| `questions` | `offsets`, `lag` and `rebalances` of a directory of `--mib` with 6,000 and with 60,000 keys    |
+| `growth`    | `offsets --engine spark --out` and `run` of logs of some `--millions` of commits, 60,000 keys  |
+
+Each command has its wall time, the processor time of all its processes, and the maximum of the memory of all its processes
+(sampled PSS; shared pages are counted once). For `questions` these are medians of `--rounds`, and memory is the resident set of
+the one process, shared pages of libraries and of the log included, as the kernel counts it.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+
+from bench.pipeline_logs import PARTITIONS, write_logs, write_topics
+
+MEASURES: Final = ("questions", "growth")
+KEYS: Final = (6_000, 60_000)
+QUESTIONS: Final = ("offsets", "lag", "rebalances")
+BYTES_PER_RECORD: Final = 67.6
+SAMPLE_S: Final = 0.2
+MIB: Final = 1 << 20
+
+Figures = dict[str, Any]
+
+
+def questions(mib: int, rounds: int, directory: str | None) -> Figures:
+    """Ask the quick questions of directories with few and with many keys."""
+    told: Figures = {}
+    for keys in KEYS:
+        with tempfile.TemporaryDirectory(prefix="kohort-bench-", dir=directory) as name:
+            write_logs(Path(name), size_bytes=mib * MIB, groups=keys // PARTITIONS)
+            write_topics(Path(name))
+            told[f"{keys} keys"] = {word: asked([word, name], rounds) for word in QUESTIONS}
+    return told
+
+
+def asked(arguments: list[str], rounds: int) -> Figures:
+    """Run a command that is one process, and tell the medians. The first run, which fills the page cache, does not count."""
+    found = [once(arguments) for _ in range(rounds + 1)][1:]
+    return {name: round(statistics.median(one[name] for one in found), 2) for name in found[0]}
+
+
+def once(arguments: list[str]) -> Figures:
+    begun = time.perf_counter()
+    process = started(arguments)
+    _, status, used = os.wait4(process.pid, 0)
+    if code := os.waitstatus_to_exitcode(status):
+        sys.exit(f"kohort pipeline {' '.join(arguments)} ended with exit code {code}")
+    seconds = time.perf_counter() - begun
+    return {"seconds": seconds, "cpu_s": used.ru_utime + used.ru_stime, "memory_mib": used.ru_maxrss / 1024}
+
+
+def growth(millions: list[float], directory: str | None) -> list[Figures]:
+    """Run the commands for large logs."""
+    told = []
+    for size in millions:
+        with tempfile.TemporaryDirectory(prefix="kohort-bench-", dir=directory) as name:
+            logs = Path(name) / "logs"
+            records = write_logs(logs, size_bytes=round(size * 1e6 * BYTES_PER_RECORD))
+            found: Figures = {"records": records}
+            for word, options in (("offsets", ["--engine", "spark"]), ("run", [])):
+                print(f"{word} of {records:,} records", file=sys.stderr, flush=True)
+                found[word] = watched([word, str(logs), "--out", str(Path(name) / word), *options])
+            told.append(found)
+    return told
+
+
+def watched(arguments: list[str]) -> Figures:
+    """Run a command, and sample the memory and the processor time of its processes."""
+    begun, most, used = time.perf_counter(), 0, dict[tuple[int, float], float]()
+    process = started(arguments)
+    root = psutil.Process(process.pid)
+    while process.poll() is None:
+        total = 0
+        for one in family(root):
+            with suppress(psutil.Error), one.oneshot():
+                total += one.memory_full_info().pss
+                used[one.pid, one.create_time()] = sum(one.cpu_times()[:2])
+        most = max(most, total)
+        time.sleep(SAMPLE_S)
+    if process.returncode:
+        sys.exit(f"kohort pipeline {' '.join(arguments)} ended with exit code {process.returncode}")
+    return {
+        "seconds": round(time.perf_counter() - begun, 1),
+        "cpu_s": round(sum(used.values()), 1),
+        "memory_mib": most // MIB,
+    }
+
+
+def family(root: psutil.Process) -> list[psutil.Process]:
+    with suppress(psutil.Error):
+        return [root, *root.children(recursive=True)]
+    return []
+
+
+def started(arguments: list[str]) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-m", "kohort.cli.main", "pipeline", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.pipeline_commands", description="Costs of pipeline commands.")
+    parser.add_argument("--only", metavar="NAMES", default="questions", help=f"of {', '.join(MEASURES)}")
+    parser.add_argument("--mib", type=int, default=100, help="size of the logs of questions")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--millions", default="1,10", help="commits of growth, in millions (100 takes 7 GB and minutes)")
+    parser.add_argument("--directory", metavar="DIR", help="where the logs are written for a while")
+    arguments = parser.parse_args()
+    names = arguments.only.split(",")
+    if unknown := sorted(set(names) - set(MEASURES)):
+        parser.error(f"there is no measure {unknown[0]!r}; there are {', '.join(MEASURES)}")
+    figures: Figures = {}
+    if "questions" in names:
+        figures["questions"] = questions(arguments.mib, arguments.rounds, arguments.directory)
+    if "growth" in names:
+        figures["growth"] = growth([float(word) for word in arguments.millions.split(",")], arguments.directory)
+    print(json.dumps(figures, indent=2))
+
+
+if __name__ == "__main__":
+    main()
