@@ -113,11 +113,15 @@ def started(arguments: list[str]) -> "subprocess.Popen[bytes]":
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.pipeline_commands", description="Costs of pipeline commands.")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.pipeline_commands", description="Costs of pipeline commands."
+    )
     parser.add_argument("--only", metavar="NAMES", default="questions", help=f"of {', '.join(MEASURES)}")
     parser.add_argument("--mib", type=int, default=100, help="size of the logs of questions")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--millions", default="1,10", help="commits of growth, in millions (100 takes 7 GB and minutes)")
+    parser.add_argument(
+        "--millions", default="1,10", help="commits of growth, in millions (100 takes 7 GB and minutes)"
+    )
     parser.add_argument("--directory", metavar="DIR", help="where the logs are written for a while")
     arguments = parser.parse_args()
     names = arguments.only.split(",")

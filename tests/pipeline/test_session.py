@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from kohort.model.errors import ConfigError
-from kohort.pipeline.session import cores_of, find_java, heap_mib
+from kohort.pipeline.session import check_pyspark, cores_of, find_java, heap_mib
 from kohort.testing.history import History
 
 MIB = 1 << 20
@@ -136,3 +136,14 @@ def is_daemon(process: psutil.Process) -> bool:
         return bool(process.status() != psutil.STATUS_ZOMBIE and process.parent().name() == "java")
     except psutil.NoSuchProcess:
         return False
+
+
+@pytest.mark.parametrize("version", ["4.1.0", "4.1.4", "4.3.0", "4.10.0.dev1", "5.0.0"])
+def test_versions_of_pyspark(version: str) -> None:
+    check_pyspark(version)
+
+
+@pytest.mark.parametrize("version", ["3.5.8", "4.0.5"])
+def test_an_old_pyspark_is_refused(version: str) -> None:
+    with pytest.raises(ConfigError, match=rf"PySpark {version} is too old; 4\.1 or newer is needed: pip install"):
+        check_pyspark(version)

@@ -21,6 +21,8 @@ from kohort.client.addresses import parse_bootstrap
 from kohort.model.errors import ConfigError
 
 JAVA_VERSION_MIN = 17
+PYSPARK_VERSION_MIN = (4, 1)
+"""Sources in Python plan their reads by filters since 4.1; streams need 4.2, see `sources.stream`."""
 LOCAL_MASTER = "local[*]"
 _STANDALONE = "spark://"
 _CONNECT_TIMEOUT_S = 10.0
@@ -208,11 +210,13 @@ def heap_mib(cores: int, *, shuffle_partitions: int = 1) -> int:
 
 def _start(master: str, app_name: str, settings: dict[str, str], noise: Path) -> Any:
     try:
+        import pyspark
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
     except ImportError as exc:
         raise ConfigError("the pipeline needs PySpark: pip install 'kohort[pipeline]'") from exc
+    check_pyspark(pyspark.__version__)
     builder = SparkSession.builder.master(master).appName(app_name)
     for name, value in settings.items():
         builder = builder.config(name, value)
@@ -228,6 +232,19 @@ def _start(master: str, app_name: str, settings: dict[str, str], noise: Path) ->
         told = (str(exc).strip().splitlines() or [""])[0] if isinstance(exc, Py4JError) else str(exc)
         reason = reasons[-1] if reasons else f"{told} {''.join(printed[-1:])}".strip()
         raise ConfigError(f"Spark does not start on {master}: {reason}") from exc
+
+
+def check_pyspark(version: str) -> None:
+    """
+    Check that the tables can be made with this version of PySpark.
+
+    Raises:
+        ConfigError: it is too old.
+    """
+    numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:2])
+    if numbers < PYSPARK_VERSION_MIN:
+        least = ".".join(map(str, PYSPARK_VERSION_MIN))
+        raise ConfigError(f"PySpark {version} is too old; {least} or newer is needed: pip install 'kohort[pipeline]'")
 
 
 def _write(path: Path, text: str) -> Path:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -333,6 +334,15 @@ def test_what_a_stream_cannot_be_asked(tmp_path: Path, name: str) -> None:
     options, text = REFUSED[name]
     source = CoordinatorLogSource({"path": str(tmp_path), **options})
     with pytest.raises(ConfigError, match=text):
+        source.streamReader(source.schema())
+
+
+def test_a_stream_without_read_limits_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with PySpark 4.1."""
+    monkeypatch.delitem(sys.modules, "kohort.pipeline.sources.stream")
+    monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.datasource", None)
+    source = CoordinatorLogSource({"path": str(tmp_path)})
+    with pytest.raises(ConfigError, match=r"streams need PySpark 4\.2 or newer, and this is \d"):
         source.streamReader(source.schema())
 
 

@@ -6,7 +6,7 @@ the logs of a running cluster.
 files, or a range of offsets. A task decodes it and gives Spark Arrow batches. The columns are those of `decode.schemas`, of
 option `columns`, or of the schema given to the reader.
 
-Source: PySpark 4.3, Python Data Source API.
+Source: PySpark 4.1, Python Data Source API; 4.2 for streams.
 """
 
 import json
@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
+import pyspark
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
@@ -25,7 +26,7 @@ from kohort.pipeline.sources.filters import narrowed
 from kohort.pipeline.sources.options import BOOTSTRAP, SECURITY, SourceOptions
 from kohort.pipeline.sources.plan import open_logs, tasks_of
 from kohort.pipeline.sources.ranges import RangeTask
-from kohort.pipeline.sources.stream import LogStreamReader, TaskPartition
+from kohort.pipeline.sources.task_partition import TaskPartition
 from kohort.pipeline.sources.tasks import read_task
 
 _STORED = "kohort.options"
@@ -108,8 +109,12 @@ class CoordinatorLogSource(DataSource):  # type: ignore[misc]
         As `reader`.
 
         Raises:
-            ConfigError: an option that only batches support.
+            ConfigError: an option that only batches support; PySpark is older than 4.2.
         """
+        try:
+            from kohort.pipeline.sources.stream import LogStreamReader
+        except ModuleNotFoundError as exc:  # pyspark.sql.streaming.datasource: read limits
+            raise ConfigError(f"streams need PySpark 4.2 or newer, and this is {pyspark.__version__}") from exc
         options = self._asked(schema)
         for name, is_given in (("newest", options.newest), ("endingOffsets", options.ending is not None)):
             if is_given:

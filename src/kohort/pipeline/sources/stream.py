@@ -6,7 +6,7 @@ repeated after a crash reads the same ranges of the same logs, so its rows are t
 meanwhile. New partitions are read from their first offset. A log that began again ends the query; with failOnDataLoss=false it
 is read from its first offset.
 
-Source: PySpark 4.3, DataSourceStreamReader; KIP-98 (a batch is never split).
+Source: PySpark 4.2, DataSourceStreamReader with read limits; KIP-98 (a batch is never split).
 """
 
 import time
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -25,20 +25,13 @@ from pyspark.sql.streaming.datasource import (
 
 from kohort.pipeline.sources.options import SourceOptions
 from kohort.pipeline.sources.positions import EARLIEST
-from kohort.pipeline.sources.ranges import Logs, LogState, RangeTask, cut_records, resolve
+from kohort.pipeline.sources.ranges import Logs, LogState, cut_records, resolve
 from kohort.pipeline.sources.stream_offsets import StreamOffset, StreamPosition
+from kohort.pipeline.sources.task_partition import TaskPartition
 from kohort.pipeline.sources.tasks import read_task
 
 POLL_INTERVAL_S = 0.1
 """Spark polls every 10 ms while there is no new data; each poll costs a directory listing, or a request."""
-
-
-class TaskPartition(InputPartition):  # type: ignore[misc]
-    """A task behind the class that Spark requires, of a batch or a stream; `range` is the task itself."""
-
-    def __init__(self, task: RangeTask) -> None:
-        super().__init__(task.task)
-        self.range = task
 
 
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
