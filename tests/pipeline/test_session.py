@@ -96,7 +96,6 @@ def test_whether_tasks_run_in_the_driver_and_how_many_at_once(master: str) -> No
 
 def test_the_heap_of_a_local_session_grows_with_its_cores() -> None:
     assert [heap_mib(cores) for cores in (1, 2, 8)] == [512, 512, 1280]
-    assert [heap_mib(cores, shuffle_partitions=33) for cores in (1, 2, 8)] == [896, 1024, 1792]
 
 
 @pytest.mark.spark

@@ -55,13 +55,10 @@ _ARROW_OPTIONS = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_c
 _DAEMON = "kohort.pipeline.sources.worker_daemon"
 # Spark does not start with less than 450 MiB, and the collector keeps a part of the heap for itself.
 _HEAP_MIN_MIB = 512
-# A base, and the rows and pages of one task per core. All tables of 10 million commits (676 MB) fit into 512 MiB on two cores.
-# The larger base was measured with 30 million.
+# A base, and the rows and pages of one task per core. All tables of 30 million commits (2 GB) fit into 512 MiB on two cores,
+# and take no longer than with 1 GiB; the latest offsets of 100 million as well.
 _HEAP_BASE_MIB = 256
-_HEAP_BASE_LARGE_MIB = 768
 _HEAP_MIB_PER_CORE = 128
-_LARGE_PARTITIONS = 32
-"""Logs with more shuffle partitions, see `jobs.reading.shuffle_partitions`, are large: 1 GiB."""
 _LOCAL = re.compile(r"local(?:\[(?P<cores>\*|\d+)(?:,\d+)?\])?")
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*\d+\s*,\s*(?P<cores>\d+)\s*,\s*\d+\s*\]")
 _SPARK_HEAP = "SPARK_DRIVER_MEMORY"
@@ -178,7 +175,7 @@ def _settings(master: str, scratch: Path, shuffle_partitions: int, *, is_short: 
         # For `local-cluster`; other clusters have their own executor options.
         settings["spark.executor.extraJavaOptions"] = " ".join(work)
     if (cores := cores_of(master)) is not None and not os.environ.get(_SPARK_HEAP):
-        settings["spark.driver.memory"] = f"{heap_mib(cores, shuffle_partitions=shuffle_partitions)}m"
+        settings["spark.driver.memory"] = f"{heap_mib(cores)}m"
     settings["spark.driver.extraJavaOptions"] = " ".join(java_options)
     return settings
 
@@ -198,14 +195,13 @@ def cores_of(master: str) -> int | None:
     return (os.cpu_count() or 1) if found["cores"] == "*" else int(found["cores"] or 1)
 
 
-def heap_mib(cores: int, *, shuffle_partitions: int = 1) -> int:
+def heap_mib(cores: int) -> int:
     """
-    Return the maximum heap of a local session, for the size of the logs.
+    Return the maximum heap of a local session.
 
     Spark's default is 1 GiB for any number of cores, too little for sixteen.
     """
-    base = _HEAP_BASE_MIB if shuffle_partitions <= _LARGE_PARTITIONS else _HEAP_BASE_LARGE_MIB
-    return max(base + _HEAP_MIB_PER_CORE * cores, _HEAP_MIN_MIB)
+    return max(_HEAP_BASE_MIB + _HEAP_MIB_PER_CORE * cores, _HEAP_MIN_MIB)
 
 
 def _start(master: str, app_name: str, settings: dict[str, str], noise: Path) -> Any:

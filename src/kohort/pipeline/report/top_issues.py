@@ -1,7 +1,9 @@
 """The top issues: the worst few of each kind, one line each; the partitions of a group share a line."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from html import escape
+from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
 from kohort.pipeline.report.formatting import duration, instant, number
@@ -42,20 +44,26 @@ def top_issues(
         at_ms: the instant of the tables.
         links: the address of the section of each group.
     """
-    stuck = [row | {"weight": (row["lag"] or 0) + 1} for row in verdicts if row["verdict"] in BAD]
-    rising = [row for row in verdicts if row["verdict"] == WARN]
-    late = [row | {"late_ms": row["duration_ms"]} for row in blocking if row["verdict"] != "ongoing"]
-    going_on = [row | {"for_ms": max(at_ms - row["began_at_ms"], 1)} for row in rebalancing]
+    # A page may have 100,000 partitions, so rows are not copied.
+    stuck = (row for row in verdicts if row["verdict"] in BAD)
+    rising = (row for row in verdicts if row["verdict"] == WARN)
+    late = (row for row in blocking if row["verdict"] != "ongoing")
+    going_on = _groups(rebalancing, partial(_lasting_ms, at_ms), of=max)
     known = links or {}
     kinds = [
-        _kind("Stuck", _by_severity(_groups(stuck, "weight")), _stuck, known, shown=STUCK_SHOWN),
-        _kind("Growing lag", _groups(rising, "lag"), _behind, known),
-        _kind("Transactions that block readers", _each(late, "late_ms"), _blocking, known),
-        _kind("Rebalances in progress", _groups(going_on, "for_ms", of=max), _rebalancing, known),
-        _kind("Largest lag", _groups(lag, "lag"), _behind, known),
-        _kind("Longest waiting", _groups(verdicts, "time_lag_ms", of=max), _waiting, known),
-        _kind("Without owner", _still_first(_groups(unowned, "unowned_ms", of=max)), _unowned, known),
-        _kind("Frequent changes of owner", _groups(flapping, "moves"), _moving, known),
+        _kind("Stuck", _by_severity(_groups(stuck, _lag_above_0)), _stuck, known, shown=STUCK_SHOWN),
+        _kind("Growing lag", _groups(rising, itemgetter("lag")), _behind, known),
+        _kind("Transactions that block readers", _each(late, "duration_ms"), _blocking, known),
+        _kind(
+            "Rebalances in progress",
+            _groups(rebalancing, partial(_lasting_ms, at_ms), of=max),
+            partial(_rebalancing, at_ms),
+            known,
+        ),
+        _kind("Largest lag", _groups(lag, itemgetter("lag")), _behind, known),
+        _kind("Longest waiting", _groups(verdicts, itemgetter("time_lag_ms"), of=max), _waiting, known),
+        _kind("Without owner", _still_first(_groups(unowned, itemgetter("unowned_ms"), of=max)), _unowned, known),
+        _kind("Frequent changes of owner", _groups(flapping, itemgetter("moves")), _moving, known),
         _kind("Aborted transactions", _each(statistics, "aborted"), _aborting, known),
     ]
     found = "".join(kinds)
@@ -90,14 +98,21 @@ def _line(sentence: str, group: str | None, links: Mapping[str, str]) -> str:
     return f'<dd><a href="{links[group]}">{escape(group)}</a>{escape(sentence.removeprefix(group))}</dd>'
 
 
-def _groups(rows: Iterable[Row], column: str, *, of: Callable[[Iterable[int]], int] = sum) -> Iterator[Weighed]:
-    """Yield the rows of each group with a value in a column, the worst first, with their total weight."""
-    by_group: dict[str, list[Row]] = {}
+def _groups(
+    rows: Iterable[Row], weigh: Callable[[Row], int | None], *, of: Callable[[Iterable[int]], int] = sum
+) -> Iterator[Weighed]:
+    """Yield the rows of each group that have a weight, the worst first, with their total weight."""
+    by_group: dict[str, list[tuple[int, Row]]] = {}
     for row in rows:
-        if row[column]:
-            by_group.setdefault(row["group"], []).append(row)
+        if weight := weigh(row):
+            by_group.setdefault(row["group"], []).append((weight, row))
     for some in by_group.values():
-        yield Weighed((of(row[column] for row in some),), sorted(some, key=lambda row: (-row[column], _name(row))))
+        worst = sorted(some, key=lambda one: (-one[0], _name(one[1])))
+        yield Weighed((of(weight for weight, _ in some),), [row for _, row in worst])
+
+
+def _lag_above_0(row: Row) -> int:
+    return (row["lag"] or 0) + 1
 
 
 def _name(row: Row) -> str:
@@ -138,10 +153,14 @@ def _waiting(rows: list[Row]) -> str:
     return f"{rows[0]['group']}: {duration(rows[0]['time_lag_ms'])} in {place_name(rows[0])}"
 
 
-def _rebalancing(rows: list[Row]) -> str:
+def _lasting_ms(at_ms: int, row: Row) -> int:
+    return max(at_ms - int(row["began_at_ms"]), 1)
+
+
+def _rebalancing(at_ms: int, rows: list[Row]) -> str:
     row = rows[0]
     why = f" ({', '.join(row['why'])})" if row.get("why") else ""
-    return f"{row['group']}: for {duration(row['for_ms'])}, {len(row['members'])} members{why}"
+    return f"{row['group']}: for {duration(_lasting_ms(at_ms, row))}, {len(row['members'])} members{why}"
 
 
 def _moving(rows: list[Row]) -> str:
