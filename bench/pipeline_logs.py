@@ -2,6 +2,7 @@
 
 import random
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -47,8 +48,8 @@ def record(index: int, key: bytes, value: bytes | None) -> bytes:
     return varint(len(body)) + body
 
 
-def pair(version: str, chance: random.Random, groups: int) -> tuple[bytes, bytes | None]:
-    number = chance.randrange(groups)
+def pair(version: str, chance: random.Random, groups: Sequence[int]) -> tuple[bytes, bytes | None]:
+    number = chance.choice(groups)
     group = f"application-{number:04}"
     if chance.random() < GROUP_METADATA:
         nobody = struct.pack(">h", 3) + text("consumer") + struct.pack(">ihhqi", 7, -1, -1, TIMESTAMP_MS, 0)
@@ -58,7 +59,9 @@ def pair(version: str, chance: random.Random, groups: int) -> tuple[bytes, bytes
     return key, None if chance.random() < TOMBSTONES else commit_value(version, chance.randrange(1 << 40))
 
 
-def batch(version: str, records: int, chance: random.Random, groups: int = GROUPS) -> tuple[bytes, int]:
+def batch(
+    version: str, records: int, chance: random.Random, groups: Sequence[int] = range(GROUPS)
+) -> tuple[bytes, int]:
     body = b"".join(record(index, *pair(version, chance, groups)) for index in range(records))
     last = records - 1
     covered = struct.pack(">hiqqqhii", 0, last, TIMESTAMP_MS, TIMESTAMP_MS + last, -1, -1, -1, records) + body
@@ -66,7 +69,9 @@ def batch(version: str, records: int, chance: random.Random, groups: int = GROUP
     return prefix + covered, records
 
 
-def segment(version: str, size_bytes: int, base_offset: int, seed: int, groups: int = GROUPS) -> tuple[bytes, int]:
+def segment(
+    version: str, size_bytes: int, base_offset: int, seed: int, groups: Sequence[int] = range(GROUPS)
+) -> tuple[bytes, int]:
     """Make the bytes of a segment, and count its records. The base offset of a batch is not part of its checksum."""
     chance = random.Random(seed)
     pool = [batch(version, chance.randint(1, RECORDS_MAX), chance, groups) for _ in range(POOL_BATCHES)]
@@ -88,15 +93,15 @@ def write_logs(
     Write segments of at most `SEGMENT_BYTES` to partitions of `__consumer_offsets`. Returns the number of records.
 
     Args:
-        groups: the number of groups, each with `PARTITIONS` keys.
+        groups: the number of groups, each with `PARTITIONS` keys in one of the partitions.
     """
     total = 0
     for partition in range(partitions):
         path = directory / f"__consumer_offsets-{partition}"
         path.mkdir(parents=True)
-        left, base = size_bytes // partitions, 0
+        left, base, mine = size_bytes // partitions, 0, range(partition, groups, partitions)
         while left > 0:
-            raw, records = segment(version, min(left, SEGMENT_BYTES), base, partition, groups)
+            raw, records = segment(version, min(left, SEGMENT_BYTES), base, partition, mine)
             (path / f"{base:020}.log").write_bytes(raw)
             left -= len(raw)
             base += records
