@@ -35,7 +35,7 @@ document.querySelector('#index th button').click(); told.push(names());
 document.querySelector('#index th button').click(); told.push(names());
 for (const _ of 'ab') { document.querySelectorAll('#index th button')[6].click(); told.push(names()); }
 key(document.body, '/'); told.push(document.activeElement.id);
-for (const words of ['CONSUMER stop', 'orders', 'nothing']) {
+for (const words of ['CONSUMER stop', 'orders', 'nothing', 'members', '1']) {
   search.value = words; search.oninput(); told.push(names()); told.push(found.textContent);
 }
 const charts = document.querySelectorAll('section svg.chart');
@@ -52,7 +52,7 @@ document.body.dataset.told = JSON.stringify(told);
 }"""
 ACTED = (
     "[[28,1],[1,28],[1,28],[28,1],&quot;search&quot;,"
-    "[1],&quot;1 group&quot;,[28,1],&quot;2 groups&quot;,[],&quot;0 groups&quot;,"
+    "[1],&quot;1 group&quot;,[28,1],&quot;2 groups&quot;,[],&quot;0 groups&quot;,[],&quot;0 groups&quot;,[],&quot;0 groups&quot;,"
     "&quot;2026-11-21 09:20:34.123 UTC: 0 records behind, up to 1 just before&quot;,"
     "&quot;2026-11-21 09:20:34.173 UTC: 50 records behind, up to 51 just before&quot;,"
     "&quot;2026-11-21 09:20:34.123 UTC: waiting for 2.0 s&quot;,"
@@ -62,8 +62,8 @@ ACTED = (
 )
 """
 Lengths of the groups' names after two clicks on their title, and two on that of the rebalances; the focus after `/`; the names
-that a search leaves, and its count: by kind and verdict, by topic, and by a word that nothing has; the charts under the keys,
-and that of the time lag under the pointer.
+that a search leaves, and its count: by kind and verdict, by topic, by a word that nothing has, by a word that only a reason has, and by a
+number; the charts under the keys, and that of the time lag under the pointer.
 """
 
 

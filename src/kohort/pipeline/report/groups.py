@@ -39,7 +39,7 @@ def index(listed: Sequence[GroupPage]) -> str:
         f"{verdict_cell(page.standing)}"
         f'<td class="n">{number(page.total_lag)}</td>{wait_cell(page.time_lag_ms)}'
         f'<td class="n">{number(len(page.present)) if page.has_known_members else DASH}</td>'
-        f'<td class="n">{number(page.finished_rebalances)}</td><td>{escape(page.why)}</td></tr>'
+        f'<td class="n">{number(page.finished_rebalances)}</td><td class="why">{escape(page.why)}</td></tr>'
         for page in listed[:GROUPS_MAX]
     )
     search = (

@@ -137,11 +137,12 @@ function ready(part) {
 ready(document.body);
 addEventListener('resize', () => $$('.scroll').forEach(scrollable));
 
-// Search: rows of groups and of offsets that have all words.
+// Search: rows that have all words in their names, kinds, verdicts or topics. Numbers and reasons are full of other numbers.
 const search = $('#search');
 if (search) {
   const rows = $$('table.finds tbody tr'), count = $('#found');
-  const text = rows.map(row => (row.textContent + ' ' + (row.dataset.s || '')).toLowerCase());
+  const named = row => [...row.cells].filter(cell => !cell.matches('.n, .why')).map(cell => cell.textContent);
+  const text = rows.map(row => [...named(row), row.dataset.s || ''].join(' ').toLowerCase());
   search.oninput = () => {
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
     let found = 0;
