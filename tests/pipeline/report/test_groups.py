@@ -52,7 +52,8 @@ document.body.dataset.told = JSON.stringify(told);
 }"""
 ACTED = (
     "[[28,1],[1,28],[1,28],[28,1],&quot;search&quot;,"
-    "[1],&quot;1 group&quot;,[28,1],&quot;2 groups&quot;,[],&quot;0 groups&quot;,[],&quot;0 groups&quot;,[],&quot;0 groups&quot;,"
+    "[1],&quot;1 group&quot;,[28,1],&quot;2 groups&quot;,"
+    "[],&quot;0 groups&quot;,[],&quot;0 groups&quot;,[],&quot;0 groups&quot;,"
     "&quot;2026-11-21 09:20:34.123 UTC: 0 records behind, up to 1 just before&quot;,"
     "&quot;2026-11-21 09:20:34.173 UTC: 50 records behind, up to 51 just before&quot;,"
     "&quot;2026-11-21 09:20:34.123 UTC: waiting for 2.0 s&quot;,"
@@ -62,8 +63,8 @@ ACTED = (
 )
 """
 Lengths of the groups' names after two clicks on their title, and two on that of the rebalances; the focus after `/`; the names
-that a search leaves, and its count: by kind and verdict, by topic, by a word that nothing has, by a word that only a reason has, and by a
-number; the charts under the keys, and that of the time lag under the pointer.
+that a search leaves, and its count: by kind and verdict, by topic, by a word that nothing has, by one that only a reason has,
+and by a number; the charts under the keys, and that of the time lag under the pointer.
 """
 
 

@@ -54,12 +54,7 @@ def top_issues(
         _kind("Stuck", _by_severity(_groups(stuck, _lag_above_0)), _stuck, known, shown=STUCK_SHOWN),
         _kind("Growing lag", _groups(rising, itemgetter("lag")), _behind, known),
         _kind("Transactions that block readers", _each(late, "duration_ms"), _blocking, known),
-        _kind(
-            "Rebalances in progress",
-            _groups(rebalancing, partial(_lasting_ms, at_ms), of=max),
-            partial(_rebalancing, at_ms),
-            known,
-        ),
+        _kind("Rebalances in progress", going_on, partial(_rebalancing, at_ms), known),
         _kind("Largest lag", _groups(lag, itemgetter("lag")), _behind, known),
         _kind("Longest waiting", _groups(verdicts, itemgetter("time_lag_ms"), of=max), _waiting, known),
         _kind("Without owner", _still_first(_groups(unowned, itemgetter("unowned_ms"), of=max)), _unowned, known),
