@@ -19,7 +19,7 @@ p { margin: 4px 0; } .soft { color: var(--soft); } code { overflow-wrap: anywher
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(130px, 1fr)); gap: 12px; margin: 20px 0; }
 .card { background: var(--card); border: 1px solid var(--rule); border-radius: 10px; padding: 12px 14px; margin: 12px 0; }
 .tiles .card { margin: 0; } .tiles b { display: block; font-size: 1.5rem; font-variant-numeric: tabular-nums; }
-svg { display: block; width: 100%; max-width: 1000px; height: auto; font: 11px system-ui, sans-serif; }
+svg { display: block; width: 100%; max-width: 1000px; height: auto; overflow: visible; font: 11px system-ui, sans-serif; }
 .grid { stroke: var(--rule); } .tick { fill: var(--soft); } .name, .now { fill: var(--text); }
 .now { font-weight: 600; paint-order: stroke; stroke: var(--card); stroke-width: 4px; }
 .line { fill: none; stroke: var(--line); stroke-width: 1.8; stroke-linejoin: round; } .area { fill: var(--area); }
