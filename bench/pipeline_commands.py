@@ -25,14 +25,12 @@ from typing import Any, Final
 
 import psutil
 
+from bench.pipeline import BYTES_PER_RECORD, MIB, SAMPLE_S, is_starting
 from bench.pipeline_logs import PARTITIONS, write_logs, write_topics
 
 MEASURES: Final = ("questions", "growth")
 KEYS: Final = (6_000, 60_000)
 QUESTIONS: Final = ("offsets", "lag", "rebalances")
-BYTES_PER_RECORD: Final = 67.6
-SAMPLE_S: Final = 0.2
-MIB: Final = 1 << 20
 
 Figures = dict[str, Any]
 
@@ -88,6 +86,8 @@ def watched(arguments: list[str]) -> Figures:
         total = 0
         for one in family(root):
             with suppress(psutil.Error), one.oneshot():
+                if is_starting(one):
+                    continue
                 total += one.memory_full_info().pss
                 used[one.pid, one.create_time()] = sum(one.cpu_times()[:2])
         most = max(most, total)
