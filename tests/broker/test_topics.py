@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 
+from kohort.broker.ports import FLUSH_MS_MIN
 from kohort.machine.gradual import CHUNK
 from kohort.model.errors import ErrorCode
 from kohort.model.image import ImageDelta
@@ -181,11 +182,14 @@ def test_topic_is_seen_when_it_is_durable_and_not_before() -> None:
     assert harness.broker.catalog.topic("t") is not None
 
 
-@pytest.mark.parametrize(("waited_ms", "codes"), [(999, []), (1000, [ErrorCode.REQUEST_TIMED_OUT])])
-def test_deadline_of_create(waited_ms: int, codes: list[int]) -> None:
+@pytest.mark.parametrize(("timeout_ms", "longest_ms"), [(1, FLUSH_MS_MIN), (FLUSH_MS_MIN + 1, FLUSH_MS_MIN + 1)])
+@pytest.mark.parametrize("is_over", [False, True])
+def test_deadline_of_create(timeout_ms: int, longest_ms: int, is_over: bool) -> None:
+    """What has begun is not given up after a moment: the answer would not tell what happened."""
+    waited_ms, codes = (longest_ms, [ErrorCode.REQUEST_TIMED_OUT]) if is_over else (longest_ms - 1, [])
     harness = Harness()
     harness.hold()
-    answers = harness.begin(ApiKey.CREATE_TOPICS, m.CreateTopicsRequest(topics=[wanted()], timeout_ms=1000))
+    answers = harness.begin(ApiKey.CREATE_TOPICS, m.CreateTopicsRequest(topics=[wanted()], timeout_ms=timeout_ms))
     harness.node.advance(waited_ms)
     assert [answer.topics[0].error_code for answer in answers] == codes
     harness.let_go()

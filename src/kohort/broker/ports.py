@@ -8,7 +8,7 @@ input: they answer the protocol's error.
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from kohort.machine.ports import Verification
 from kohort.machine.shard import EndTransaction, Reply
@@ -21,6 +21,12 @@ Cancel: TypeAlias = Callable[[], None]
 CallLater: TypeAlias = Callable[[int, Callable[[], None]], Cancel]
 """`call_later(delay_ms, function)`: call the function once in `delay_ms`, on the event-loop thread."""
 
+
+FLUSH_MS_MIN: Final = 5_000
+"""
+The least time that a request waits until what it has changed is durable. Kafka's timeouts are those of the followers, or of the
+time before a change begins: nothing limits the leader's own append.
+"""
 
 Elsewhere: TypeAlias = Callable[[Callable[[], None], Callable[[], None]], None]
 """`elsewhere(work, done)`: call `work` on another thread, then `done` on the event-loop thread."""

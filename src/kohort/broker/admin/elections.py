@@ -44,10 +44,10 @@ class Elections:
     ) -> Generator[None, None, m.ElectLeadersResponse | None]:
         """Elect for each partition by itself, and answer when all elections are durable."""
         code, message = ErrorCode.NONE, None
-        if context.api_version >= _TYPES_SINCE and request.election_type not in _TYPES:
-            code, message = ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}"
-        elif request.timeout_ms <= 0:
+        if request.timeout_ms <= 0 and (request.topic_partitions is None or request.topic_partitions):
             code = ErrorCode.REQUEST_TIMED_OUT
+        elif context.api_version >= _TYPES_SINCE and request.election_type not in _TYPES:
+            code, message = ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}"
         is_refused = code is not ErrorCode.NONE
         election = _TYPES.get(request.election_type if context.api_version >= _TYPES_SINCE else 0, Election.PREFERRED)
         results: list[_Result] = []

@@ -78,11 +78,15 @@ class Reassignments:
         answers = []
         moved: dict[str, Topic] = {}
         may_resize = request.allow_replication_factor_change
+        code = ErrorCode.REQUEST_TIMED_OUT if request.timeout_ms <= 0 and request.topics else ErrorCode.NONE
         count = 0
         for topic in request.topics:
             found = []
             for wanted in topic.partitions:
-                found.append(self._judge(topic.name, wanted, moved, may_resize=may_resize))
+                if code:
+                    found.append(_Judged(partition_index=wanted.partition_index, error_code=code, error_message=None))
+                else:
+                    found.append(self._judge(topic.name, wanted, moved, may_resize=may_resize))
                 count += 1
                 if count % HANDLER_STEP == 0:
                     yield
@@ -93,7 +97,7 @@ class Reassignments:
             if count % HANDLER_STEP == 0:
                 yield
 
-        def response(code: ErrorCode = ErrorCode.NONE) -> m.AlterPartitionReassignmentsResponse:
+        def response(code: ErrorCode) -> m.AlterPartitionReassignmentsResponse:
             return m.AlterPartitionReassignmentsResponse(
                 allow_replication_factor_change=may_resize,
                 error_code=code,
@@ -103,7 +107,7 @@ class Reassignments:
             )
 
         if not moved:
-            return response()
+            return response(code)
         change = CatalogChange(put=tuple(moved.values()))
         change_durably(self._catalog, change, request.timeout_ms, self._call_later, lambda code: reply(response(code)))
         return None

@@ -23,6 +23,8 @@ _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
 _TYPES: Final = (_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE)
 _TYPES_SINCE: Final = 1
 _NO_RESULTS_SINCE: Final = 2
+_TIMEOUT_MS: Final = 30_000
+"""Kafka ignores the timeout of the request. Source: a 4.2.1; the default request timeout of Kafka's clients."""
 _METADATA_UNCHANGED_SINCE: Final = 23
 """The level from which on no `metadata.version` changes the records of Kafka's metadata log."""
 _RANGES: Final = {feature.name: (feature.oldest, feature.newest) for feature in FEATURES}
@@ -56,7 +58,7 @@ class UpdateFeatures:
         change_durably(
             self._catalog,
             features_change(changed),
-            request.timeout_ms,
+            _TIMEOUT_MS,
             self._call_later,
             lambda code: reply(_response(request, context, code)),
         )

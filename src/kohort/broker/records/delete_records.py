@@ -12,7 +12,7 @@ from __future__ import annotations
 from functools import partial
 
 from kohort.broker.partitions import LocalPartitions, Partition
-from kohort.broker.ports import CallLater, Cancel, Context
+from kohort.broker.ports import FLUSH_MS_MIN, CallLater, Cancel, Context
 from kohort.machine.shard import Reply
 from kohort.model.errors import CoordinatorError, ErrorCode, StorageError
 from kohort.model.ids import INTERNAL_TOPICS
@@ -39,7 +39,7 @@ class DeleteRecords:
                 self._delete(deletion, topic.name, requested)
         if not deletion.pending:
             return deletion.response()
-        deletion.cancel = self._call_later(max(request.timeout_ms, 0), deletion.on_deadline)
+        deletion.cancel = self._call_later(max(request.timeout_ms, FLUSH_MS_MIN), deletion.on_deadline)
         return None
 
     def _delete(self, deletion: _Deletion, topic: str, requested: m.DeleteRecordsPartition) -> None:
@@ -67,7 +67,10 @@ class DeleteRecords:
 
 
 class _Deletion:
-    """One request in progress: answered when every partition is durable, at the latest after the request's timeout."""
+    """
+    One request in progress: answered when every partition is durable, at the latest after the request's timeout, or
+    `FLUSH_MS_MIN` if that is less. The timeout of Apache Kafka is the time of the followers.
+    """
 
     def __init__(self, reply: Reply[m.DeleteRecordsResponse]) -> None:
         self.results: dict[tuple[str, int], tuple[ErrorCode, int]] = {}

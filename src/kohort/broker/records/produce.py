@@ -26,7 +26,7 @@ from kohort.broker.catalog import Catalog
 from kohort.broker.cluster import Cluster
 from kohort.broker.leadership import Leadership
 from kohort.broker.partitions import LocalPartitions, Partition
-from kohort.broker.ports import CallLater, Cancel, Context, NoResponse
+from kohort.broker.ports import FLUSH_MS_MIN, CallLater, Cancel, Context, NoResponse
 from kohort.broker.records.large_batches import LargeBatches, Steps
 from kohort.broker.records.produce_refusals import (
     NO_OFFSET,
@@ -77,12 +77,6 @@ NONE: Final = 0
 _ACKS: Final = (ALL, NONE, 1)
 _TOPIC_IDS_SINCE: Final = 13
 _LEADER_SINCE: Final = 10
-
-FLUSH_MS_MIN: Final = 5_000
-"""
-The least time that a request waits for the flush of its batches. Kafka's timeout is the time of the followers: an append to the
-leader's log is not limited by it.
-"""
 
 _PARTITION_COST: Final = 20
 """The work of a partition, in records that are scanned in the same time."""

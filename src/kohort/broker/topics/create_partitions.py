@@ -15,7 +15,7 @@ from kohort.broker.catalog import Catalog, CatalogChange, Topic
 from kohort.broker.ports import CallLater, Context
 from kohort.broker.quotas.client_quotas import ClientQuotas, Mutations
 from kohort.broker.topics.creation import PARTITIONS_PER_REQUEST_MAX, TopicCreation, change_durably
-from kohort.machine.gradual import chunks, repeated
+from kohort.machine.gradual import LOOK_STEP, chunks, repeated
 from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.machine.shard import Reply
 from kohort.model.errors import CoordinatorError, ErrorCode
@@ -39,6 +39,8 @@ class CreatePartitions:
     ) -> Generator[None, None, m.CreatePartitionsResponse | None]:
         """Validate and change some topics at a time, and answer when all are durable."""
         twice = yield from repeated(topic.name for topic in request.topics)
+        if request.timeout_ms <= 0 and (late := (yield from _late(request, twice))):
+            return m.CreatePartitionsResponse(results=late)
         parts = list(chunks(list({topic.name: topic for topic in request.topics}.values())))
         mutations = self._quotas.mutations(context, _STRICT_SINCE)
         aggregator: ResponseAggregator[m.CreatePartitionsResponse, m.CreatePartitionsResponse] = ResponseAggregator(
@@ -124,6 +126,22 @@ def _response(decided: dict[str, Topic | CoordinatorError], code: ErrorCode) -> 
         for name, outcome in decided.items()
     ]
     return m.CreatePartitionsResponse(results=results)
+
+
+def _late(
+    request: m.CreatePartitionsRequest, twice: Container[str]
+) -> Generator[None, None, list[m.CreatePartitionsTopicResult]]:
+    """The answer to a request that has expired: each topic timed out; none if all are refused before the controller."""
+    results = []
+    is_asked = False
+    for number, topic in enumerate(request.topics):
+        if number % LOOK_STEP == LOOK_STEP - 1:
+            yield
+        is_asked = is_asked or topic.name not in twice
+        results.append(
+            m.CreatePartitionsTopicResult(name=topic.name, error_code=ErrorCode.REQUEST_TIMED_OUT, error_message=None)
+        )
+    return results if is_asked else []
 
 
 def _joined(parts: Sequence[m.CreatePartitionsResponse]) -> m.CreatePartitionsResponse:

@@ -55,10 +55,15 @@ class CreateTopics:
         self, request: m.CreateTopicsRequest, context: Context, reply: Reply[m.CreateTopicsResponse]
     ) -> Generator[None, None, m.CreateTopicsResponse | None]:
         """Validate and create some topics at a time, and answer when all are durable."""
-        if (yield from self._is_excessive(request)):
-            refused = yield from _refuse_all(request, "Excessively large number of partitions per request.")
-            return m.CreateTopicsResponse(topics=refused)
         twice = yield from repeated(topic.name for topic in request.topics)
+        refusal: CoordinatorError | None = None
+        if request.timeout_ms <= 0 and (yield from _is_asked(request, twice)):
+            refusal = CoordinatorError(ErrorCode.REQUEST_TIMED_OUT)
+        elif (yield from self._is_excessive(request)):
+            message = "Excessively large number of partitions per request."
+            refusal = CoordinatorError(ErrorCode.POLICY_VIOLATION, message)
+        if refusal is not None:
+            return m.CreateTopicsResponse(topics=(yield from _refuse_all(request, refusal)))
         parts = list(chunks(list({topic.name: topic for topic in request.topics}.values())))
         mutations = self._quotas.mutations(context, _STRICT_SINCE)
         aggregator: ResponseAggregator[m.CreateTopicsResponse, m.CreateTopicsResponse] = ResponseAggregator(
@@ -160,14 +165,24 @@ class CreateTopics:
         )
 
 
+def _is_asked(request: m.CreateTopicsRequest, twice: Container[str]) -> Generator[None, None, bool]:
+    """Whether a topic of a request reaches Kafka's controller: others are refused before."""
+    for number, topic in enumerate(request.topics):
+        if number % LOOK_STEP == LOOK_STEP - 1:
+            yield
+        if topic.name not in twice and topic.name not in RESERVED_NAMES:
+            return True
+    return False
+
+
 def _refuse_all(
-    request: m.CreateTopicsRequest, message: str
+    request: m.CreateTopicsRequest, refusal: CoordinatorError
 ) -> Generator[None, None, list[m.CreateTopicsResponseCreatableTopicResult]]:
     refused = []
     for number, topic in enumerate(request.topics):
         if number % LOOK_STEP == LOOK_STEP - 1:
             yield
-        refused.append(_refusal(topic.name, ErrorCode.POLICY_VIOLATION, message))
+        refused.append(_refusal(topic.name, refusal.code, refusal.message))
     return refused
 
 

@@ -14,7 +14,7 @@ from uuid import UUID
 from kohort.broker.catalog import Catalog, CatalogChange, Topic, new_topic_id
 from kohort.broker.cluster import Cluster
 from kohort.broker.configs.topic_configs import TopicConfigs
-from kohort.broker.ports import CallLater
+from kohort.broker.ports import FLUSH_MS_MIN, CallLater
 from kohort.broker.replicas import NO_LEADER, PartitionState, first_state, placed
 from kohort.broker.topics.topic_names import colliding, name_error
 from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode
@@ -303,8 +303,11 @@ def change_durably(
     done: Callable[[ErrorCode], None],
 ) -> None:
     """
-    Change the catalog. `done(code)` is called once: when the change is durable or has failed, or after the timeout; the change
-    may still become durable after that.
+    Change the catalog. `done(code)` is called once: when the change is durable or has failed, or after the timeout, or
+    `FLUSH_MS_MIN` if that is less; the change may still become durable after that.
+
+    A handler refuses a request with a timeout of 0 or below before it changes anything: Kafka's controller drops what has
+    expired when its turn comes, and answers REQUEST_TIMED_OUT for the whole request.
     """
     is_open = True
 
@@ -315,5 +318,5 @@ def change_durably(
             cancel()
             done(code)
 
-    cancel = call_later(max(timeout_ms, 0), lambda: finish(ErrorCode.REQUEST_TIMED_OUT))
+    cancel = call_later(max(timeout_ms, FLUSH_MS_MIN), lambda: finish(ErrorCode.REQUEST_TIMED_OUT))
     catalog.change(change, finish)

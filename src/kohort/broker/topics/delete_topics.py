@@ -50,6 +50,8 @@ class DeleteTopics:
             code = ErrorCode.INVALID_REQUEST if context.api_version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
             refused = [_result(n, i, code) for n, i in requested]
             return m.DeleteTopicsResponse(responses=refused)
+        if request.timeout_ms <= 0 and (late := (yield from _late(requested))):
+            return m.DeleteTopicsResponse(responses=late)
         mutations = self._quotas.mutations(context, _STRICT_SINCE)
         topics, refusals = yield from self._decide(requested, mutations)
 
@@ -143,6 +145,19 @@ def _requested(
         if len(topics) == LOOK_STEP:
             yield
     return requested
+
+
+def _late(requested: Sequence[tuple[str | None, UUID | None]]) -> Generator[None, None, list[Result]]:
+    """The answer to a request that has expired: each topic timed out; none if all are refused before the controller."""
+    twice = yield from repeated(requested)
+    results = []
+    is_asked = False
+    for number, (name, topic_id) in enumerate(requested):
+        if number % LOOK_STEP == LOOK_STEP - 1:
+            yield
+        is_asked = is_asked or ((name is None) != (topic_id is None) and (name, topic_id) not in twice)
+        results.append(_result(name, topic_id, ErrorCode.REQUEST_TIMED_OUT))
+    return results if is_asked else []
 
 
 def _result(name: str | None, topic_id: UUID | None, code: ErrorCode, message: str | None = None) -> Result:
