@@ -1,5 +1,6 @@
 """
-Generates docs/apis.md: the versions of every API, beside those of Apache Kafka 4.2.1 (`tests/data/api-versions-4.2.1.json`).
+Generates docs/apis.md: the versions of every API, beside those of Apache Kafka 4.2.1 (`tests/data/api-versions-4.2.1.json`),
+and what its requests may cost (`kohort.broker.api_table`).
 
     .venv/bin/python tools/api_table.py
 
@@ -10,6 +11,7 @@ import json
 import sys
 from pathlib import Path
 
+from kohort.broker.api_table import API_TABLE, BYTES_OF_UNIT, LISTENER_TABLE, UNITS_OF_CLASS, Cost
 from kohort.broker.served_versions import served_versions
 from kohort.wire.apis import ApiKey
 
@@ -27,6 +29,18 @@ generated: `tools/api_table.py` reads Kohort's versions from the code, and Kafka
 
 | key | API | Kohort | Kafka | state |
 |---|---|---|---|---|
+"""
+COSTS = """
+## Costs
+
+What one request may cost at most. A unit of work is a call of a function, or work in C that takes as long: {bytes} bytes
+that are decompressed, a character of an expression that is compiled; a Unicode class of an expression counts as {classes}.
+A step is what happens between two turns of the event loop. Memory is what the broker takes beside the frame of the request
+and its answer. [Limits](limits.md) has the bounds by name. The test suite sends the worst requests of every API and compares
+them with these bounds.
+
+| APIs and listeners | elements | bytes, and decompressed | memory, MiB | units of a step | bounds of one element |
+|---|---|---|---|---|---|
 """
 NO_SASL = "refused: no listener uses SASL"
 NO_SHARE = "refused as by Kafka with level 0 of `share.version`"
@@ -94,7 +108,25 @@ def page() -> str:
                 differences.append(key.api_name)
         rows.append(f"| {int(key)} | {key.api_name} | {_range(ours)} | {theirs} | {STATES.get(key, 'served')} |\n")
     sentence = f"Different version ranges: {len(differences)} ({', '.join(differences) or 'none'})."
-    return HEAD.format(differences=sentence) + "".join(rows)
+    return HEAD.format(differences=sentence) + "".join(rows) + _costs()
+
+
+def _costs() -> str:
+    """One row for all APIs of the same cost."""
+    names: dict[Cost, list[str]] = {}
+    for key, api in API_TABLE.items():
+        names.setdefault(api.cost, []).append(key.api_name)
+    for listener, cost in LISTENER_TABLE.items():
+        names.setdefault(cost, []).append(listener)
+    return COSTS.format(bytes=BYTES_OF_UNIT, classes=_number(UNITS_OF_CLASS)) + "".join(
+        f"| {', '.join(found)} | {_number(cost.elements)} | {_number(cost.request_bytes)} | {cost.memory >> 20} "
+        f"| {_number(cost.step)} | {cost.bounded_by or '-'} |\n"
+        for cost, found in names.items()
+    )
+
+
+def _number(number: int) -> str:
+    return f"{number:,}".replace(",", " ")
 
 
 def _range(versions: tuple[int, int]) -> str:

@@ -108,6 +108,14 @@ async def with_topic(client: Client) -> None:
             return
 
 
+async def with_coordinators(client: Client) -> None:
+    """Wait until the group `g` and the transactional id `t` have their coordinators."""
+    for key_type, key in ((0, "g"), (1, "t")):
+        find = m.FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
+        while (await client.ask(ApiKey.FIND_COORDINATOR, 4, find)).coordinators[0].error_code:
+            pass
+
+
 def commit(offset: int) -> m.OffsetCommitRequest:
     partition = m.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
     topic = m.OffsetCommitRequestTopic(name="t", partitions=[partition])

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from kohort.broker.api_table import API_TABLE
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.served_versions import served_versions
 from kohort.server.node import Node
-from kohort.server.requests.dispatch import elements_max
 from kohort.server.settings import Settings
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
@@ -50,10 +50,12 @@ class Largest:
 
     def frame(self) -> bytes:
         version = served_versions(self.api)[1]
-        return request_encoder(self.api, version)(1, "test", _Filler(self, version).message())
+        return request_encoder(self.api, version)(1, "test", Filler(self, version).message())
 
 
-class _Filler:
+class Filler:
+    """Makes the message of a request."""
+
     def __init__(self, largest: Largest, version: int) -> None:
         self.largest = largest
         self.version = version
@@ -137,8 +139,8 @@ class StoredRequest:
 
 
 def largest_requests(api: ApiKey, elements: int | None = None) -> list[Largest]:
-    most = elements_max(api)
-    size = (most if elements is None else elements) - SLACK
+    most = API_TABLE[api].cost.elements
+    size = min(most, most if elements is None else elements) - SLACK
     return [Largest(api, path, is_distinct, size) for path in arrays(api) for is_distinct in (False, True)]
 
 

@@ -8,11 +8,11 @@ built when the first request of their version arrives.
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
+from kohort.broker.api_table import API_TABLE
 from kohort.broker.ports import Handler
 from kohort.broker.served_versions import served_versions
 from kohort.machine.gradual import GradualHandler
 from kohort.model.errors import WireError
-from kohort.model.limits import OFFSET_FETCH_ELEMENTS_MAX, REQUEST_ELEMENTS_MAX, WHOLE_ELEMENTS_MAX
 from kohort.server.metrics.latency import TIMED_AT_FIRST, TIMED_EVERY, LatencyHistogram
 from kohort.server.requests.splitting import in_parts, without_repeats
 from kohort.wire.apis import API_KEYS, ApiKey
@@ -30,32 +30,6 @@ Apache Kafka handles one request of a connection at a time. The requests of thes
 only their replies wait for a flush. All requests in flight are of one API, so a read that follows a write on the same
 connection waits for it, and no client can see a difference.
 """
-
-
-WHOLE: Final = frozenset(
-    {
-        ApiKey.FETCH,
-        ApiKey.OFFSET_COMMIT,
-        ApiKey.JOIN_GROUP,
-        ApiKey.SYNC_GROUP,
-        ApiKey.LEAVE_GROUP,
-        ApiKey.ADD_PARTITIONS_TO_TXN,
-        ApiKey.TXN_OFFSET_COMMIT,
-        ApiKey.WRITE_TXN_MARKERS,
-        ApiKey.CREATE_PARTITIONS,
-        ApiKey.ALTER_CONFIGS,
-        ApiKey.INCREMENTAL_ALTER_CONFIGS,
-        ApiKey.ALTER_CLIENT_QUOTAS,
-    }
-)
-"""APIs with a smaller bound: their requests take effect as a whole and are not split, or their elements are expensive."""
-
-
-def elements_max(api_key: ApiKey) -> int:
-    """The most elements of arrays in a request of an API."""
-    if api_key is ApiKey.OFFSET_FETCH:
-        return OFFSET_FETCH_ELEMENTS_MAX
-    return WHOLE_ELEMENTS_MAX if api_key in WHOLE else REQUEST_ELEMENTS_MAX
 
 
 Throttle: TypeAlias = Callable[[Handler], Handler]
@@ -83,7 +57,7 @@ class LongRoute:
         self.encode: GradualEncoder = gradual_response_encoder(api_key, version)
         self.request_schema = message(f"{api_key.api_name}Request")
         self.response_schema = message(f"{api_key.api_name}Response")
-        self.elements_max = elements_max(api_key)
+        self.elements_max = API_TABLE[api_key].cost.elements
 
 
 class Route:
