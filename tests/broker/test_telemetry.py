@@ -1,5 +1,6 @@
 """Client telemetry (KIP-714): subscriptions, intervals, refusals, and the metrics that arrive."""
 
+from collections.abc import Generator, Iterator
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -10,10 +11,11 @@ from hypothesis import strategies as st
 from kohort.broker.catalog import CatalogChange
 from kohort.broker.catalog_settings import Setting
 from kohort.broker.configs.client_metrics import CLIENT_METRICS_KIND
-from kohort.broker.telemetry.instances import ClientInstances
-from kohort.broker.telemetry.otlp import DataPoint, read_metrics
-from kohort.broker.telemetry.received import ReceivedMetrics
+from kohort.broker.telemetry.instances import ClientInstance, ClientInstances
+from kohort.broker.telemetry.otlp import DataPoint, TooManyFieldsError, read_metrics
+from kohort.broker.telemetry.received import PushingClient, ReceivedMetrics
 from kohort.model.errors import CorruptError, ErrorCode
+from kohort.model.ids import uuid_text
 from kohort.wire import messages as m
 from kohort.wire.apis import API_KEYS, ApiKey
 from kohort.wire.compression import Codec, compress
@@ -225,7 +227,7 @@ def test_any_bytes_are_read_or_refused(changed: bytes | list[int]) -> None:
         for place in changed:
             data[place] ^= 0x55
     try:
-        for point in read_metrics(bytes(data), 16):
+        for point in read_metrics(bytes(data)):
             assert point is None or isinstance(point.value, float)
     except CorruptError:
         pass
@@ -244,10 +246,10 @@ def test_what_clients_make_the_broker_show_is_bounded(monkeypatch: pytest.Monkey
     monkeypatch.setattr("kohort.broker.telemetry.received.TELEMETRY_NAMES_MAX", 2)
     received = ReceivedMetrics()
     instance = uuid4()
-    received.begin(instance, "c" * 1_000, 0, 10)
+    client = received.begin(instance, "c" * 1_000, 0, 10)
 
     def add(name: str, label: str = "", *, is_counter: bool = False) -> None:
-        received.add(instance, DataPoint(name, (("1 label" * 50, label),), 1.0, is_counter, is_counter))
+        received.add(client, DataPoint(name, (("1 label", label),), 1.0, is_counter, is_counter))
 
     for number in range(3):
         add(f"name{number}")
@@ -255,22 +257,138 @@ def test_what_clients_make_the_broker_show_is_bounded(monkeypatch: pytest.Monkey
     add("name0", is_counter=True, label="of another type")
     add("n" * 201)
     for number in range(9):
-        add("name1", "x" * 1_000 + str(number))
-    assert len(received) == 5
+        add("name1", str(number))
+    assert (len(received), received.dropped) == (5, 9)
     series = list(received.series(0))
-    assert all(len(key) <= 201 and len(text) <= 200 for each in series for key, text in each.labels)
-    assert {each.labels[2][0][:9] for each in series} == {"_1_label1"}
+    assert all(len(text) <= 200 for each in series for _, text in each.labels)
+    assert {each.labels[2][0] for each in series} == {"_1_label"}
     assert list(received.series(10)) == []
-    add("late")
     assert len(received) == 0
+    # Names that have no value any more have room for others.
+    client = received.begin(instance, "c", 20, 30)
+    add("other", is_counter=True)
+    add("name0", is_counter=True)
+    assert {each.name for each in received.series(20)} == {"kohort_client_other", "kohort_client_name0"}
+
+
+def test_texts_of_clients_are_cut_before_they_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "é" * 1_999_999 + "x"
+    (read,) = read_metrics(message([gauge("name", 1, **{text: text})]))
+    assert read is not None
+    assert read.attributes == (("é" * 200, "é" * 200),)
+    assert list(read_metrics(message([gauge("n" * 500, 1)]))) == [DataPoint("n" * 201, (), 1.0, False, False)]
+    # The cut is within a character of three bytes.
+    (read,) = read_metrics(message([gauge("name", 1, k="a" + "€" * 300)]))
+    assert read is not None
+    assert read.attributes == (("k", "a" + "€" * 199),)
+    monkeypatch.setattr("kohort.broker.telemetry.received.TELEMETRY_TEXT_BYTES_MAX", 1_000)
+    received = ReceivedMetrics()
+    client = received.begin(uuid4(), "c", 0, 10)
+    for number in range(9):
+        received.add(client, DataPoint(f"name{number}", (("label", "x" * 200),), 1.0, False, False))
+    assert (len(received), received.dropped) == (2, 7)
+    assert list(received.series(10)) == []
+    received.add(client, DataPoint("name", (("label", "x" * 200),), 1.0, False, False))
+    assert len(received) == 1
+
+
+def test_the_fields_of_a_push_are_counted_as_work() -> None:
+    """Compressed runs of empty fields are the most work for a byte: at each depth, in steps, and not without end."""
+    empty = field(15, 0)
+    deep = message([gauge("name", 1) + empty * 5_000])
+    assert [each is None for each in read_metrics(deep)] == [True] * 5 + [False]
+    nested = field(1, field(2, field(2, field(1, "name") + field(5, field(1, field(7, empty * 100_000))))))
+    for data in (empty * 100_001, nested):
+        steps = read_metrics(data)
+        assert [next(steps) for _ in range(100)] == [None] * 100
+        with pytest.raises(TooManyFieldsError):
+            next(steps)
+    harness = subscribed()
+    data = compress(empty * 2_000_000, Codec.ZSTD)
+    assert len(data) < 1_000
+    assert push(harness, get(harness), data, codec=Codec.ZSTD) == ErrorCode.TELEMETRY_TOO_LARGE
+    assert harness.broker.telemetry.refused == 1
+
+
+def test_clients_without_values_take_no_room_and_a_push_looks_at_no_other_client() -> None:
+    received = ReceivedMetrics()
+    point = DataPoint("name", (), 1.0, False, False)
+    for _ in range(100):
+        received.begin(uuid4(), "c", 0, 10)
+    assert len(received._clients) == 0
+    clients = [received.begin(uuid4(), "c", now_ms, now_ms + 1_000) for now_ms in range(200)]
+    for client in clients:
+        received.add(client, point)
+    visited: list[int] = []
+
+    class Counted(dict[UUID, PushingClient]):
+        def __getitem__(self, key: UUID) -> PushingClient:
+            visited.append(1)
+            return super().__getitem__(key)
+
+        def __iter__(self) -> Iterator[UUID]:
+            raise AssertionError("a push walks over all clients")
+
+        items = values = keys = __iter__  # type: ignore[assignment]
+
+    received._clients = Counted(received._clients)
+    received.begin(clients[0].instance_id, "c", 999, 5_000)
+    assert visited == []
+    received.begin(uuid4(), "c", 1_050, 2_050)
+    # One of them has pushed again, 50 others expire.
+    assert (len(received), len(visited)) == (150, 51)
+    received._clients = dict(dict.items(received._clients))
+    (left,) = received.series(1_199)
+    assert left.labels[0] == ("client_instance_id", uuid_text(clients[0].instance_id))
+
+
+def test_metrics_of_a_client_that_was_asked_for_none_are_not_read() -> None:
+    harness = Harness()
+    assert push(harness, get(harness), METRICS) == ErrorCode.NONE
+    assert not values(harness)
+
+
+def result(steps: Generator[None, None, ClientInstance]) -> ClientInstance:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            instance: ClientInstance = end.value
+            return instance
 
 
 def test_the_number_of_instances_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kohort.broker.telemetry.instances.CLIENT_INSTANCES_MAX", 3)
-    instances = ClientInstances(list)
+    instances = ClientInstances({})
     ids = [uuid4() for _ in range(5)]
     for instance in ids:
-        instances.of(instance, dict, 0)
+        result(instances.of(instance, dict, 0))
     assert [instance in instances for instance in ids] == [False, False, True, True, True]
-    instances.of(ids[2], dict, 900_000)
+    result(instances.of(ids[2], dict, 900_000))
     assert len(instances) == 1
+
+
+def test_subscriptions_are_matched_in_steps_and_each_is_compiled_once() -> None:
+    configs = {"metrics": "a.", "match": "client_id=a+"}
+    instances = ClientInstances({f"s{number}": configs for number in range(200)})
+    steps = instances.of(uuid4(), lambda: {"client_id": "aa"}, 0)
+    assert sum(1 for _ in steps) == 4
+    before = dict(instances._subscriptions)
+    changed = Setting(CLIENT_METRICS_KIND, "s7", {"metrics": "b.", "match": "client_id=a+"})
+    instances.on_subscriptions([changed, Setting(CLIENT_METRICS_KIND, "s8", None)])
+    assert {name for name, each in before.items() if instances._subscriptions.get(name) is not each} == {"s7", "s8"}
+    instance = result(instances.of(uuid4(), lambda: {"client_id": "aa"}, 0))
+    assert instance.metrics == ["a.", "b."]
+
+
+def test_a_property_that_is_too_long_for_an_expression_matches_none() -> None:
+    instances = ClientInstances({"s": {"metrics": "a.", "match": "client_id=a+"}})
+    for size, metrics in ((1_024, ["a."]), (1_025, [])):
+        properties = {"client_id": "a" * size}
+        assert result(instances.of(uuid4(), properties.copy, 0)).metrics == metrics
+
+
+def test_a_stored_subscription_that_is_invalid_is_set_aside(caplog: pytest.LogCaptureFixture) -> None:
+    instances = ClientInstances({"bad": {"metrics": "a.", "match": "client_id=("}, "good": {"metrics": "b."}})
+    assert result(instances.of(uuid4(), dict, 0)).metrics == ["b."]
+    assert "telemetry.subscription_set_aside name='bad'" in caplog.text

@@ -7,6 +7,7 @@ import pytest
 from kohort.machine.gradual import HANDLER_STEP
 from kohort.model.errors import ErrorCode
 from kohort.testing.context import FixedContext, take_all
+from kohort.transaction.listing import filter_of, list_transactions
 from kohort.transaction.states import COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_ABORT
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
@@ -71,11 +72,34 @@ def test_old_versions_have_no_later_filters() -> None:
     assert len(listed(1, duration_filter=10_000, transactional_id_pattern="b").transaction_states) == 1
 
 
-@pytest.mark.parametrize("pattern", ["(", "a{2,1}", "(?<x>a)(?=b)"])
+@pytest.mark.parametrize(
+    "pattern", ["(", "a{2,1}", "(?<x>a)(?=b)", r"\C", "a" * 1_025, r"\pL" * 5, r".{1000}" * 2, "\ud800"]
+)
 def test_a_pattern_that_is_none(pattern: str) -> None:
     answer = bench_with_four().listed(transactional_id_pattern=pattern)
     assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
     assert list(answer.transaction_states) == []
+
+
+def test_a_pattern_is_matched_in_steps_by_what_it_may_cost() -> None:
+    """A pattern of 7 000 instructions may take 2 ms with an id of 36 bytes: after each second id the others have a turn."""
+    found = [(f"{number:036}", transaction(transactional_id=f"{number:036}")) for number in range(20)]
+
+    def steps(pattern: str) -> int:
+        request = m.ListTransactionsRequest(transactional_id_pattern=pattern)
+        return sum(1 for _ in list_transactions(found, filter_of(request, (), 2), 0))
+
+    assert steps("[01]*0") == 0
+    assert steps("(?:0|1)*0(?:.{900})") == 20
+
+
+def test_a_large_pattern_is_not_matched_with_a_large_id() -> None:
+    """One match would hold the broker for 200 ms."""
+    bench = bench_with_four()
+    bench.put(transaction(transactional_id="0" * 30_000))
+    assert len(bench.listed(transactional_id_pattern="0+").transaction_states) == 1
+    answer = bench.listed(transactional_id_pattern="(?:0|1)*0(?:.{900})")
+    assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
 def test_a_pattern_takes_linear_time() -> None:

@@ -153,7 +153,7 @@ class BrokerApis:
         self.serve(ApiKey.DESCRIBE_QUORUM, GradualHandler(quorum.describe_quorum))
         self.serve(ApiKey.UNREGISTER_BROKER, quorum.unregister_broker)
         telemetry = shared.telemetry
-        self.serve(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, telemetry.get_telemetry_subscriptions)
+        self.serve(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, GradualHandler(telemetry.get_telemetry_subscriptions))
         self.serve(ApiKey.PUSH_TELEMETRY, GradualHandler(telemetry.push_telemetry))
         update = UpdateFeatures(catalog, shared.features, cluster, shared.call_later)
         self.serve(ApiKey.UPDATE_FEATURES, update.update_features)

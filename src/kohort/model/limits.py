@@ -60,6 +60,10 @@ CLIENT_METRICS_SUBSCRIPTIONS_MAX: Final = 1_000
 """Subscriptions of client metrics. A change that would make one more is POLICY_VIOLATION."""
 CLIENT_METRICS_PATTERNS_MAX: Final = 16
 """Expressions of a subscription, with at most `PATTERN_CLASSES_MAX` Unicode classes together. More are INVALID_CONFIG."""
+CLIENT_METRICS_INSTRUCTIONS_MAX: Final = 8_192
+"""Instructions of the compiled expressions of a subscription together. More are INVALID_CONFIG."""
+CLIENT_PROPERTY_LENGTH_MAX: Final = 1_024
+"""Characters of a property of a client that is matched with such expressions. A longer one matches none."""
 
 # Record batches
 
@@ -83,11 +87,16 @@ FETCH_SESSION_PARTITIONS_MAX: Final = 500_000
 PATTERNS_OF_GROUP_MAX: Final = 100
 """Regular expressions of one consumer group. A further one is refused."""
 PATTERN_LENGTH_MAX: Final = 1_024
-"""Characters of a regular expression over topic names."""
+"""Characters of a regular expression of a client: over topic names, transactional ids or properties of clients."""
 PATTERN_CLASSES_MAX: Final = 4
 """Unicode classes such as `\\pL` in a regular expression; each takes some milliseconds to compile."""
 PATTERN_PROGRAM_BYTES_MAX: Final = 128 * 1024
 """Memory of a compiled regular expression: about 8000 instructions."""
+MATCH_STEPS_MAX: Final = 2_000_000
+"""
+Instructions of a regular expression times the bytes of a text that it is matched with: 8000 instructions and a topic name. The
+match takes 16 ms at most. ListTransactions answers INVALID_REGULAR_EXPRESSION for more; a property of a client does not match.
+"""
 
 SCRAPERS_MAX: Final = 500
 """Connections of a listener for metrics. Further ones are answered with 503."""
@@ -123,8 +132,12 @@ TELEMETRY_UNPACKED_BYTES_MAX: Final = 4 * 1024 * 1024
 """Decompressed metrics of one push. More are refused."""
 TELEMETRY_POINTS_MAX: Final = 2_000
 """Data points of one push. Further ones are dropped."""
+TELEMETRY_FIELDS_MAX: Final = 100_000
+"""Fields of the messages of one push that are read: 50 for each data point. Pushes with more are refused."""
 TELEMETRY_SERIES_MAX: Final = 20_000
 """Pushed metrics with different names or labels that /metrics shows. Further ones are dropped."""
+TELEMETRY_TEXT_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Names and labels of these metrics. Metrics for which there is no room are dropped."""
 TELEMETRY_NAMES_MAX: Final = 1_000
 """Names of these metrics. Metrics with further ones are dropped."""
 TELEMETRY_ATTRIBUTES_MAX: Final = 16

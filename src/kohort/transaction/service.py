@@ -203,7 +203,10 @@ class TransactionService(TransactionFront):
             if code not in (ErrorCode.NONE, ErrorCode.NOT_COORDINATOR):
                 return _list_refused(code)
         transactions = chain.from_iterable(transactions for _, transactions in answers)
-        found = yield from list_transactions(transactions, wanted, now_ms)
+        try:
+            found = yield from list_transactions(transactions, wanted, now_ms)
+        except CoordinatorError as error:
+            return _list_refused(error.code)
         return m.ListTransactionsResponse(unknown_state_filters=unknown_states(states), transaction_states=found)
 
     # Metrics

@@ -2,8 +2,8 @@
 Subscriptions of client metrics (KIP-714): which clients push which metrics, and how often.
 
 A subscription is a resource of IncrementalAlterConfigs and AlterConfigs, of type CLIENT_METRICS. The catalog keeps it while it
-has a configuration. `subscriptions(catalog)` reads all of them; `catalog.watch_settings(CLIENT_METRICS_KIND, ...)` tells of
-changes.
+has a configuration. `catalog.settings(CLIENT_METRICS_KIND)` has the configurations by name, which `Subscription.of` reads;
+`catalog.watch_settings(CLIENT_METRICS_KIND, ...)` tells of changes.
 
 Source: Kafka ClientMetricsConfigs, ControllerConfigurationValidator; texts of a 4.2.1.
 """
@@ -16,11 +16,13 @@ import msgspec
 from kohort.broker.catalog import Catalog
 from kohort.broker.configs.definitions import CLIENT_METRICS_KEYS
 from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode
+from kohort.model.expressions import Expression, ExpressionError, unicode_classes
 from kohort.model.limits import (
+    CLIENT_METRICS_INSTRUCTIONS_MAX,
     CLIENT_METRICS_PATTERNS_MAX,
     CLIENT_METRICS_SUBSCRIPTIONS_MAX,
+    CLIENT_PROPERTY_LENGTH_MAX,
     PATTERN_CLASSES_MAX,
-    PATTERN_LENGTH_MAX,
 )
 
 CLIENT_METRICS_KIND: Final = "client-metrics"
@@ -29,7 +31,6 @@ CLIENT_METRICS_KIND: Final = "client-metrics"
 INTERVAL_DEFAULT_MS: Final = 300_000
 _INTERVAL_MIN_MS: Final = 100
 _INTERVAL_MAX_MS: Final = 3_600_000
-_PROGRAM_BYTES_MAX: Final = 1 << 16
 
 MATCH_NAMES: Final = frozenset(
     {
@@ -50,27 +51,33 @@ class Subscription(msgspec.Struct, frozen=True):
 
     Attributes:
         metrics: prefixes of names of metrics; `*` alone stands for all.
-        match: by property of the client a compiled expression, which has to match the whole value (`fullmatch`).
+        match: by property of the client an expression, which has to match the whole value.
     """
 
     name: str
     interval_ms: int
     metrics: tuple[str, ...]
-    match: dict[str, Any]
+    match: dict[str, Expression]
 
+    @classmethod
+    def of(cls, name: str, configs: Mapping[str, Any]) -> "Subscription":
+        """
+        Read the configurations of a subscription.
 
-def subscriptions(catalog: Catalog) -> list[Subscription]:
-    """All subscriptions that are in force, by name."""
-    return [_subscription(name, fields) for name, fields in sorted(catalog.settings(CLIENT_METRICS_KIND).items())]
+        Raises:
+            ConfigError: one of them is invalid.
+        """
+        interval_ms = CLIENT_METRICS_KEYS["interval.ms"].parse(str(configs.get("interval.ms", INTERVAL_DEFAULT_MS)))
+        assert isinstance(interval_ms, int)
+        return cls(name, interval_ms, _list("metrics", configs), _parse_match(_list("match", configs)))
 
-
-def _subscription(name: str, configs: Mapping[str, Any]) -> Subscription:
-    return Subscription(
-        name=name,
-        interval_ms=int(configs.get("interval.ms", INTERVAL_DEFAULT_MS)),
-        metrics=_list("metrics", configs),
-        match=_parse_match(_list("match", configs)),
-    )
+    def matches(self, properties: Mapping[str, str]) -> bool:
+        """Whether the subscription is for a client. A very long property matches no expression."""
+        for name, expression in self.match.items():
+            value = properties.get(name, "")
+            if len(value) > CLIENT_PROPERTY_LENGTH_MAX or not expression.matches(value):
+                return False
+        return True
 
 
 def _list(name: str, configs: Mapping[str, Any]) -> tuple[str, ...]:
@@ -113,38 +120,30 @@ def validate(catalog: Catalog, name: str, configs: Mapping[str, str]) -> None:
         )
 
 
-def _parse_match(patterns: tuple[str, ...]) -> dict[str, Any]:
+def _parse_match(patterns: tuple[str, ...]) -> dict[str, Expression]:
     """
     Compile the expressions of a subscription. A property given twice has the last one.
 
-    RE2 stands for Java's expressions: matching takes time linear in the value, whatever the expression.
+    RE2 stands for Java's expressions.
 
     Raises:
         ConfigError: an entry is not `NAME=EXPRESSION`, or the expression is invalid.
     """
-    compiled: dict[str, Any] = {}
     if len(patterns) > CLIENT_METRICS_PATTERNS_MAX:
         raise ConfigError(f"Illegal client matching pattern: more than {CLIENT_METRICS_PATTERNS_MAX} entries")
-    if sum(entry.lower().count(r"\p") for entry in patterns) > PATTERN_CLASSES_MAX:
+    if sum(map(unicode_classes, patterns)) > PATTERN_CLASSES_MAX:
         raise ConfigError(f"Illegal client matching pattern: more than {PATTERN_CLASSES_MAX} Unicode classes")
+    compiled: dict[str, Expression] = {}
+    instructions = 0
     for entry in patterns:
-        # Imported late: few clusters have subscriptions.
-        import re2
-
         name, separator, pattern = (part.strip() for part in entry.partition("="))
-        if (
-            not separator
-            or name not in MATCH_NAMES
-            or not pattern
-            or "=" in pattern
-            or len(pattern) > PATTERN_LENGTH_MAX
-        ):
+        if not separator or name not in MATCH_NAMES or not pattern or "=" in pattern:
             raise ConfigError(f"Illegal client matching pattern: {entry}")
-        options = re2.Options()
-        options.log_errors = False
-        options.max_mem = _PROGRAM_BYTES_MAX
         try:
-            compiled[name] = re2.compile(pattern, options)
-        except (re2.error, UnicodeEncodeError):
+            expression = compiled[name] = Expression(pattern)
+        except ExpressionError:
             raise ConfigError(f"Illegal client matching pattern: {entry}") from None
+        instructions += expression.steps
+        if instructions > CLIENT_METRICS_INSTRUCTIONS_MAX:
+            raise ConfigError("Illegal client matching pattern: the expressions are too large")
     return compiled

@@ -4,24 +4,33 @@ Client instances: what each client is to push and how often, and what it may do 
 Source: KIP-714; Kafka ClientMetricsManager, ClientMetricsInstance.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Final
+import logging
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from typing import Any, Final
 from uuid import UUID
 
+from kohort.broker.catalog_settings import Setting
 from kohort.broker.configs.client_metrics import INTERVAL_DEFAULT_MS, Subscription
-from kohort.model.errors import CoordinatorError, ErrorCode
+from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode
 from kohort.model.limits import CLIENT_INSTANCES_MAX
 from kohort.wire.native import crc32c
+
+_log = logging.getLogger("kohort.telemetry")
 
 ALL_METRICS: Final = "*"
 _EXPIRY_MS_MIN: Final = 60_000
 _EXPIRY_INTERVALS: Final = 3
 _NEVER: Final = 0
+_STEP: Final = 50
+"""Subscriptions that are matched with a client between two yields."""
 
 
 class ClientInstance:
     """
     One instance of a client.
+
+    Args:
+        matching: the subscriptions that are for this client.
 
     Attributes:
         properties: of the client, by the names that subscriptions use.
@@ -33,17 +42,16 @@ class ClientInstance:
         self,
         instance_id: UUID,
         properties: dict[str, str],
-        subscriptions: Sequence[Subscription],
+        matching: Sequence[Subscription],
         version: int,
     ) -> None:
         self.properties = properties
         self.version = version
         metrics: set[str] = set()
         interval_ms = INTERVAL_DEFAULT_MS
-        for subscription in subscriptions:
-            if all(pattern.fullmatch(properties.get(name, "")) for name, pattern in subscription.match.items()):
-                metrics.update(subscription.metrics)
-                interval_ms = min(interval_ms, subscription.interval_ms)
+        for subscription in matching:
+            metrics.update(subscription.metrics)
+            interval_ms = min(interval_ms, subscription.interval_ms)
         self.metrics = [ALL_METRICS] if ALL_METRICS in metrics else sorted(metrics)
         self.interval_ms = interval_ms
         self.subscription_id = _subscription_id(self.metrics, interval_ms, instance_id)
@@ -95,13 +103,19 @@ def _subscription_id(metrics: Sequence[str], interval_ms: int, instance_id: UUID
 
 
 class ClientInstances:
-    """The known instances; the ones that were used least recently are forgotten beyond a bound."""
+    """
+    The known instances; the ones that were used least recently are forgotten beyond a bound.
 
-    def __init__(self, subscriptions: Callable[[], Sequence[Subscription]]) -> None:
-        self._read = subscriptions
-        self._subscriptions = subscriptions()
+    Args:
+        subscriptions: their configurations, by name. Those that are invalid are set aside with a warning.
+    """
+
+    def __init__(self, subscriptions: Mapping[str, Mapping[str, Any]]) -> None:
+        self._subscriptions: dict[str, Subscription] = {}
         self._version = 0
         self._instances: dict[UUID, ClientInstance] = {}
+        for name, configs in subscriptions.items():
+            self._subscribe(name, configs)
 
     def __len__(self) -> int:
         return len(self._instances)
@@ -112,23 +126,47 @@ class ClientInstances:
     def forget(self, instance_id: UUID) -> None:
         self._instances.pop(instance_id, None)
 
-    def on_subscriptions(self) -> None:
+    def on_subscriptions(self, settings: Iterable[Setting]) -> None:
         """Subscriptions have changed: each instance is made anew with its next request."""
         self._version += 1
-        self._subscriptions = self._read()
+        for setting in settings:
+            self._subscriptions.pop(setting.name, None)
+            if setting.value:
+                self._subscribe(setting.name, setting.value)
 
-    def of(self, instance_id: UUID, properties: Callable[[], dict[str, str]], now_ms: int) -> ClientInstance:
-        """The instance of an id; a new one if it is unknown."""
+    def _subscribe(self, name: str, configs: Mapping[str, Any]) -> None:
+        try:
+            self._subscriptions[name] = Subscription.of(name, configs)
+        except ConfigError as error:
+            _log.warning("telemetry.subscription_set_aside name=%r error=%s", name, error)
+
+    def of(
+        self, instance_id: UUID, properties: Callable[[], dict[str, str]], now_ms: int
+    ) -> Generator[None, None, ClientInstance]:
+        """The instance of an id; a new one, made in steps, if it is unknown."""
         while self._instances:
             oldest = next(iter(self._instances))
             if len(self._instances) < CLIENT_INSTANCES_MAX and self._instances[oldest].expires_ms > now_ms:
                 break
             del self._instances[oldest]
-        instance = self._instances.pop(instance_id, None)
-        if instance is None:
-            instance = ClientInstance(instance_id, properties(), self._subscriptions, self._version)
-        elif instance.version < self._version:
-            instance = ClientInstance(instance_id, instance.properties, self._subscriptions, self._version)
-        instance.expires_ms = now_ms + instance.expiry_ms
+        instance = self._instances.get(instance_id)
+        while instance is None or instance.version < self._version:
+            version = self._version
+            known = properties() if instance is None else instance.properties
+            matching = yield from self._matching(known)
+            instance = self._instances.get(instance_id)
+            if instance is None or instance.version < version:
+                instance = ClientInstance(instance_id, known, matching, version)
+        self._instances.pop(instance_id, None)
         self._instances[instance_id] = instance
+        instance.expires_ms = now_ms + instance.expiry_ms
         return instance
+
+    def _matching(self, properties: Mapping[str, str]) -> Generator[None, None, list[Subscription]]:
+        matching = []
+        for number, subscription in enumerate(list(self._subscriptions.values()), 1):
+            if subscription.matches(properties):
+                matching.append(subscription)
+            if number % _STEP == 0:
+                yield
+        return matching

@@ -13,16 +13,16 @@ from typing import Final
 from uuid import UUID
 
 from kohort.broker.catalog import Catalog, new_topic_id
-from kohort.broker.configs.client_metrics import CLIENT_METRICS_KIND, subscriptions
+from kohort.broker.configs.client_metrics import CLIENT_METRICS_KIND
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.ports import Context
 from kohort.broker.telemetry.instances import ClientInstance, ClientInstances
-from kohort.broker.telemetry.otlp import read_metrics
+from kohort.broker.telemetry.otlp import TooManyFieldsError, read_metrics
 from kohort.broker.telemetry.received import ReceivedMetrics
 from kohort.machine.shard import Reply
 from kohort.model.errors import CoordinatorError, CorruptError, ErrorCode
 from kohort.model.ids import uuid_text
-from kohort.model.limits import TELEMETRY_ATTRIBUTES_MAX, TELEMETRY_POINTS_MAX, TELEMETRY_UNPACKED_BYTES_MAX
+from kohort.model.limits import CLIENT_PROPERTY_LENGTH_MAX, TELEMETRY_POINTS_MAX, TELEMETRY_UNPACKED_BYTES_MAX
 from kohort.runtime.ports import Clock
 from kohort.wire import messages as m
 from kohort.wire.compression import Codec, TooLargeError, decompress
@@ -47,22 +47,23 @@ class Telemetry:
     def __init__(self, catalog: Catalog, config: BrokerConfig, clock: Clock) -> None:
         self._clock = clock
         self._bytes_max = config.get_int("telemetry.max.bytes")
-        self.instances = ClientInstances(lambda: subscriptions(catalog))
+        self.instances = ClientInstances(catalog.settings(CLIENT_METRICS_KIND))
         self.received = ReceivedMetrics()
         self.pushes = 0
         self.refused = 0
         self.unknown_subscriptions = 0
-        catalog.watch_settings(CLIENT_METRICS_KIND, lambda _settings: self.instances.on_subscriptions())
+        catalog.watch_settings(CLIENT_METRICS_KIND, self.instances.on_subscriptions)
 
     def get_telemetry_subscriptions(
         self,
         request: m.GetTelemetrySubscriptionsRequest,
         context: Context,
         _reply: Reply[m.GetTelemetrySubscriptionsResponse],
-    ) -> m.GetTelemetrySubscriptionsResponse:
+    ) -> Generator[None, None, m.GetTelemetrySubscriptionsResponse]:
+        """Tell a client what to push; its subscriptions are found in steps."""
         now_ms = self._clock.now_ms()
         instance_id = request.client_instance_id or self._new_id()
-        instance = self._instance(instance_id, context, now_ms)
+        instance = yield from self._instance(instance_id, context, now_ms)
         try:
             instance.get(now_ms)
         except CoordinatorError as error:
@@ -78,10 +79,10 @@ class Telemetry:
             requested_metrics=instance.metrics,
         )
 
-    def _instance(self, instance_id: UUID, context: Context, now_ms: int) -> ClientInstance:
+    def _instance(self, instance_id: UUID, context: Context, now_ms: int) -> Generator[None, None, ClientInstance]:
         """The instance of an id. It is forgotten when its connection ends."""
         context.when_disconnected(partial(self.instances.forget, instance_id))
-        return self.instances.of(instance_id, _properties(context, instance_id), now_ms)
+        return (yield from self.instances.of(instance_id, _properties(context, instance_id), now_ms))
 
     def _new_id(self) -> UUID:
         while (instance_id := new_topic_id()) in self.instances:
@@ -96,7 +97,7 @@ class Telemetry:
         if instance_id is None or instance_id in _RESERVED_IDS:
             return m.PushTelemetryResponse(error_code=ErrorCode.INVALID_REQUEST)
         now_ms = self._clock.now_ms()
-        instance = self._instance(instance_id, context, now_ms)
+        instance = yield from self._instance(instance_id, context, now_ms)
         try:
             self._check(request, instance, now_ms)
             instance.is_terminating = request.terminating
@@ -127,10 +128,12 @@ class Telemetry:
         self, request: m.PushTelemetryRequest, client_id: str, instance: ClientInstance, instance_id: UUID
     ) -> Generator[None, None, None]:
         """
+        Read the metrics of a push in steps. Those of an instance that was asked for none are not read.
+
         Raises:
             CoordinatorError: INVALID_RECORD, TELEMETRY_TOO_LARGE: the metrics cannot be read.
         """
-        if not request.metrics:
+        if not request.metrics or not instance.metrics:
             return
         received = self.received
         count = 0
@@ -139,17 +142,17 @@ class Telemetry:
             if request.compression_type != Codec.NONE:
                 data = decompress(data, request.compression_type, TELEMETRY_UNPACKED_BYTES_MAX)
             now_ms = self._clock.now_ms()
-            received.begin(instance_id, client_id, now_ms, now_ms + instance.expiry_ms)
-            for point in read_metrics(data, TELEMETRY_ATTRIBUTES_MAX):
+            client = received.begin(instance_id, client_id, now_ms, now_ms + instance.expiry_ms)
+            for point in read_metrics(data):
                 if point is None:
                     yield
                 elif count == TELEMETRY_POINTS_MAX:
                     received.dropped += 1
                     break
                 else:
-                    received.add(instance_id, point)
+                    received.add(client, point)
                     count += 1
-        except TooLargeError as error:
+        except (TooLargeError, TooManyFieldsError) as error:
             self.refused += 1
             raise CoordinatorError(ErrorCode.TELEMETRY_TOO_LARGE) from error
         except CorruptError as error:
@@ -174,7 +177,7 @@ def _properties(context: Context, instance_id: UUID) -> Callable[[], dict[str, s
         client = context.client
         return {
             "client_instance_id": uuid_text(instance_id),
-            "client_id": context.client_id,
+            "client_id": context.client_id[: CLIENT_PROPERTY_LENGTH_MAX + 1],  # a longer one matches nothing
             "client_software_name": client.software_name,
             "client_software_version": client.software_version,
             "client_source_address": context.client_host.removeprefix("/"),
