@@ -7,6 +7,8 @@ import pytest
 
 from kohort.broker import served_versions
 from kohort.broker.cluster import DEFAULT_LISTENER, Endpoint
+from kohort.broker.topics import publication
+from kohort.broker.topics.publication import HIDDEN_MS
 from kohort.model.errors import ErrorCode
 from kohort.model.ids import TRANSACTION_STATE
 from kohort.wire import messages as m
@@ -126,6 +128,7 @@ def test_unknown_topics(row: tuple[str, bool, bool]) -> None:
     assert codes(response) == {name: code}
     assert (harness.broker.catalog.topic(name) is not None) == is_created
     if is_created:
+        harness.node.advance(HIDDEN_MS)
         (topic,) = ask(harness, name).topics
         assert (topic.error_code, topic.is_internal) == (0, name.startswith("__"))
         assert len(topic.partitions) == (50 if topic.is_internal else 3)
@@ -134,6 +137,7 @@ def test_unknown_topics(row: tuple[str, bool, bool]) -> None:
 def test_old_versions_cannot_forbid_creation() -> None:
     harness = Harness()
     ask(harness, "t", version=3)
+    harness.node.advance(HIDDEN_MS)
     assert codes(ask(harness, "t", version=3)) == {"t": 0}
 
 
@@ -144,6 +148,66 @@ def test_asking_twice_creates_once() -> None:
         assert codes(harness.begin(ApiKey.METADATA, request)[0]) == {"t": 3}
     harness.node.settle()
     assert [topic.name for topic in harness.broker.catalog.topics()] == ["t"]
+
+
+def seen(harness: Harness, name: str, topic_id: UUID) -> tuple[bool, bool, bool, bool]:
+    """Whether a topic is named by name, by id, among all, and in pages of partitions."""
+    described = harness.ask(
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS, m.DescribeTopicPartitionsRequest(topics=[], response_partition_limit=9)
+    )
+    by_id = ask(harness, topics=[m.MetadataRequestTopic(name=None, topic_id=topic_id)])
+    return (
+        codes(ask(harness, name, allow_auto_topic_creation=False)) == {name: 0},
+        codes(by_id) == {name: 0},
+        name in codes(ask(harness, topics=None)),
+        name in {topic.name for topic in described.topics},
+    )
+
+
+def test_a_client_that_asks_again_at_once_hears_of_no_topic() -> None:
+    """A group reader of kafka-go, which would wait without partitions. The controller has the topic, brokers name it later."""
+    harness = Harness(num_partitions="3")
+    assert codes(ask(harness, "t")) == {"t": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    topic = harness.broker.catalog.topic("t")
+    assert topic is not None
+    harness.node.advance(HIDDEN_MS - 1)
+    assert codes(ask(harness, "t")) == {"t": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert seen(harness, "t", topic.topic_id) == (False, False, False, False)
+    harness.node.advance(1)
+    assert seen(harness, "t", topic.topic_id) == (True, True, True, True)
+    assert len(ask(harness, "t").topics[0].partitions) == 3
+
+
+def test_the_controller_has_the_topic_that_nobody_hears_of() -> None:
+    """Source: a 4.2.1. A topic that is created anew by CreateTopics is named when that is answered."""
+    harness = Harness()
+    ask(harness, "t")
+    wanted = [m.CreateTopicsRequestCreatableTopic(name="t", num_partitions=2, replication_factor=1)]
+    request = m.CreateTopicsRequest(topics=wanted, timeout_ms=1000)
+    (refused,) = harness.ask(ApiKey.CREATE_TOPICS, request).topics
+    assert refused.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+    state = m.DeleteTopicsRequestDeleteTopicState(name="t", topic_id=None)
+    (deleted,) = harness.ask(ApiKey.DELETE_TOPICS, m.DeleteTopicsRequest(topics=[state], timeout_ms=1000)).responses
+    assert deleted.error_code == 0
+    assert seen(harness, "t", harness.create("t", 2)) == (True, True, True, True)
+
+
+def test_internal_topics_are_named_at_once() -> None:
+    """Coordinators wait for them."""
+    harness = Harness()
+    ask(harness, TRANSACTION_STATE)
+    assert codes(ask(harness, TRANSACTION_STATE)) == {TRANSACTION_STATE: 0}
+
+
+def test_topics_that_are_hidden_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publication, "UNPUBLISHED_TOPICS_MAX", 2)
+    harness = Harness()
+    names = ["a", "b", "c"]
+    ask(harness, *names)
+    assert codes(ask(harness, *names, allow_auto_topic_creation=False)) == {"a": 0, "b": 3, "c": 3}
+    harness.node.advance(HIDDEN_MS)
+    assert codes(ask(harness, *names)) == {"a": 0, "b": 0, "c": 0}
+    assert not harness.broker.publication._until, "nothing is kept"
 
 
 @pytest.mark.parametrize(

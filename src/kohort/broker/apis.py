@@ -128,8 +128,8 @@ class BrokerApis:
 
     def _serve_cluster(self, shared: Broker) -> None:
         catalog, partitions, cluster, config = shared.catalog, shared.partitions, self.cluster, shared.config
-        metadata = Metadata(catalog, partitions, cluster, shared.creation, config)
-        describe = DescribeTopicPartitions(catalog, partitions, config)
+        metadata = Metadata(catalog, partitions, cluster, shared.creation, shared.publication, config)
+        describe = DescribeTopicPartitions(catalog, partitions, shared.publication, config)
         find = FindCoordinator(catalog, partitions, shared.creation, cluster, shared.coordinators)
         self.serve(ApiKey.METADATA, GradualHandler(metadata.metadata))
         self.serve(ApiKey.DESCRIBE_TOPIC_PARTITIONS, GradualHandler(describe.describe_topic_partitions))

@@ -27,6 +27,7 @@ from kohort.broker.records.produce_verification import TransactionVerifier
 from kohort.broker.replication import ReplicationControl
 from kohort.broker.telemetry.telemetry import Telemetry
 from kohort.broker.topics.creation import TopicCreation
+from kohort.broker.topics.publication import Publication
 from kohort.broker.topics.strays import refuse_missing, rename_strays
 from kohort.broker.transactions.markers import LocalMarkers
 from kohort.broker.transactions.optional_verification import OptionalVerification
@@ -89,7 +90,8 @@ class Broker:
         self.partitions = Partitions(
             store, self.catalog, self.dynamic_configs.of_topics, cluster, self.fetches, call_later
         )
-        self.creation = TopicCreation(self.catalog, self.configs, cluster)
+        self.publication = Publication(clock)
+        self.creation = TopicCreation(self.catalog, self.configs, cluster, self.publication)
         self.creation.check_internal()
         self.replication = ReplicationControl(self.catalog, self.configs, cluster)
         self.replication.heal()

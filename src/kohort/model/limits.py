@@ -84,6 +84,8 @@ RECORD_ERRORS_MAX: Final = 1_000
 
 FETCH_SESSION_PARTITIONS_MAX: Final = 500_000
 """Partitions of all fetch sessions. Beyond it, clients fetch without a session."""
+UNPUBLISHED_TOPICS_MAX: Final = 10_000
+"""Topics that Metadata has created and does not name yet. Beyond it, the oldest is named at once."""
 PATTERNS_OF_GROUP_MAX: Final = 100
 """Regular expressions of one consumer group. A further one is refused."""
 PATTERN_LENGTH_MAX: Final = 1_024

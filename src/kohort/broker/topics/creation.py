@@ -16,9 +16,10 @@ from kohort.broker.cluster import Cluster
 from kohort.broker.configs.topic_configs import TopicConfigs
 from kohort.broker.ports import FLUSH_MS_MIN, CallLater
 from kohort.broker.replicas import NO_LEADER, PartitionState, first_state, placed
+from kohort.broker.topics.publication import Publication
 from kohort.broker.topics.topic_names import colliding, name_error
 from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode
-from kohort.model.ids import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
+from kohort.model.ids import CONSUMER_OFFSETS, INTERNAL_TOPICS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 _log = logging.getLogger("kohort.broker")
 
@@ -47,12 +48,14 @@ class TopicCreation:
         catalog: Catalog,
         configs: TopicConfigs,
         cluster: Cluster,
+        publication: Publication,
         *,
         new_id: Callable[[], UUID] = new_topic_id,
     ) -> None:
         self._catalog = catalog
         self._configs = configs
         self._cluster = cluster
+        self._publication = publication
         self._new_id = new_id
         self._refused: set[tuple[str, str]] = set()
         """Internal topics that could not be created, with the error message: these errors are logged once."""
@@ -212,7 +215,8 @@ class TopicCreation:
 
     def auto_create(self, name: str) -> ErrorCode:
         """
-        Begin to create a topic that does not exist, unless its creation is in progress.
+        Begin to create a topic that does not exist, unless its creation is in progress. Clients hear of it a moment later, but
+        for internal topics, which coordinators wait for.
 
         Returns:
             The code for the client: UNKNOWN_TOPIC_OR_PARTITION if it is to retry, else why the topic cannot be created.
@@ -225,6 +229,8 @@ class TopicCreation:
             self._log_refusal(name, error)
             is_collision = error.code is ErrorCode.INVALID_TOPIC_EXCEPTION and name_error(name) is None
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_collision else error.code
+        if name not in INTERNAL_TOPICS:
+            self._publication.begin(topic.topic_id)
         self._catalog.change(CatalogChange(put=(topic,)), lambda _: None)
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 

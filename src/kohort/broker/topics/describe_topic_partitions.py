@@ -15,6 +15,7 @@ from kohort.broker.cluster import TOPIC_OPERATIONS
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.leadership import Leadership
 from kohort.broker.ports import Context
+from kohort.broker.topics.publication import Publication
 from kohort.broker.topics.topic_names import name_error
 from kohort.machine.gradual import CHUNK, HANDLER_STEP, LOOK_STEP, chunks
 from kohort.machine.shard import Reply
@@ -29,9 +30,12 @@ if TYPE_CHECKING:
 class DescribeTopicPartitions:
     """Handler of DescribeTopicPartitions."""
 
-    def __init__(self, catalog: Catalog, leadership: Leadership, config: BrokerConfig) -> None:
+    def __init__(
+        self, catalog: Catalog, leadership: Leadership, publication: Publication, config: BrokerConfig
+    ) -> None:
         self._catalog = catalog
         self._leadership = leadership
+        self._publication = publication
         self._limit = config.get_int("max.request.partition.size.limit")
 
     def describe_topic_partitions(
@@ -43,7 +47,7 @@ class DescribeTopicPartitions:
         """Describe in steps."""
         requested = {topic.name for topic in request.topics}
         yield
-        names: Sequence[str] = list(requested) or [topic.name for topic in self._catalog.topics()]
+        names: Sequence[str] = list(requested) or self._names()
         cursor = request.cursor
         first = 0
         if cursor is not None:
@@ -54,6 +58,9 @@ class DescribeTopicPartitions:
         left = max(min(self._limit, request.response_partition_limit), 1)
         return (yield from self._pages((yield from _sorted(names)), first, left))
 
+    def _names(self) -> list[str]:
+        return [topic.name for topic in self._catalog.topics() if not self._publication.hides(topic)]
+
     def _pages(
         self, names: Iterable[str], first: int, left: int
     ) -> Generator[None, None, m.DescribeTopicPartitionsResponse]:
@@ -62,7 +69,7 @@ class DescribeTopicPartitions:
             if number % CHUNK == CHUNK - 1:
                 yield
             topic = self._catalog.topic(name)
-            if topic is None:
+            if topic is None or self._publication.hides(topic):
                 answers.append(_missing(name))
                 continue
             if left == 0:

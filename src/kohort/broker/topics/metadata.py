@@ -26,6 +26,7 @@ from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.leadership import Leadership
 from kohort.broker.ports import Context
 from kohort.broker.topics.creation import TopicCreation
+from kohort.broker.topics.publication import Publication
 from kohort.broker.topics.topic_names import name_error
 from kohort.machine.gradual import HANDLER_STEP, LOOK_STEP
 from kohort.machine.shard import Reply
@@ -45,12 +46,19 @@ class Metadata:
     """Handler of Metadata, which works in steps: a cluster may have many topics, and a topic many partitions."""
 
     def __init__(
-        self, catalog: Catalog, leadership: Leadership, cluster: Cluster, creation: TopicCreation, config: BrokerConfig
+        self,
+        catalog: Catalog,
+        leadership: Leadership,
+        cluster: Cluster,
+        creation: TopicCreation,
+        publication: Publication,
+        config: BrokerConfig,
     ) -> None:
         self._catalog = catalog
         self._leadership = leadership
         self._cluster = cluster
         self._creation = creation
+        self._publication = publication
         self._described = 0
         """Partitions described since the last step of any request."""
         self._may_create = config.get_bool("auto.create.topics.enable")
@@ -107,7 +115,9 @@ class Metadata:
         return (yield from self._by_name(names, look, may_create=may_create))
 
     def _all(self, look: _Look) -> Steps:
-        return (yield from self._by_name([topic.name for topic in self._catalog.topics()], look, may_create=False))
+        hides = self._publication.hides
+        names = [topic.name for topic in self._catalog.topics() if not hides(topic)]
+        return (yield from self._by_name(names, look, may_create=False))
 
     def _by_id(self, ids: Iterable[UUID], look: _Look) -> Steps:
         """Describe topics by id; existing topics come first."""
@@ -115,7 +125,8 @@ class Metadata:
         for number, topic_id in enumerate(ids):
             if number % HANDLER_STEP == HANDLER_STEP - 1:
                 yield
-            if topic := self._catalog.topic_by_id(topic_id):
+            topic = self._catalog.topic_by_id(topic_id)
+            if topic is not None and not self._publication.hides(topic):
                 known.append((yield from self._known(topic, look)))
             else:
                 unknown.append(
@@ -134,7 +145,8 @@ class Metadata:
         for number, name in enumerate(names):
             if number % HANDLER_STEP == HANDLER_STEP - 1:
                 yield
-            if topic := self._catalog.topic(name):
+            topic = self._catalog.topic(name)
+            if topic is not None and not self._publication.hides(topic):
                 known.append((yield from self._known(topic, look)))
             else:
                 unknown.append(self._missing(name, look.operations, may_create=may_create))
