@@ -37,6 +37,8 @@ IN_FLIGHT_MAX: Final = 1_000
 """Requests of one connection that wait for their replies."""
 IN_FLIGHT_BYTES_MAX: Final = 4 * 1024 * 1024
 """Size of these requests; the request that exceeds it is still handled."""
+STRING_BYTES_MAX: Final = 32_767
+"""Size of a string of the protocol, of compact ones too, as in Kafka. A longer one closes the connection."""
 HEADER_TAGS_MAX: Final = 1_000
 """Tagged fields of one header, none of which is known. More close the connection."""
 SHORT_ELEMENTS_MAX: Final = 1_000

@@ -6,8 +6,9 @@ attributes) and returns the complete frame: size, header, body. Fields that the 
 class serves every version. Adjacent fields of fixed width are packed by one call, together with an empty section of tagged
 fields. A tagged field that has its default is left out, as in Kafka.
 
-A value that the protocol cannot express (an integer that is too large, null in a field that is not nullable) is a defect of the
-caller. It raises the error of Python: `struct.error`, `TypeError`, `AttributeError`.
+A message about an error may repeat strings of the request, so a long one is cut to the size of a string of the protocol. Any
+other value that the protocol cannot express (a string that is too long, an integer that is too large, null in a field that is
+not nullable) is a defect of the caller. It raises the error of Python: `struct.error`, `TypeError`, `AttributeError`.
 """
 
 import struct
@@ -16,9 +17,10 @@ from functools import cache
 from typing import Any, Final, TypeAlias
 
 from kohort.model.errors import WireError
+from kohort.model.limits import STRING_BYTES_MAX
 from kohort.wire.apis import API_KEYS, ApiKey
 from kohort.wire.message_classes import default_value, message_classes
-from kohort.wire.primitives import write_uvarint
+from kohort.wire.primitives import STRING_CHARACTERS_ALWAYS, cut_text, write_uvarint
 from kohort.wire.schema import FIXED_FORMATS, FIXED_WIDTHS, Field, Message, message
 
 ResponseEncoder: TypeAlias = Callable[[int, Any], bytes]
@@ -111,6 +113,12 @@ def _api(api_key: int, version: int) -> ApiKey:
     return api
 
 
+def _write_long_length(out: bytearray, length: int) -> None:
+    if length > STRING_BYTES_MAX + 1:
+        raise struct.error(f"a string of {length - 1} bytes")
+    write_uvarint(out, length)
+
+
 class _EncoderWriter:
     """
     Writes the source of an encoder, which appends to the bytearray `out`.
@@ -139,6 +147,8 @@ class _EncoderWriter:
         self.out = "out"
         self.namespace: dict[str, Any] = {
             "write_uvarint": write_uvarint,
+            "write_long_length": _write_long_length,
+            "cut_text": cut_text,
             "NO_UUID": bytes(16),
             "pack": struct.pack,
             "pack_into": struct.pack_into,
@@ -220,6 +230,9 @@ class _EncoderWriter:
         elif field.type in FIXED_WIDTHS:
             self.run.append(self.fixed(field.type, value))
         elif field.type == "string":
+            if field.name.endswith("error_message"):
+                is_short = f"{value} is None or len({value}) <= {STRING_CHARACTERS_ALWAYS}"
+                value = f"({value} if {is_short} else cut_text({value}))"
             # If only newer versions have null, older versions write the empty string (JoinGroup's protocol name before 7).
             self.text(value if is_nullable or field.nullable is None else f"({value} or '')", is_nullable=is_nullable)
         else:
@@ -238,7 +251,7 @@ class _EncoderWriter:
         self.flush()
         self.null_branch(name, value, "append(0)", is_nullable=is_nullable)
         self.emit(f"{name} = {name}.encode()" if is_nullable else f"{name} = {value}.encode()")
-        self.compact_length(f"len({name})")
+        self.compact_length(f"len({name})", is_string=True)
         self.emit(f"{self.out} += {name}")
         self.depth -= is_nullable
 
@@ -284,10 +297,10 @@ class _EncoderWriter:
             self.emit("else:")
             self.depth += 1
 
-    def compact_length(self, length: str) -> None:
+    def compact_length(self, length: str, *, is_string: bool = False) -> None:
         self.emit(f"n = {length} + 1")
         self.emit(f"if n < 128: {self.out}.append(n)")
-        self.emit(f"else: write_uvarint({self.out}, n)")
+        self.emit(f"else: {'write_long_length' if is_string else 'write_uvarint'}({self.out}, n)")
 
     def nested(self, field: Field, value: str, *, is_nullable: bool) -> None:
         if not is_nullable:

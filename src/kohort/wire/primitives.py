@@ -7,12 +7,23 @@ Source: the protocol guide of Apache Kafka, "Protocol Primitive Types"; KIP-482.
 """
 
 from struct import Struct
+from typing import Final
 
 from kohort.model.errors import WireError
+from kohort.model.limits import STRING_BYTES_MAX
 
 INT16 = Struct(">h")
 INT32 = Struct(">i")
 INT64 = Struct(">q")
+
+STRING_CHARACTERS_ALWAYS: Final = STRING_BYTES_MAX // 4
+"""A string of so many characters is never too long: a character has at most four bytes."""
+
+
+def cut_text(text: str, bytes_max: int = STRING_BYTES_MAX) -> str:
+    """The beginning of a text that has at most so many bytes in UTF-8."""
+    encoded = text.encode()
+    return text if len(encoded) <= bytes_max else encoded[:bytes_max].decode(errors="ignore")
 
 
 def write_uvarint(out: bytearray, value: int) -> None:
@@ -34,8 +45,8 @@ def write_string(out: bytearray, value: str | None) -> None:
         out += b"\xff\xff"
         return
     encoded = value.encode()
-    if len(encoded) > 0x7FFF:
-        raise WireError(f"a string of {len(encoded)} bytes is too long for this version")
+    if len(encoded) > STRING_BYTES_MAX:
+        raise WireError(f"a string of {len(encoded)} bytes; at most {STRING_BYTES_MAX} can be written")
     out += INT16.pack(len(encoded))
     out += encoded
 

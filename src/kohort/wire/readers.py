@@ -17,10 +17,10 @@ from typing import Any, TypeAlias
 from uuid import UUID
 
 from kohort.model.errors import WireError
-from kohort.model.limits import SHORT_ELEMENTS_MAX
+from kohort.model.limits import SHORT_ELEMENTS_MAX, STRING_BYTES_MAX
 from kohort.wire.apis import API_KEYS
 from kohort.wire.generated.gradual import GradualReader, compile_gradual_reader, drain
-from kohort.wire.generated.guards import LongMessage, compile_guard
+from kohort.wire.generated.guards import Guard, LongMessage, compile_guard
 from kohort.wire.message_classes import default_value, message_classes
 from kohort.wire.native import kio_entity_reader
 from kohort.wire.schema import Field, Message, message
@@ -78,16 +78,34 @@ def _reader(schema: Message, version: int, elements_max: int | None = None) -> R
     """Guard, native reader and slow path in one function, because a call between them costs a tenth of a heartbeat."""
     native = kio_entity_reader()(_decoded_classes(schema.name, version)[schema.name])
     guard = compile_guard(schema, version, elements_max)
+    whole_guard: Guard | None = None
+    """Compiled with the first frame that has room for a string that is too long."""
 
     def read(frame: bytes, offset: int) -> Any:
+        if len(frame) > STRING_BYTES_MAX:
+            return read_large(frame, offset)
         try:
             return native(frame, offset)[0]
         except Exception:  # noqa: BLE001 -- whatever kio raises: the other reader decides
             return slow(frame, offset)
 
     def read_guarded(frame: bytes, offset: int) -> Any:
+        if len(frame) > STRING_BYTES_MAX:
+            return read_large(frame, offset)
         try:
             guard(frame, offset)  # type: ignore[misc]
+            return native(frame, offset)[0]
+        except (WireError, LongMessage):
+            raise
+        except Exception:  # noqa: BLE001 -- whatever kio raises: the other reader decides
+            return slow(frame, offset)
+
+    def read_large(frame: bytes, offset: int) -> Any:
+        nonlocal whole_guard
+        try:
+            if whole_guard is None:
+                whole_guard = compile_guard(schema, version, elements_max, is_whole=True)
+            whole_guard(frame, offset)  # type: ignore[misc]
             return native(frame, offset)[0]
         except (WireError, LongMessage):
             raise

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kohort.broker.served_versions import served_versions
+from kohort.model.limits import STRING_BYTES_MAX
 from kohort.wire.apis import ApiKey
 from kohort.wire.encoders import request_encoder
 from kohort.wire.schema import Field
@@ -18,7 +19,6 @@ from kohort.wire.schema import message as schema_of
 from tests.server.clients import Client
 from tests.server.requests.largest_requests import Filler, Largest, StoredRequest, largest_requests
 
-STRING_BYTES = 32_767
 CONTENTS = {"letters": "x", "elements": "a,", "classes": r"\pL", "groups": "(", "digits": "9"}
 
 
@@ -28,21 +28,32 @@ class Longest:
 
     api: ApiKey
     path: tuple[str, ...]
-    contents: str
+    contents: str = "letters"
 
     def __str__(self) -> str:
         return f"{self.api.api_name} {'.'.join(self.path)} of {self.contents}"
 
     def frame(self) -> bytes:
         version = served_versions(self.api)[1]
-        return request_encoder(self.api, version)(1, "test", _LongFiller(self, version).message())
+        return request_encoder(self.api, version)(1, "test", self.message(version))
+
+    def message(self, version: int) -> Any:
+        return _LongFiller(self, version).message()
+
+
+def one_byte_longer(frame: bytes) -> bytes:
+    """The frame of a request with one longest compact string, which is one byte longer than any encoder writes."""
+    run = b"\x80\x80\x02" + b"x" * STRING_BYTES_MAX
+    assert frame.count(run) == 1
+    longer = frame[4:].replace(run, b"\x81\x80\x02x" + run[3:])
+    return len(longer).to_bytes(4, "big") + longer
 
 
 class _LongFiller(Filler):
     def __init__(self, longest: Longest, version: int) -> None:
         super().__init__(Largest(longest.api, longest.path, is_distinct=False, elements=1), version)
         contents = CONTENTS[longest.contents]
-        self.long = contents * (STRING_BYTES // len(contents))
+        self.long = contents * (STRING_BYTES_MAX // len(contents))
 
     def value(self, field: Field, array: tuple[str, ...]) -> Any:
         if array != (field.name,):
@@ -50,9 +61,10 @@ class _LongFiller(Filler):
         return [self.long] if field.array else self.long
 
 
-def strings(api: ApiKey) -> list[tuple[str, ...]]:
-    """The paths of all strings in the newest served version of a request."""
-    schema, version = schema_of(f"{api.api_name}Request"), served_versions(api)[1]
+def strings(api: ApiKey, version: int | None = None) -> list[tuple[str, ...]]:
+    """The paths of all strings in a version of a request, the newest served one unless stated."""
+    schema = schema_of(f"{api.api_name}Request")
+    version = served_versions(api)[1] if version is None else version
 
     def within(struct: str) -> Iterator[tuple[str, ...]]:
         for field in schema.fields(struct, version):

@@ -11,7 +11,7 @@ Source: Kafka GroupMetadataManager.classicGroupJoin, classicGroupJoinNewMember, 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from sys import intern
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from kohort.group.classic.group import NO_LEADER, NO_MEMBER_ID, ClassicGroup
 from kohort.group.classic.member import ClassicMember, Protocol
@@ -33,8 +33,12 @@ from kohort.group.records import GroupRecord
 from kohort.machine.shard import Release, Reply, Result
 from kohort.model.context import RequestContext
 from kohort.model.errors import CoordinatorError, ErrorCode, InvariantError
+from kohort.model.limits import STRING_BYTES_MAX
 from kohort.wire import messages as m
+from kohort.wire.primitives import cut_text
 
+_MEMBER_PREFIX_BYTES_MAX: Final = STRING_BYTES_MAX - 37
+"""Of the client's name in the member id that it gets; a hyphen and a UUID follow."""
 MEMBER_ID_REQUIRED_SINCE = 4
 SKIP_ASSIGNMENT_SINCE = 9
 
@@ -168,7 +172,7 @@ class _Join:
     def _join_new(self) -> JoinResult:
         request = self.request
         prefix = self.context.client_id if request.group_instance_id is None else request.group_instance_id
-        member_id = f"{prefix}-{self.registry.new_uuid()}"
+        member_id = f"{cut_text(prefix, _MEMBER_PREFIX_BYTES_MAX)}-{self.registry.new_uuid()}"
         if request.group_instance_id is not None:
             holder = self.group.static_members.get(request.group_instance_id)
             return self._add(member_id) if holder is None else self._replace_static(holder, member_id)

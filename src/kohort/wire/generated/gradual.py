@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from kohort.model.errors import WireError
+from kohort.model.limits import STRING_BYTES_MAX
 from kohort.wire.generated.guards import refuse_count, refuse_length, refuse_null, refuse_tag
 from kohort.wire.message_classes import default_value, message_classes
 from kohort.wire.primitives import read_uvarint
@@ -165,7 +166,7 @@ class _ReaderWriter:
                 f"{target}, = unpack_from('>{FIXED_FORMATS[field.type]}', frame, p); p += {FIXED_WIDTHS[field.type]}"
             )
         else:
-            self.length(field_path, is_short=field.type == "string")
+            self.length(field_path, is_string=field.type == "string")
             self.emit("if n < 0:")
             self.emit(f"    {target} = None" if is_nullable else f"    refuse_null({field_path!r})")
             self.emit("else:")
@@ -173,13 +174,16 @@ class _ReaderWriter:
             self.emit("    if p > end: raise IndexError('the message ends early')")
             self.emit(f"    {target} = frame[p - n:p]{'.decode()' if field.type == 'string' else ''}")
 
-    def length(self, field_path: str, *, is_short: bool = False) -> None:
+    def length(self, field_path: str, *, is_string: bool = False) -> None:
         """Read a number of bytes or elements into `n`; -1 for null."""
         if self.is_flexible:
             self.emit("n = frame[p] - 1; p += 1")
-            self.emit("if n > 126: n, p = read_uvarint(frame, p - 1); n -= 1")
+            self.emit("if n > 126:")
+            self.emit("    n, p = read_uvarint(frame, p - 1); n -= 1")
+            if is_string:
+                self.emit(f"    if n > {STRING_BYTES_MAX}: refuse_length({field_path!r}, n)")
             return
-        form, width = ("h", 2) if is_short else ("i", 4)
+        form, width = ("h", 2) if is_string else ("i", 4)
         self.emit(f"n, = unpack_from('>{form}', frame, p); p += {width}")
         self.emit(f"if n < -1: refuse_length({field_path!r}, n)")
 
