@@ -15,14 +15,18 @@ from uuid import NAMESPACE_OID, UUID, uuid5
 
 from kohort.machine.shard import RecordSerde, Result, Shard
 from kohort.machine.timeline import SnapshotRegistry
+from kohort.model.errors import ConfigError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.loop import Loop
 from kohort.runtime.runtime import Runtime
 from kohort.runtime.threaded.processor import ThreadedProcessor
 from kohort.runtime.threaded.shared_log import LogOwner
 from kohort.runtime.timers.shard_timers import ShardTimers
+from kohort.storage.directory import find_partitions
 from kohort.storage.disk import DiskStore
-from kohort.storage.log import LogConfig, LogStore
+from kohort.storage.durability.checkpoint_formats import read_partition_metadata
+from kohort.storage.foreign import refuse_kafka
+from kohort.storage.log import NO_TOPIC_ID, LogConfig, LogStore
 from kohort.storage.memory import MemoryStore
 
 S = TypeVar("S", bound=Shard[Any])
@@ -101,7 +105,7 @@ def hosted(
         timeout_ms: the longest wait for an answer or a load.
 
     Raises:
-        ConfigError: the data directory belongs to another process or cluster.
+        ConfigError: the data directory belongs to another process or cluster, or a broker has written it.
         StorageError: a log cannot be read.
         CoordinatorError: a partition could not be loaded.
     """
@@ -139,7 +143,28 @@ def _open_store(data_dir: str | Path | None, owner: Loop | LogOwner) -> LogStore
         flush="commit",
         node_id=_NODE_ID,
         clock=owner.clock,
+        check=_check_directory,
     )
+
+
+def _check_directory(data_dir: Path) -> None:
+    """
+    Raises:
+        ConfigError: a broker has written the directory.
+    """
+    partitions = find_partitions(data_dir)
+    own = {topic_partition for topic_partition, path in partitions.items() if _is_own(topic_partition, path)}
+    refuse_kafka(data_dir, partitions, is_owned=bool(own))
+    foreign = sorted(partitions.keys() - own)
+    if foreign:
+        raise ConfigError(
+            f"{data_dir} has partitions of a broker (the first is {foreign[0]}). Nothing was changed. Choose another directory."
+        )
+
+
+def _is_own(topic_partition: TopicPartition, path: Path) -> bool:
+    """Whether the partition has the topic id that `hosted` gives; a power cut may leave one without an id."""
+    return read_partition_metadata(path) in (NO_TOPIC_ID, _topic_id(topic_partition.topic))
 
 
 def _topic_id(topic: str) -> UUID:

@@ -16,6 +16,7 @@ from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.features import Features
 from kohort.broker.ports import Elsewhere, MarkerWriter, NoResponse, at_once
 from kohort.broker.served_versions import served_versions
+from kohort.broker.topics.foreign import check_directory
 from kohort.machine.ports import Verification
 from kohort.model.context import ClientInformation
 from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE
@@ -243,6 +244,7 @@ class Harness:
 def disk_store(path: Path, node: VirtualNode, **options: Any) -> DiskStore:
     """The store of a broker on disk, in virtual time."""
     what: dict[str, Any] = {"flush": "os", "node_id": 1, "clock": node.clock, "cluster_id": "kohort"}
+    what["check"] = check_directory
     return DiskStore(path, defer=node.defer, call_soon_threadsafe=node.call_soon, **what | options)
 
 

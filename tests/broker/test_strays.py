@@ -1,4 +1,7 @@
-"""What is on the disk and belongs to no topic is set aside at the start; of a directory without a catalog nothing is."""
+"""
+What this broker made on the disk and belongs to no topic is set aside at the start. `server/test_foreign_directories` has what
+others made.
+"""
 
 import logging
 from pathlib import Path
@@ -49,19 +52,6 @@ def test_partitions_of_no_topic_are_renamed_with_a_line(tmp_path: Path, caplog: 
     harness.store.close()
     harness = started(tmp_path)
     assert len(list(tmp_path.glob("*-stray"))) == 2
-    harness.store.close()
-
-
-def test_a_directory_of_another_broker_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    node = VirtualNode()
-    store = disk_store(tmp_path, node, cluster_id=None)
-    log = store.open(GONE, UUID(int=9), LogConfig())
-    log.append(build_batch([BatchRecord(None, b"x")], timestamp_ms=1000), leader_epoch=0)
-    store.close()
-    with caplog.at_level(logging.WARNING):
-        harness = started(tmp_path)
-    assert GONE in list(harness.store.partitions())
-    assert "store.foreign partitions=1 first=gone-0" in caplog.text
     harness.store.close()
 
 

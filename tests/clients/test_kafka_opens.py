@@ -167,7 +167,7 @@ def put(ours: Ours, node: KafkaNode, *, is_clean: bool) -> None:
         topic_id = read_partition_metadata(theirs)
         shutil.rmtree(theirs)
         shutil.copytree(ours.directory(partition), theirs)
-        write_partition_metadata(theirs, topic_id)
+        write_partition_metadata(theirs, topic_id, "the id of Kohort's directory")
         if not is_clean:
             topic, _, index = partition.rpartition("-")
             del points[ids.TopicPartition(topic, int(index))]

@@ -6,6 +6,7 @@ from random import Random
 from typing import Any
 
 from kohort.broker.catalog import Catalog, CatalogChange, Topic, new_topic_id
+from kohort.broker.topics.foreign import check_directory
 from kohort.broker.topics.strays import rename_strays
 from kohort.model.errors import KohortError, StorageError
 from kohort.model.ids import TopicPartition
@@ -104,7 +105,7 @@ def start_and_ask(root: Path) -> Answers:
         KohortError: the start is refused with a sentence.
     """
     owner = Owner()
-    store = owner.disk(root, journal_file_bytes=1 << 14)
+    store = owner.disk(root, journal_file_bytes=1 << 14, check=check_directory)
     try:
         catalog = Catalog(store, owner.clock)
         rename_strays(store, catalog)

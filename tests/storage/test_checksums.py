@@ -79,7 +79,7 @@ def test_one_wrong_bit_of_meta_properties_changes_nothing(tmp_path: Path) -> Non
 
 
 def test_other_damage_of_meta_properties_refuses_the_start(tmp_path: Path) -> None:
-    cluster_id = claim_directory(tmp_path, node_id=1, cluster_id=None, new_id=NEW_ID)
+    cluster_id, _ = claim_directory(tmp_path, node_id=1, cluster_id=None, new_id=NEW_ID)
     path = tmp_path / "meta.properties"
     path.write_text(path.read_text().replace(cluster_id, cluster_id[::-1]))
     with pytest.raises(ConfigError, match=r"wrong checksum.*remove the first line"):

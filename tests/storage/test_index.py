@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kohort.model.ids import TopicPartition
 from kohort.storage.batchset import iter_spans
 from kohort.storage.checksums import read_sealed
-from kohort.storage.durability.checkpoint_formats import read_partition_metadata
+from kohort.storage.durability.checkpoint_formats import PARTITION_METADATA, read_partition_metadata
 from kohort.storage.epochs import CHECKPOINT_NAME
 from kohort.storage.log import LogConfig
 from kohort.storage.segments.index import OffsetIndex, TimeIndex
@@ -70,12 +70,16 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def contents(directory: Path) -> dict[str, object]:
-    """Files by name, without checksums; snapshots decoded, for Kafka writes their entries in the order of a Java map."""
+    """
+    Files by name, without what Kohort adds; snapshots decoded, for Kafka writes their entries in the order of a Java map.
+    """
     return {
         path.name: sorted(snapshot_from_bytes(path.read_bytes()), key=lambda state: state.producer_id)
         if path.suffix == ".snapshot"
         else read_sealed(path)
         if path.name == CHECKPOINT_NAME
+        else read_partition_metadata(directory)
+        if path.name == PARTITION_METADATA
         else path.read_bytes()
         for path in directory.iterdir()
         if path.suffix != CHECKSUMS_SUFFIX

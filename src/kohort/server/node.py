@@ -24,6 +24,7 @@ from kohort.broker.broker import Broker
 from kohort.broker.cluster import Cluster, Endpoint, RegisteredBroker
 from kohort.broker.configs.definitions import BROKER_KEYS
 from kohort.broker.features import Features
+from kohort.broker.topics.foreign import check_directory
 from kohort.model.errors import ConfigError, ErrorCode, UnavailableError
 from kohort.model.ids import uuid_text
 from kohort.runtime.background import BackgroundThread
@@ -197,6 +198,7 @@ class Node:
             checkpoint_interval_ms=settings.config.get_int("log.flush.offset.checkpoint.interval.ms"),
             on_offline=self._on_failure,
             on_recovery=self._on_recovery,
+            check=check_directory,
         )
         self._cluster_id = store.cluster_id
         return store

@@ -63,6 +63,11 @@ def comment(text: str) -> str:
     return f"{_COMMENT.decode()}{crc32c(text.encode()):08x}\n{text}"
 
 
+def is_commented(data: bytes) -> bool:
+    """Whether a properties file has a checksum, right or wrong: Kohort has written it."""
+    return data.startswith(_COMMENT)
+
+
 def read_commented(path: Path) -> str:
     """
     The text of a properties file.

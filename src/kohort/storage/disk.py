@@ -31,6 +31,7 @@ from kohort.storage.disklog import DiskLog
 from kohort.storage.durability import syscalls
 from kohort.storage.durability.checkpoint_formats import (
     CLEAN_SHUTDOWN,
+    LOCK,
     DirectoryLock,
     claim_directory,
     read_partition_metadata,
@@ -89,6 +90,7 @@ class DiskStore:
         sync: makes a file descriptor's data durable; for tests of failing disks.
         on_offline: called with the reason when a flush failed; nothing is acknowledged from then on.
         on_recovery: called with the progress of the recovery, which takes place in this constructor.
+        check: raises ConfigError for a directory that is not the caller's; called before anything in it is changed.
 
     Raises:
         ConfigError: the directory is in use, belongs to another cluster or node, or holds files that cannot be loaded.
@@ -110,6 +112,7 @@ class DiskStore:
         sync: Sync = syscalls.data_sync,
         on_offline: Callable[[str], None] = lambda _reason: None,
         on_recovery: Callable[[RecoveryProgress], None] = lambda _recovered: None,
+        check: Callable[[Path], None] = lambda _data_dir: None,
     ) -> None:
         self.data_dir = data_dir
         _make_directory(data_dir)
@@ -143,9 +146,18 @@ class DiskStore:
             on_missing=self._on_missing,
         )
         self.cleaner = self._make_cleaner(call_soon_threadsafe)
+        is_unlocked = not (
+            data_dir / LOCK
+        ).exists()  # Nobody uses the directory, and the file of the lock would be a change.
+        if is_unlocked:
+            self._check(check)
         self._lock = self._lock_directory()
         try:
-            self.cluster_id = claim_directory(data_dir, node_id=node_id, cluster_id=cluster_id, new_id=uuid4())
+            if not is_unlocked:
+                self._check(check)
+            self.cluster_id, self._directory_id = claim_directory(
+                data_dir, node_id=node_id, cluster_id=cluster_id, new_id=uuid4()
+            )
             self._load_directory()
             self.cleaner.load_offsets(frozenset(self.partitions()))
         except OSError as exc:
@@ -154,6 +166,12 @@ class DiskStore:
         except BaseException:
             self._lock.release()
             raise
+
+    def _check(self, check: Callable[[Path], None]) -> None:
+        try:
+            check(self.data_dir)
+        except OSError as exc:
+            raise ConfigError(f"{self.data_dir} cannot be read: {exc}; {errno_hint(exc)}.") from exc
 
     def _lock_directory(self) -> DirectoryLock:
         try:
@@ -303,7 +321,7 @@ class DiskStore:
     def _write_note(self, directory: Path, topic_id: UUID, reason: str) -> None:
         if not directory.exists():
             syscalls.ensure_directory(directory)
-            write_partition_metadata(directory, topic_id, is_synced=True)
+            write_partition_metadata(directory, topic_id, self._directory_id, is_synced=True)
         write_atomically(directory / DAMAGE_NOTE, reason + "\n")
         syscalls.sync_directory(self.data_dir)
 
@@ -526,6 +544,7 @@ class DiskStore:
             topic_id,
             config,
             loaded=loaded,
+            directory_id=self._directory_id,
             handles=self._handles,
             clock=self._clock,
             on_append=self._flush_coordinator.on_append,
@@ -541,7 +560,7 @@ class DiskStore:
         if topic_id != NO_TOPIC_ID and _is_unknown(log.topic_id, topic_id):
             _log.info("log.topic_id partition=%s found=%s assigned=%s", log.topic_partition, log.topic_id, topic_id)
             if log.directory.exists():
-                write_partition_metadata(log.directory, topic_id, is_synced=True)
+                write_partition_metadata(log.directory, topic_id, self._directory_id, is_synced=True)
             log.assign_topic_id(topic_id)
 
     # Durability

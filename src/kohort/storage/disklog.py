@@ -73,6 +73,7 @@ class DiskLog(LogBase):
         config: LogConfig,
         *,
         loaded: LoadedPartition,
+        directory_id: str | None,
         handles: FileHandleCache,
         clock: Clock,
         on_append: AppendListener,
@@ -89,6 +90,7 @@ class DiskLog(LogBase):
             end_offset=loaded.end_offset,
         )
         self.directory = directory
+        self._directory_id = directory_id
         self.assign_topic_id(topic_id)
         self.flush_batch: object = None
         self.flush_batch_bytes = 0
@@ -170,7 +172,7 @@ class DiskLog(LogBase):
         active = self._active
         if active is None:
             syscalls.ensure_directory(self.directory)
-            write_partition_metadata(self.directory, self.topic_id)
+            write_partition_metadata(self.directory, self.topic_id, self._directory_id)
         segment = Segment(self.directory, self.end_offset, self.config, created_ms=self._clock.now_ms())
         segment.handles = self.handles
         segment.create(preallocated_bytes=self.config.segment_bytes if self.config.preallocate else 0)

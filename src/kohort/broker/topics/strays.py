@@ -2,21 +2,19 @@
 Stray partitions: directories on disk without a topic, for example after a crash during the deletion of a topic. And the
 opposite: partitions of topics that have data, but no directory.
 
-The start renames them to `-stray` and logs it; nothing uses them from then on. A store without a catalog was written by another
-broker, perhaps by Apache Kafka: its partitions stay as they are.
+The start renames them to `-stray` and logs it; nothing uses them from then on. All of them were made in this directory: a start
+is refused where others have written (`foreign`).
 
 Source: Kafka LogManager.loadLog (stray logs), KRaft's TopicDelta of a stale replica.
 """
 
-import logging
 from contextlib import suppress
 
 from kohort.broker.catalog import CATALOG, Catalog, Topic
+from kohort.broker.topics.foreign import catalog_missing
 from kohort.model.errors import StorageError
 from kohort.model.ids import TopicPartition
 from kohort.storage.log import LogConfig, LogStore
-
-_log = logging.getLogger("kohort.broker")
 
 
 def rename_strays(store: LogStore, catalog: Catalog) -> int:
@@ -24,6 +22,7 @@ def rename_strays(store: LogStore, catalog: Catalog) -> int:
     Rename stray partitions and return their number. Call it after the load of the catalog, before any partition is opened.
 
     Raises:
+        ConfigError: the catalog is empty; every partition would be one.
         StorageError: a directory could not be renamed.
     """
     strays = [
@@ -32,8 +31,7 @@ def rename_strays(store: LogStore, catalog: Catalog) -> int:
         if topic_partition != CATALOG and _topic_of(topic_partition, catalog) is None
     ]
     if strays and catalog.is_new:
-        _log.warning("store.foreign partitions=%d first=%s", len(strays), strays[0])
-        return 0
+        raise catalog_missing(store.data_dir, strays)
     for topic_partition in strays:
         store.rename_to_stray(topic_partition)
     return len(strays)

@@ -25,6 +25,7 @@ CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
 META_PROPERTIES = "meta.properties"
 PARTITION_METADATA = "partition.metadata"
+_MADE_IN = "kohort.directory.id"
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -74,19 +75,33 @@ def _offset(topic: str, partition: str, offset: str) -> tuple[TopicPartition, in
     return found
 
 
-def write_partition_metadata(directory: Path, topic_id: UUID, *, is_synced: bool = False) -> None:
+def write_partition_metadata(
+    directory: Path, topic_id: UUID, directory_id: str | None = None, *, is_synced: bool = False
+) -> None:
+    """
+    Write the topic id of a partition, and the id of the data directory in which it is made.
+
+    Apache Kafka reads two lines, and ignores the third one. Source: Kafka PartitionMetadataFile.PartitionMetadataReadBuffer.
+    """
     text = f"version: 0\ntopic_id: {uuid_text(topic_id)}"
+    text += "" if directory_id is None else f"\n{_MADE_IN}: {directory_id}"
     syscalls.write_file(directory / PARTITION_METADATA, text.encode(), is_synced=is_synced)
 
 
 def read_partition_metadata(directory: Path) -> UUID:
     """The topic id; the zero id if the file is missing or incomplete."""
+    return partition_metadata_of(directory)[0]
+
+
+def partition_metadata_of(directory: Path) -> tuple[UUID, str | None]:
+    """The topic id as `read_partition_metadata`, and the id of the data directory in which Kohort made the partition."""
     try:
         lines = (directory / PARTITION_METADATA).read_text("utf-8").splitlines()
         fields = dict(line.split(": ", 1) for line in lines if line)
-        return uuid_from_text(fields["topic_id"]) if fields.get("version") == "0" else NO_TOPIC_ID
+        topic_id = uuid_from_text(fields["topic_id"]) if fields.get("version") == "0" else NO_TOPIC_ID
     except (FileNotFoundError, KeyError, ValueError):
-        return NO_TOPIC_ID
+        return NO_TOPIC_ID, None
+    return topic_id, fields.get(_MADE_IN)
 
 
 def read_properties(path: Path) -> dict[str, str] | None:
@@ -102,9 +117,12 @@ def read_properties(path: Path) -> dict[str, str] | None:
         return None
 
 
-def claim_directory(data_dir: Path, *, node_id: int, cluster_id: str | None, new_id: UUID) -> str:
+def claim_directory(data_dir: Path, *, node_id: int, cluster_id: str | None, new_id: UUID) -> tuple[str, str | None]:
     """
-    Check that the directory belongs to this node of this cluster, or claim a new directory; returns the cluster id.
+    Check that the directory belongs to this node of this cluster, or claim a new directory.
+
+    Returns:
+        The cluster id, and the id of the directory; None if an older version of Apache Kafka has written the file.
 
     Args:
         cluster_id: None takes the id of the directory.
@@ -124,7 +142,7 @@ def claim_directory(data_dir: Path, *, node_id: int, cluster_id: str | None, new
         cluster_id = cluster_id or uuid_text(new_id)
         text = f"version=1\ncluster.id={cluster_id}\nnode.id={node_id}\ndirectory.id={uuid_text(new_id)}\n"
         write_atomically(path, comment(text))
-        return cluster_id
+        return cluster_id, uuid_text(new_id)
     version, owner, node = found.get("version"), found.get("cluster.id"), found.get("node.id")
     if version != "1" or owner is None:
         raise ConfigError(
@@ -136,7 +154,7 @@ def claim_directory(data_dir: Path, *, node_id: int, cluster_id: str | None, new
         )
     if node != str(node_id):
         raise ConfigError(f"{data_dir} belongs to node {node}, not {node_id}: choose another directory or node id.")
-    return owner
+    return owner, found.get("directory.id")
 
 
 class DirectoryLock:

@@ -1,0 +1,96 @@
+"""
+The check of a data directory before a broker starts on it: whatever is in it has to be the broker's own.
+
+The catalog knows the topics. A partition that it does not know is a stray if it was made in this directory, and is renamed
+(`strays`); any other was written by somebody else, and the start is refused.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Final
+from uuid import UUID
+
+from kohort.broker.catalog import CATALOG
+from kohort.model.errors import ConfigError, CorruptError
+from kohort.model.ids import TopicPartition
+from kohort.storage.directory import JOURNAL, find_partitions
+from kohort.storage.durability.checkpoint_formats import CLEAN_SHUTDOWN, RECOVERY_POINTS, read_offsets
+from kohort.storage.durability.journal import journal_files, read_journal
+from kohort.storage.foreign import refuse_foreign, refuse_kafka
+from kohort.storage.log import NO_TOPIC_ID
+from kohort.storage.segments.segment import LOG_SUFFIX
+
+_KEY: Final = re.compile(rb"topic:([0-9a-f]{32})")
+
+
+def check_directory(data_dir: Path) -> None:
+    """
+    Check that everything in a data directory is this broker's own. Nothing is changed.
+
+    Raises:
+        ConfigError: Apache Kafka has written the directory, or there are partitions that this broker did not write, or the
+            catalog that knows them is missing.
+        OSError: a file cannot be read.
+    """
+    partitions = find_partitions(data_dir)
+    has_catalog = bool(partitions) and _has_catalog(data_dir, partitions)
+    refuse_kafka(data_dir, partitions, is_owned=has_catalog)
+    if partitions and not has_catalog:
+        raise catalog_missing(data_dir, partitions)
+
+    @cache
+    def topic_ids() -> frozenset[UUID]:
+        return frozenset(_topic_ids(data_dir, partitions))
+
+    # A power cut leaves a directory without its topic id if it was made shortly before.
+    is_stopped = (data_dir / CLEAN_SHUTDOWN).exists() and not (data_dir / JOURNAL).exists()
+
+    def is_known(topic_partition: TopicPartition, topic_id: UUID) -> bool:
+        if topic_id == NO_TOPIC_ID:
+            return not is_stopped or topic_partition == CATALOG
+        return topic_partition == CATALOG or topic_id in topic_ids()
+
+    refuse_foreign(data_dir, partitions, is_known)
+
+
+def catalog_missing(data_dir: Path | None, partitions: Collection[TopicPartition]) -> ConfigError:
+    """The refusal of a directory with partitions, of which no catalog says to which topics they belong."""
+    return ConfigError(
+        f"{data_dir} has {len(partitions)} partitions (the first is {min(partitions)}), but {CATALOG}, the catalog of their "
+        "topics, is missing or empty. No partition was changed. Put the catalog back if it was removed; else choose another "
+        "data directory. `kohort pipeline`, `kohort log dump` and `kohort log verify` read this one as it is."
+    )
+
+
+def _has_catalog(data_dir: Path, partitions: Mapping[TopicPartition, Path]) -> bool:
+    """Whether the directory has a catalog, or had one that is in the journal or is lost: the start decides what to do then."""
+    directory = partitions.get(CATALOG)
+    if directory is not None and any(path.stat().st_size for path in directory.glob(f"*{LOG_SUFFIX}")):
+        return True
+    try:
+        journal = read_journal(journal_files(data_dir / JOURNAL))
+        return CATALOG in read_offsets(data_dir / RECOVERY_POINTS) or any(
+            entry.topic_partition == CATALOG for entry in journal
+        )
+    except CorruptError:
+        return True
+
+
+def _topic_ids(data_dir: Path, partitions: Mapping[TopicPartition, Path]) -> Iterator[UUID]:
+    """The topic ids in all entries of the catalog, with those of deleted topics and those in damaged batches."""
+    for content in _catalog_bytes(data_dir, partitions):
+        yield from (UUID(hex=found.decode()) for found in _KEY.findall(content))
+
+
+def _catalog_bytes(data_dir: Path, partitions: Mapping[TopicPartition, Path]) -> Iterator[bytes]:
+    directory = partitions.get(CATALOG)
+    if directory is not None:
+        yield from (path.read_bytes() for path in sorted(directory.glob(f"*{LOG_SUFFIX}")))
+    try:
+        for entry in read_journal(journal_files(data_dir / JOURNAL)):
+            if entry.topic_partition == CATALOG:
+                yield entry.content
+    except CorruptError:  # the start is refused
+        return
