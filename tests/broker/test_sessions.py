@@ -196,6 +196,44 @@ def test_a_session_of_ids_notices_that_its_topic_is_another_one() -> None:
     assert answer.aborted_transactions is None, "as Apache Kafka has it; of a topic that is gone the list is empty"
 
 
+def test_a_topic_that_was_created_again_is_told_at_once_and_then_after_a_pause() -> None:
+    """
+    Kafka answers at once each time (4.2.1, 4.4.0), and UNKNOWN_TOPIC_OR_PARTITION after the whole wait. A client that takes no
+    notice would never rest.
+    """
+    harness = Harness()
+    ids = [harness.create("t"), harness.create("idle")]
+    fetched = [
+        m.FetchRequestFetchTopic(topic_id=each, partitions=[m.FetchRequestFetchPartition(partition=0, fetch_offset=0)])
+        for each in ids
+    ]
+    begun = harness.ask(ApiKey.FETCH, request((0, 0), topics=fetched), version=IDS)
+    delete(harness)
+
+    def waited_ms(epoch: int, max_wait_ms: int) -> tuple[int, list[int]]:
+        """How long a fetch of the session waits, and the codes of its answer."""
+        waiting = request((begun.session_id, epoch), max_wait_ms=max_wait_ms)
+        answers = harness.begin(ApiKey.FETCH, waiting, version=IDS)
+        harness.node.settle()
+        now_ms = 0
+        while not answers:
+            harness.node.advance(1)
+            now_ms += 1
+        (answer,) = answers
+        return now_ms, [data.error_code for topic in answer.responses for data in topic.partitions]
+
+    assert waited_ms(1, 2_000) == (2_000, [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])
+    harness.create("t")
+    changed = [int(ErrorCode.INCONSISTENT_TOPIC_ID)]
+    assert waited_ms(2, 6_000) == (0, changed)
+    assert waited_ms(3, 6_000) == (500, changed)
+    assert waited_ms(4, 100) == (100, changed)
+    waiting = harness.begin(ApiKey.FETCH, request((begun.session_id, 5), max_wait_ms=6_000), version=IDS)
+    harness.write("idle", b"x")
+    harness.node.settle()
+    assert len(waiting) == 1, "records end the pause"
+
+
 def test_a_session_of_names_goes_on_with_a_new_topic_of_the_name() -> None:
     harness = Harness()
     harness.create("t")

@@ -58,6 +58,9 @@ RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 _NO_REPLICA = -1
 
+_PAUSE_MS = 500
+"""The longest wait of a fetch whose session has an error that Kafka answers at once, and that its client knows."""
+
 _Target = tuple[SessionPartition, Partition | ErrorCode]
 
 
@@ -117,7 +120,8 @@ class Fetch:
         answers, is_enough = read.collect()
         if is_enough or request.max_wait_ms <= 0 or not read.has_partition:
             return read.respond(answers)
-        delayed = _DelayedFetch(read, reply, answers)
+        wait_ms = min(request.max_wait_ms, _PAUSE_MS) if read.has_known_error else request.max_wait_ms
+        delayed = _DelayedFetch(read, reply, answers, wait_ms)
         self._waiting.watch(delayed, read.partitions)
         context.when_abandoned(delayed.abandon)
         return None
@@ -260,6 +264,16 @@ class _Read:
         return any(isinstance(where, Partition) for _, where in self.targets)
 
     @property
+    def has_known_error(self) -> bool:
+        """
+        Whether a topic of the session was created again, and its client knows.
+
+        Kafka answers this error, which comes from reading, at once each time. A client that takes no notice would never rest.
+        """
+        changed = ErrorCode.INCONSISTENT_TOPIC_ID
+        return any(where is changed and wanted.error_code == where for wanted, where in self.targets)
+
+    @property
     def bytes_min(self) -> int:
         """So many bytes are enough to respond."""
         return min(self.request.min_bytes, self.fetch.bytes_max(self.request, self.context))
@@ -286,6 +300,7 @@ class _Read:
         for place, (wanted, where) in enumerate(self.targets):
             if isinstance(where, ErrorCode):
                 answer = _refusal(wanted.requested, where, aborted_transactions=() if where in _NOT_READ else None)
+                is_urgent |= where is ErrorCode.INCONSISTENT_TOPIC_ID and wanted.error_code != where
             else:
                 if place == number and known is not None and _size(known) <= bytes_left:
                     answer = known
@@ -490,8 +505,8 @@ class _DelayedFetch(Delayed):
 
     __slots__ = ("_answers", "_found", "_is_queued", "_numbers", "_sizes", "_waiting")
 
-    def __init__(self, read: _Read, reply: Reply[m.FetchResponse], answers: Sequence[Data]) -> None:
-        super().__init__(read.request.max_wait_ms)
+    def __init__(self, read: _Read, reply: Reply[m.FetchResponse], answers: Sequence[Data], wait_ms: int) -> None:
+        super().__init__(wait_ms)
         self._waiting: tuple[_Read, Reply[m.FetchResponse]] | None = read, reply
         self._answers: Sequence[Data] | None = None
         self._numbers = {

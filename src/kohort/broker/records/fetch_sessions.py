@@ -54,6 +54,7 @@ class SessionPartition:
     Attributes:
         name: of the topic, once it is known; it stays after the topic of that id was deleted.
         high_watermark, log_start_offset: as the client knows them; -1 to send them in any case.
+        error_code: of the last answer.
     """
 
     topic: str
@@ -62,6 +63,7 @@ class SessionPartition:
     name: str | None
     high_watermark: int = -1
     log_start_offset: int = -1
+    error_code: int = 0
 
     def update(self, answer: Data) -> bool:
         """
@@ -79,6 +81,7 @@ class SessionPartition:
         )
         self.high_watermark = -1 if answer.error_code else answer.high_watermark
         self.log_start_offset = answer.log_start_offset
+        self.error_code = answer.error_code
         return has_changed
 
 
