@@ -21,7 +21,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-ci test-long test-compiled durations largest-requests mutants crash torture history fuzz fuzz-decoders lint compiled format configuration serve bench bench-java bench-compare profile conformance conformance-record lock clean wheel
+.PHONY: help setup demo test test-ci test-long test-compiled durations largest-requests mutants crash torture history fuzz fuzz-decoders lint compiled format configuration serve bench bench-java bench-compare instructions profile conformance conformance-record lock clean wheel
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -137,6 +137,9 @@ serve: $(READY) ## a broker on 127.0.0.1:9092 with its data in ./kohort-data
 
 bench: $(READY) $(WITH_COMPILED) ## Kohort (compiled where there is a C compiler), Apache Kafka and kfake side by side, some 20 minutes (BENCH="--only commit" for less)
 	@PYTHONPATH=$(if $(WITH_COMPILED),$(COMPILED)) $(BIN)/python -m bench --out bench/results $(BENCH)
+
+instructions: $(READY) $(WITH_COMPILED) ## instructions of the processor for a heartbeat, a commit, a join ... (INSTRUCTIONS="--against FILE"; needs valgrind)
+	@PYTHONPATH=$(if $(WITH_COMPILED),$(COMPILED)) $(BIN)/python -m bench.instructions $(INSTRUCTIONS)
 
 bench-compare: $(READY) ## compare two runs: make bench-compare A=one.json B=other.json
 	@test -n "$(A)" && test -n "$(B)" || { echo "Name two files: make bench-compare A=bench/results/one.json B=bench/results/other.json" >&2; exit 2; }
