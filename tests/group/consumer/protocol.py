@@ -19,8 +19,6 @@ REFUSED = (
     ErrorCode.FENCED_INSTANCE_ID,
     ErrorCode.UNRELEASED_INSTANCE_ID,
     ErrorCode.GROUP_MAX_SIZE_REACHED,
-    # A classic group that has not voted for a protocol yet cannot be upgraded.
-    ErrorCode.UNKNOWN_SERVER_ERROR,
 )
 """The member gives up its partitions, and ends: these errors are fatal for the Java consumer."""
 

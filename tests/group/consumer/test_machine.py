@@ -173,8 +173,7 @@ class Members(Trouble):
             if answer.is_parked:
                 waiting.append(each)
                 continue
-            # Before the first vote of a classic group, its upgrade fails.
-            assert answer.code is not ErrorCode.UNKNOWN_SERVER_ERROR or each.is_led, answer.error_message
+            assert answer.code is not ErrorCode.UNKNOWN_SERVER_ERROR, answer.error_message
             if isinstance(member, ProtocolMember):
                 member.heard(answer.response)
             elif member is not None:

@@ -266,14 +266,23 @@ def test_a_group_that_waits_for_its_leader_is_upgraded_with_the_last_assignment(
     assert consumer_group(coordinator).members[a.member_id].epoch == 2
 
 
-def test_before_the_first_vote_an_upgrade_fails_and_the_members_join_again() -> None:
+def test_before_the_first_vote_an_upgrade_is_put_off_and_the_parked_members_wait_on() -> None:
     coordinator = Coordinator()
-    a = ClassicMember(coordinator)
-    parked = a.join()
-    answer = Member(coordinator, "c").join()
-    assert (answer.code, answer.error_message) == (ErrorCode.UNKNOWN_SERVER_ERROR, None)
-    assert parked.code is ErrorCode.REBALANCE_IN_PROGRESS
-    assert state(coordinator) == "PreparingRebalance"
+    a, b = ClassicMember(coordinator), ClassicMember(coordinator)
+    parked = [a.join(), b.join()]
+    c = Member(coordinator, "c")
+    for _ in range(3):
+        answer = c.join()
+        assert answer.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert [each.is_parked for each in parked] == [True, True]
+        assert (state(coordinator), coordinator.groups[GROUP].member_count) == ("PreparingRebalance", 2)
+    coordinator.wait_initial_delay()
+    assert [each.code for each in parked] == [ErrorCode.NONE, ErrorCode.NONE]
+    for member, each in zip((a, b), parked, strict=True):
+        member.take(each)
+    assert c.join().code is ErrorCode.NONE
+    assert set(consumer_group(coordinator).members) == {a.member_id, b.member_id, "c"}
+    settle([c], [a, b])
 
 
 def test_pending_members_do_not_hinder_an_upgrade_and_their_ids_work_after_it() -> None:

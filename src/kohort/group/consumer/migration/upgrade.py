@@ -41,17 +41,22 @@ def upgrade(
     Args:
         records: get the conversion.
         releases: get the answers of requests that were parked in the classic group. As in Kafka, its members have to join again
-            even if the upgrade fails, unless the configuration, the protocol type or the size forbids it.
+            even if the upgrade fails, unless the configuration, the protocol type or the size forbids it, or they have not
+            voted for a protocol yet.
 
     Raises:
-        CoordinatorError: GROUP_ID_NOT_FOUND, the group cannot be upgraded; the message says why. UNKNOWN_SERVER_ERROR, its
-            members have not voted for a protocol yet, or their assignments overlap.
+        CoordinatorError: GROUP_ID_NOT_FOUND, the group cannot be upgraded; the message says why. COORDINATOR_LOAD_IN_PROGRESS,
+            its members have not voted for a protocol yet: they wait on, and the client sends its heartbeat again. Kafka answers
+            UNKNOWN_SERVER_ERROR, which ends the client. UNKNOWN_SERVER_ERROR, the assignments of the members overlap.
     """
     state = registry.classic_groups.export(classic)
     _check(registry, state)
-    releases += registry.classic_groups.dismiss_parked(classic)
     if state.protocol_name is None:
-        raise CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR)
+        raise CoordinatorError(
+            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+            f"Group {state.group_id} can be upgraded when the first generation of its members is complete.",
+        )
+    releases += registry.classic_groups.dismiss_parked(classic)
     members = [_member(registry, state, each) for each in state.members]
     try:
         group = _group(registry, state, members)
