@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from kohort.client.cluster import Client
+from kohort.testing.served import ServedKohort
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
-from tests.clients.conftest import Broker
+from tests.clients.conftest import QUICK_REBALANCES, Broker
 from tests.clients.crew import Crew, Member
 from tests.clients.java_tools import CONSUMER_GROUPS, JavaTools
 from tests.clients.kohort_command import kohort, kohort_json
@@ -152,16 +153,39 @@ def test_a_group_is_upgraded_member_by_member_and_downgraded_again(broker: Broke
 
 
 def test_the_command_shows_what_members_have_and_wait_for(broker: Broker, crew: Crew) -> None:
-    """The first member is in the group before the second one joins: Kafka fails an upgrade before a first generation."""
-    members = [crew.join(*CONSUMER)]
-    crew.settle(6)
-    members.append(crew.join(*CLASSIC))
+    """Either member may come first, also before the first generation of the other one."""
+    members = [crew.join(*CONSUMER), crew.join(*CLASSIC)]
     crew.settle(3, 3)
     shown = kohort("groups", "describe", crew.group, bootstrap=broker.bootstrap).stdout
     assert "Stable" in shown
     (described,) = kohort_json("groups", "describe", crew.group, bootstrap=broker.bootstrap)
     assert described["type"] == "consumer", json.dumps(described)
     assert len(described["members"]) == len(members)
+
+
+def test_a_member_that_comes_before_the_first_generation_of_a_classic_group_waits_for_it(tmp_path: Path) -> None:
+    """Both live: the heartbeat is answered with an error that clients retry, and the classic member keeps waiting."""
+    configs = QUICK_REBALANCES | {"group.initial.rebalance.delay.ms": "3000"}
+    with ServedKohort(tmp_path, configs) as served:
+        admin = AdminClient({"bootstrap.servers": served.bootstrap})
+        admin.create_topics([NewTopic("orders", 2)])["orders"].result(PATIENCE_S)
+        with Crew(served.bootstrap, "early", "orders", 2) as crew:
+            crew.join(*CLASSIC)
+            wait_until(
+                lambda: "rebalance.started group_id='early'" in served.log.read_text(), what="the classic member"
+            )
+            settings = {"bootstrap.servers": served.bootstrap, "group.id": "early", "group.protocol": "consumer"}
+            consumer = Consumer(settings)
+            try:
+                consumer.subscribe(["orders"])
+                wait_until(lambda: consumer.poll(0.01) or consumer.assignment(), what=lambda: f"a partition; {crew}")
+                wait_until(lambda: len(crew.members[0].assigned()) == 1, what=lambda: f"a partition each; {crew}")
+            finally:
+                consumer.close()
+        lines = served.log.read_text()
+        assert "error=COORDINATOR_LOAD_IN_PROGRESS" in lines
+        assert lines.index("error=COORDINATOR_LOAD_IN_PROGRESS") < lines.index("generation.started group_id='early'")
+        assert lines.index("generation.started group_id='early'") < lines.index("group.converted group_id='early'")
 
 
 @contextmanager
@@ -192,9 +216,7 @@ def test_javas_consumer_shares_a_group_with_others_of_either_protocol(
         return [len(member.assigned()) for member in members] == [2] * len(members)
 
     with java_consumers(java, broker, crew, "consumer"):
-        members = [crew.join(*CONSUMER)]
-        wait_until(members[0].assigned, what="a member before the classic one, see above")
-        members.append(crew.join(*CLASSIC))
+        members = [crew.join(*CONSUMER), crew.join(*CLASSIC)]
         wait_until(lambda: has_settled(members), what=lambda: f"two partitions each; {crew}")
         wait_until(lambda: len(shares()) == 3, what="three members in the tool's answer")
         state = java.run(

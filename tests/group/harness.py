@@ -186,7 +186,7 @@ class Coordinator:
             linger_ms=self.linger_ms,
             verify=self._verify,
         )
-        self.service = GroupService(self.runtime, self.config, self.image, self._kinds)
+        self.service = GroupService(self.runtime, self.config, self.image, self._kinds, self.events.append)
         self.leader_epoch += 1
         self.runtime.load(0, self.log, self.leader_epoch)
         self.node.settle()

@@ -13,6 +13,7 @@ from kohort.group.events import (
     GroupDeleted,
     GroupEmptied,
     GroupEvent,
+    HeartbeatRefused,
     MemberExpired,
     MemberJoined,
     MemberLeft,
@@ -120,6 +121,50 @@ def test_members_that_do_not_join_or_sync_in_time() -> None:
         MemberExpired("group", leader, None, "sync"),
         RebalanceStarted("group", "CompletingRebalance", 2, "members sent no SyncGroup in time"),
         GroupEmptied("group", 3),
+    ]
+
+
+def test_refused_heartbeats_and_no_others() -> None:
+    coordinator = Coordinator()
+    leader, follower = coordinator.stable(2)
+    coordinator.join(leader)
+    taken(coordinator)
+    assert coordinator.heartbeat(follower, 1) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert taken(coordinator) == []
+    assert coordinator.heartbeat(leader, 7) is ErrorCode.ILLEGAL_GENERATION
+    assert coordinator.heartbeat("stranger", 1) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert taken(coordinator) == [
+        HeartbeatRefused("group", "Heartbeat", leader, None, 7, ErrorCode.ILLEGAL_GENERATION, None),
+        HeartbeatRefused("group", "Heartbeat", "stranger", None, 1, ErrorCode.UNKNOWN_MEMBER_ID, None),
+    ]
+
+
+def test_refused_heartbeats_of_a_consumer_group() -> None:
+    coordinator = Coordinator()
+
+    def beat(epoch: int, **fields: Any) -> list[GroupEvent]:
+        request = m.ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=epoch, **fields)
+        coordinator.ask("consumer_group_heartbeat", request)
+        return taken(coordinator)
+
+    def refused(epoch: int, error: ErrorCode, reason: str | None, instance: str | None = None) -> list[GroupEvent]:
+        return [HeartbeatRefused("g", "ConsumerGroupHeartbeat", "m", instance, epoch, error, reason)]
+
+    message = "RebalanceTimeoutMs must be provided in first request."
+    assert beat(0) == refused(0, ErrorCode.INVALID_REQUEST, message)
+    assert beat(1) == refused(1, ErrorCode.GROUP_ID_NOT_FOUND, "Consumer group g not found.")
+    assert beat(-1) == refused(-1, ErrorCode.GROUP_ID_NOT_FOUND, "Group g not found.")
+    assert beat(0, rebalance_timeout_ms=60_000, subscribed_topic_names=[], topic_partitions=[]) != []
+    assert beat(1) == []
+    (event,) = beat(9)
+    assert isinstance(event, HeartbeatRefused)
+    assert event.error is ErrorCode.FENCED_MEMBER_EPOCH
+    (event,) = beat(-2, instance_id="i")
+    assert isinstance(event, HeartbeatRefused)
+    assert (event.error, event.group_instance_id) == (ErrorCode.UNKNOWN_MEMBER_ID, "i")
+    assert coordinator.heartbeat("stranger", 1, group="g") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert taken(coordinator) == [
+        HeartbeatRefused("g", "Heartbeat", "stranger", None, 1, ErrorCode.UNKNOWN_MEMBER_ID, None)
     ]
 
 

@@ -6,7 +6,7 @@ fails. Events that depend on a write are emitted after their records are committ
 `AssignmentStored`, `GroupConverted`, `GroupDeleted`, `OffsetsExpired`. If the record of a new group cannot be written, the
 group and its members are removed from memory, and `GroupCreationFailed` revokes the earlier events of that group.
 
-Heartbeats, commits and fetches emit nothing.
+Heartbeats emit nothing unless they are refused, commits and fetches emit nothing.
 
 Source: the log lines of Kafka's GroupMetadataManager and OffsetMetadataManager.
 """
@@ -15,6 +15,9 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import msgspec
+
+from kohort.model.errors import CoordinatorError, ErrorCode
+from kohort.wire import messages as m
 
 
 class GroupEvent(msgspec.Struct, frozen=True):
@@ -50,12 +53,55 @@ class MemberExpired(GroupEvent, frozen=True):
     A member was removed because a timeout passed.
 
     Attributes:
-        timeout: "session", "member id" (assigned and not used), "join" or "sync" (both the rebalance timeout).
+        timeout: "session", "member id" (assigned and not used), "rebalance", "join" or "sync" (all three the rebalance
+            timeout).
     """
 
     member_id: str
     group_instance_id: str | None
     timeout: str
+
+
+class HeartbeatRefused(GroupEvent, frozen=True):
+    """
+    A heartbeat was answered with an error of its group, or of its form. REBALANCE_IN_PROGRESS is no refusal.
+
+    Attributes:
+        api: "Heartbeat" or "ConsumerGroupHeartbeat".
+        epoch: the member epoch of the request, or its generation.
+        reason: the message of the answer.
+    """
+
+    api: str
+    member_id: str
+    group_instance_id: str | None
+    epoch: int
+    error: ErrorCode
+    reason: str | None
+
+    @classmethod
+    def of_consumer(cls, request: m.ConsumerGroupHeartbeatRequest, error: CoordinatorError) -> "HeartbeatRefused":
+        return cls(
+            request.group_id,
+            "ConsumerGroupHeartbeat",
+            request.member_id,
+            request.instance_id,
+            request.member_epoch,
+            error.code,
+            error.message,
+        )
+
+    @classmethod
+    def of_classic(cls, request: m.HeartbeatRequest, error: CoordinatorError) -> "HeartbeatRefused":
+        return cls(
+            request.group_id,
+            "Heartbeat",
+            request.member_id,
+            request.group_instance_id,
+            request.generation_id,
+            error.code,
+            error.message,
+        )
 
 
 class StaticMemberReplaced(GroupEvent, frozen=True):

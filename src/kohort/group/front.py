@@ -4,6 +4,7 @@ from typing import Final, Protocol
 
 from kohort.group.configs import GroupConfig
 from kohort.group.context import GroupContext
+from kohort.group.events import GroupEvents, no_events
 from kohort.machine.shard import Runner
 from kohort.model.errors import ErrorCode
 from kohort.model.ids import coordinator_partition
@@ -25,15 +26,19 @@ class GroupFront:
     """
     Args:
         image: the topics of the cluster; a live view.
+        emit: receives the events of requests that are refused before the shard is asked.
 
     Attributes:
         is_active: whether this node coordinates groups. Before the start and after the end every request is refused.
     """
 
-    def __init__(self, runner: Runner[HasContext], config: GroupConfig, image: ClusterImage) -> None:
+    def __init__(
+        self, runner: Runner[HasContext], config: GroupConfig, image: ClusterImage, emit: GroupEvents = no_events
+    ) -> None:
         self.runner = runner
         self.config = config
         self.image = image
+        self.emit = emit
         self.is_active = True
 
     def partition_for(self, group_id: str) -> int:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from kohort.group.configs import GroupConfig
 from kohort.group.deletion import DeleteGroupResults, delete_groups
 from kohort.group.errors import append_error, stable_fetch_error
+from kohort.group.events import GroupEvents, no_events
 from kohort.group.front import GroupFront, HasContext
 from kohort.group.kind import GroupKind
 from kohort.group.kinds import KINDS
@@ -57,6 +58,7 @@ class GroupService(GroupFront):
     Args:
         image: the topics of the cluster; a live view.
         kinds: the kinds of groups that there may be.
+        emit: receives the events of requests that are refused before the shard is asked.
     """
 
     def __init__(
@@ -65,8 +67,9 @@ class GroupService(GroupFront):
         config: GroupConfig,
         image: ClusterImage,
         kinds: Sequence[GroupKind] = KINDS,
+        emit: GroupEvents = no_events,
     ) -> None:
-        super().__init__(runner, config, image)
+        super().__init__(runner, config, image, emit)
         self._apis = [kind.make_apis(self) for kind in kinds]
 
     def handlers(self) -> dict[ApiKey, Callable[..., Any]]:

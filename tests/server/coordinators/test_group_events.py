@@ -9,10 +9,11 @@ import pytest
 
 import kohort.group.events
 from kohort.broker.configs.definitions import BrokerConfig
-from kohort.group.events import GroupEvent, MemberLeft, RebalanceStarted
+from kohort.group.events import GroupEvent, HeartbeatRefused, MemberExpired, MemberLeft, RebalanceStarted
+from kohort.model.errors import ErrorCode
 from kohort.server.coordinators.event_lines import event_name
-from kohort.server.coordinators.group_events import log_group_event
-from kohort.server.logs import JsonFormatter
+from kohort.server.coordinators.group_events import GroupEventLog
+from kohort.server.logs import REPEATS_MAX, REPEATS_SECONDS, JsonFormatter, RepeatLimit
 from kohort.server.node import Node
 from kohort.server.settings import Settings
 from kohort.wire import messages as m
@@ -69,7 +70,7 @@ def test_a_node_logs_the_life_of_a_group(caplog: pytest.LogCaptureFixture) -> No
 
 def test_texts_of_clients_stay_in_their_field(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "kohort.group")
-    log_group_event(MemberLeft("g", "m", None, "bye\ngroup_id=other member_id=x"))
+    GroupEventLog()(MemberLeft("g", "m", None, "bye\ngroup_id=other member_id=x"))
     (record,) = caplog.records
     assert record.getMessage() == (
         r"member.left group_id='g' member_id='m' reason='bye\ngroup_id\x3dother member_id\x3dx'"
@@ -77,9 +78,39 @@ def test_texts_of_clients_stay_in_their_field(caplog: pytest.LogCaptureFixture) 
     assert '"group_id": "\'g\'"' in JsonFormatter().format(record)
 
 
+def test_refused_heartbeats_are_counted_and_their_lines_are_limited(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "kohort.group")
+    log, now = GroupEventLog(), 0.0
+    limit = RepeatLimit(lambda: now)
+    fenced = HeartbeatRefused("g", "ConsumerGroupHeartbeat", "m", None, 3, ErrorCode.FENCED_MEMBER_EPOCH, "too low")
+    for _ in range(100):
+        log(fenced)
+    log(HeartbeatRefused("g", "Heartbeat", "m", "i", 1, ErrorCode.UNKNOWN_MEMBER_ID, None))
+    now_lines = [record.getMessage() for record in caplog.records if limit.filter(record)]
+    line = "heartbeat.refused group_id='g' api='ConsumerGroupHeartbeat' member_id='m' epoch=3 error=FENCED_MEMBER_EPOCH"
+    other = "heartbeat.refused group_id='g' api='Heartbeat' member_id='m' group_instance_id='i' epoch=1"
+    assert now_lines == [f"{line} reason='too low'"] * REPEATS_MAX + [f"{other} error=UNKNOWN_MEMBER_ID"]
+    caplog.clear()
+    log(fenced)
+    now = REPEATS_SECONDS
+    assert [limit.filter(record) for record in caplog.records] == [True]
+    assert caplog.records[0].getMessage().endswith(f"suppressed={100 - REPEATS_MAX}")
+    assert log.refused_heartbeats == {
+        ("ConsumerGroupHeartbeat", ErrorCode.FENCED_MEMBER_EPOCH): 101,
+        ("Heartbeat", ErrorCode.UNKNOWN_MEMBER_ID): 1,
+    }
+
+
+def test_members_that_miss_a_rebalance_are_counted() -> None:
+    log = GroupEventLog()
+    for timeout in ("session", "member id", "rebalance", "join", "sync"):
+        log(MemberExpired("g", "m", None, timeout))
+    assert log.rebalance_timeouts == 3
+
+
 def test_nothing_is_formatted_below_info(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "kohort.group")
-    log_group_event(RebalanceStarted("g", "Empty", 0, "joined"))
+    GroupEventLog()(RebalanceStarted("g", "Empty", 0, "joined"))
     assert caplog.records == []
 
 

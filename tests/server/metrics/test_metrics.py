@@ -249,7 +249,14 @@ def test_a_node_counts_consumer_groups() -> None:
         assert shown[f"{prefix}_consumer_rebalances_total"] == 1
         leave = m.ConsumerGroupHeartbeatRequest(group_id="modern", member_id="a", member_epoch=-1)
         await client.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, leave)
+        await client.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, leave)
+        await client.ask(
+            ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, m.ConsumerGroupHeartbeatRequest(group_id="", member_id="a")
+        )
         shown = await numbers(node)
+        refused = f'{prefix}_refused_heartbeats_total{{api="ConsumerGroupHeartbeat",error='
+        assert (shown[f'{refused}"UNKNOWN_MEMBER_ID"}}'], shown[f'{refused}"INVALID_REQUEST"}}']) == (1, 1)
+        assert shown[f"{prefix}_rebalance_timeouts_total"] == 0
         assert shown[f'{prefix}_consumer_groups{{state="Empty"}}'] == 1
         assert (shown[f"{prefix}_consumer_members"], shown[f"{prefix}_consumer_rebalances_total"]) == (0, 1)
 

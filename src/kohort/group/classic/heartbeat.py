@@ -10,6 +10,7 @@ from kohort.group.classic.group import ClassicGroup
 from kohort.group.classic.member import ClassicMember
 from kohort.group.classic.registry import ClassicRegistry
 from kohort.group.classic.states import DEAD, EMPTY, PREPARING_REBALANCE
+from kohort.group.events import HeartbeatRefused
 from kohort.group.groups import Group
 from kohort.group.records import GroupRecord
 from kohort.machine.shard import Result
@@ -33,6 +34,7 @@ def heartbeat(registry: ClassicRegistry, request: m.HeartbeatRequest) -> Result[
     try:
         group, member = _check(found, request)
     except CoordinatorError as exc:
+        registry.emit(HeartbeatRefused.of_classic(request, exc))
         return Result(response=m.HeartbeatResponse(error_code=int(exc.code)))
     registry.arm_session(group, member)
     # During PREPARING_REBALANCE this answer tells a member of the last generation to join again.

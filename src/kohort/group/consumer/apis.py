@@ -16,6 +16,7 @@ from kohort.group.consumer.heartbeat import consumer_group_heartbeat, heartbeat_
 from kohort.group.consumer.repeated_heartbeats import RepeatedHeartbeats, heartbeat_failed
 from kohort.group.consumer.validation import check_heartbeat
 from kohort.group.errors import append_error
+from kohort.group.events import HeartbeatRefused
 from kohort.group.front import GROUP_OPERATIONS, GroupFront
 from kohort.group.groups import CONSUMER
 from kohort.machine.gradual import CHUNK, GradualHandler
@@ -56,6 +57,7 @@ class ConsumerApis:
         try:
             check_heartbeat(request, context.api_version, self._assignors)
         except CoordinatorError as error:
+            self._front.emit(HeartbeatRefused.of_consumer(request, error))
             return heartbeat_refused(error)
         return self._runner.write(
             coordinator_partition(request.group_id, self._runner.partition_count),

@@ -26,6 +26,7 @@ from kohort.group.consumer.patterns.patterns import patterns_are_due
 from kohort.group.consumer.registry import ConsumerRegistry
 from kohort.group.consumer.states import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, STABLE, UNREVOKED_PARTITIONS
 from kohort.group.consumer.steps import MemberSteps
+from kohort.group.events import HeartbeatRefused
 from kohort.group.groups import CONSUMER, Transition, of_another_kind, transition
 from kohort.group.records import GroupRecord
 from kohort.machine.shard import Release, Result
@@ -50,6 +51,7 @@ def consumer_group_heartbeat(
         if request.member_epoch == LEAVE_STATIC_EPOCH:
             return leave_for_a_while(registry, request)
     except CoordinatorError as error:
+        registry.emit(HeartbeatRefused.of_consumer(request, error))
         return Result(response=heartbeat_refused(error))
     unchanged = _unchanged(registry, request, context, now_ms)
     if unchanged is not None:
@@ -58,6 +60,7 @@ def consumer_group_heartbeat(
     try:
         return _Heartbeat(registry, request, context, now_ms, releases).run()
     except CoordinatorError as error:
+        registry.emit(HeartbeatRefused.of_consumer(request, error))
         return Result(response=heartbeat_refused(error), after=AnswerParked(releases) if releases else None)
 
 

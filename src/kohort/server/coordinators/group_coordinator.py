@@ -28,7 +28,7 @@ from kohort.runtime.runtime import Runtime
 from kohort.runtime.states import State
 from kohort.runtime.timers.shard_timers import ShardTimers
 from kohort.server.coordinators.assignors import load_assignors
-from kohort.server.coordinators.group_events import log_group_event
+from kohort.server.coordinators.group_events import GroupEventLog
 from kohort.server.coordinators.interface import CoordinatorEnvironment
 from kohort.server.coordinators.local_runner import Leads, LocalRunner
 from kohort.wire.apis import ApiKey
@@ -55,6 +55,7 @@ class GroupCoordinator:
             protocols = tuple(name for name in protocols if name != CONSUMER)
         self._config = _group_config(config, tuple(self._assignors), protocols)
         self._counters: defaultdict[int, GroupCounters] = defaultdict(GroupCounters)
+        self._events = GroupEventLog()
         self._runtime = Runtime(
             partition_count=broker.creation.internal_partition_count(self.topic),
             make_shard=self._make_shard,
@@ -68,7 +69,7 @@ class GroupCoordinator:
             codec=_codec(config),
             load_buffer_bytes=config.get_int("offsets.load.buffer.size"),
         )
-        self._service = GroupService(self._runtime, self._config, broker.catalog)
+        self._service = GroupService(self._runtime, self._config, broker.catalog, emit=self._events)
         self._services = [self._service]
         """Of all brokers, and one that sees all shards."""
 
@@ -79,7 +80,7 @@ class GroupCoordinator:
             self._config,
             lambda: str(uuid4()),
             self._counters[partition],
-            log_group_event,
+            self._events,
             overrides=self._overrides,
             assignors=list(self._assignors.values()),
             new_member_id=lambda: uuid_text(new_topic_id()),
@@ -94,7 +95,7 @@ class GroupCoordinator:
     def handlers(self, leads: Leads | None = None) -> Mapping[ApiKey, Handler]:
         if leads is None:
             return self._service.handlers()
-        service = GroupService(LocalRunner(self._runtime, leads), self._config, self._catalog)
+        service = GroupService(LocalRunner(self._runtime, leads), self._config, self._catalog, emit=self._events)
         self._services.append(service)
         return service.handlers()
 
@@ -123,6 +124,7 @@ class GroupCoordinator:
         gauges, counters = self._service.gauges(), GroupCounters.total(self._counters.values())
         runtime = self._runtime.metrics()
         yield from families.group_families(gauges, counters)
+        yield from families.group_event_families(self._events.refused_heartbeats, self._events.rebalance_timeouts)
         yield from families.runtime_families("group", runtime)
         yield from kafka.group_families(gauges, counters)
         yield from kafka.runtime_families("group", runtime)

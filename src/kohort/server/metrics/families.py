@@ -10,7 +10,7 @@ import os
 import resource
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -19,6 +19,7 @@ from kohort.broker.records.produce_verification import VerificationMetrics
 from kohort.broker.telemetry.telemetry import Telemetry
 from kohort.group.kinds import KINDS
 from kohort.group.metrics import GroupCounters, GroupGauges
+from kohort.model.errors import ErrorCode
 from kohort.runtime.metrics import Histogram, RuntimeMetrics
 from kohort.runtime.purgatory import PurgatoryMetrics
 from kohort.server.connections.client_connections import ClientConnections
@@ -138,6 +139,24 @@ def group_families(gauges: GroupGauges, counters: GroupCounters) -> Iterator[Met
     yield counter(f"{prefix}_completed_rebalances_total", about, counters.completed_rebalances)
     about = "Epochs of consumer groups that a heartbeat, a join or resolved regular expressions raised."
     yield counter(f"{prefix}_consumer_rebalances_total", about, counters.consumer_rebalances)
+
+
+def group_event_families(
+    refused_heartbeats: Mapping[tuple[str, ErrorCode], int], rebalance_timeouts: int
+) -> Iterator[Metric]:
+    """Kafka has neither: its ErrorsPerSec counts errors of all requests, and time-outs of rebalances are in its log only."""
+    prefix = "kohort_group_coordinator"
+    about = "Heartbeats that were refused by their group or for their form; REBALANCE_IN_PROGRESS does not count."
+    refused = CounterMetricFamily(f"{prefix}_refused_heartbeats_total", about, labels=["api", "error"])
+    shown = {(api, ErrorCode.UNKNOWN_MEMBER_ID): 0 for api in ("ConsumerGroupHeartbeat", "Heartbeat")}
+    shown.update(refused_heartbeats)
+    for (api, error), count in sorted(shown.items()):
+        refused.add_metric([api, error.name], count)
+    yield refused
+    about = (
+        "Members removed because they did not join, synchronise or revoke partitions within their rebalance timeout."
+    )
+    yield counter(f"{prefix}_rebalance_timeouts_total", about, rebalance_timeouts)
 
 
 def transaction_families(gauges: TransactionGauges, counters: TransactionCounters) -> Iterator[Metric]:

@@ -9,6 +9,7 @@ from kohort.group.consumer.group import ConsumerGroup
 from kohort.group.consumer.members.member import ConsumerMember
 from kohort.group.consumer.registry import ConsumerRegistry
 from kohort.group.consumer.states import UNRELEASED_PARTITIONS, UNREVOKED_PARTITIONS
+from kohort.group.events import HeartbeatRefused
 from kohort.group.records import GroupRecord
 from kohort.machine.shard import Result
 from kohort.model.errors import CoordinatorError, ErrorCode
@@ -22,6 +23,7 @@ def heartbeat(
     try:
         member = classic_member(group, request.member_id, request.group_instance_id, request.generation_id)
     except CoordinatorError as error:
+        registry.emit(HeartbeatRefused.of_classic(request, error))
         return Result(response=m.HeartbeatResponse(error_code=int(error.code)))
     assert member.classic is not None
     registry.arm_session(group, member.member_id, member.classic.session_timeout_ms)
