@@ -1,14 +1,22 @@
 """The examples of shards: over memory and disk, on one thread and on several."""
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
 
 from kohort.hosting import hosted
+from kohort.machine.shard import Result
+from kohort.model.errors import InvariantError
 
+WITHOUT_A_RESPONSE = (
+    "the operation returned a Result without a response, so its caller would wait for ever; "
+    "give it one: Result(records, response)"
+)
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -35,6 +43,32 @@ def test_the_counter_counts(threads: int, is_on_disk: bool, tmp_path: Path) -> N
     if is_on_disk:
         with hosted(CounterShard, CountSerde(), data_dir=data_dir, threads=threads, partitions=3) as host:
             assert host.query(2, lambda shard, offset: shard.count("n", offset)) == 10
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+@pytest.mark.parametrize(
+    ("returned", "error", "message"),
+    [
+        (Result(["a record"]), InvariantError, WITHOUT_A_RESPONSE),
+        (Result(), InvariantError, WITHOUT_A_RESPONSE),
+        (None, TypeError, "the operation returned NoneType, and not a Result(records, response)"),
+        ("done", TypeError, "the operation returned str, and not a Result(records, response)"),
+    ],
+)
+def test_an_operation_without_an_answer_fails_at_once_and_says_what_is_missing(
+    threads: int, returned: Any, error: type[Exception], message: str
+) -> None:
+    from counter import CounterShard, CountSerde
+
+    with hosted(CounterShard, CountSerde(), threads=threads) as host:
+        with pytest.raises(error, match=f"^{re.escape(message)}$"):
+            host.write(0, lambda _shard, _now_ms: returned)
+        replies: SimpleQueue[object] = SimpleQueue()
+        if not isinstance(returned, Result):
+            # Callers with a reply hear of it, too.
+            answer = host.runtime.write(0, lambda _shard, _now_ms: returned, replies.put, type)
+            assert issubclass(answer or replies.get(timeout=60), (AttributeError, TypeError))
+        assert host.write(0, lambda shard, _: shard.increment("n")) == 1, "nothing was written"
 
 
 def test_the_counter_is_short() -> None:

@@ -295,9 +295,11 @@ class Context(SerialExecution, Generic[S]):
         now_ms = self._now_ms()
         try:
             result = operation(shard, now_ms)
+            # Also what is no Result is answered.
+            records = result.records
         except Exception as error:  # noqa: BLE001 -- the shard loop: every caller is answered
             return on_error(self._logged(error))
-        records, position = result.records, self.position
+        position = self.position
         assert appender is not None
         if not records and appender.batch is None and position.last_committed_offset >= position.last_written_offset:
             # All the state that the operation has read is committed.

@@ -19,7 +19,7 @@ from typing import Any, Final, Generic, TypeVar
 from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.machine.shard import EndTransaction, Producer, RecordSerde, Reply, Result, Shard
 from kohort.machine.timeline import SnapshotRegistry
-from kohort.model.errors import CoordinatorError, ErrorCode, KohortError
+from kohort.model.errors import CoordinatorError, ErrorCode, InvariantError, KohortError
 from kohort.model.image import NO_TOPICS, ClusterImage, ImageDelta
 from kohort.runtime.append.appender import ADAPTIVE, AppendConfig
 from kohort.runtime.append.long_appends import LongAppends
@@ -287,7 +287,8 @@ class Runtime(Generic[S]):
         """
         Run a write operation, and return a future of its response, which is set when the records are committed.
 
-        An operation that parks its request (a response of None) never completes the future.
+        The future fails with an InvariantError if the operation returns a result without a response, which would park the
+        request: nobody could release it. It fails with a TypeError if the operation returns something else.
         """
         future: Future[T] = Future()
         future.set_running_or_notify_cancel()
@@ -298,8 +299,23 @@ class Runtime(Generic[S]):
             else:
                 future.set_result(response)
 
+        untyped: Callable[[S, int], Any] = operation
+
+        def checked(shard: S, now_ms: int) -> Result[Any, T]:
+            returned = untyped(shard, now_ms)
+            if not isinstance(returned, Result):
+                raise TypeError(
+                    f"the operation returned {type(returned).__name__}, and not a Result(records, response)"
+                )
+            if returned.response is None:
+                raise InvariantError(
+                    "the operation returned a Result without a response, so its caller would wait for ever; "
+                    "give it one: Result(records, response)"
+                )
+            return returned
+
         on_error: Callable[[Exception], Any] = _Failed
-        response = self.write(partition, operation, reply, on_error)
+        response = self.write(partition, checked, reply, on_error)
         if response is not None:
             reply(response)
         return future
