@@ -163,9 +163,9 @@ def test_refused_heartbeats_of_a_consumer_group() -> None:
     assert isinstance(event, HeartbeatRefused)
     assert (event.error, event.group_instance_id) == (ErrorCode.UNKNOWN_MEMBER_ID, "i")
     assert coordinator.heartbeat("stranger", 1, group="g") is ErrorCode.UNKNOWN_MEMBER_ID
-    assert taken(coordinator) == [
-        HeartbeatRefused("g", "Heartbeat", "stranger", None, 1, ErrorCode.UNKNOWN_MEMBER_ID, None)
-    ]
+    reason = "Member stranger is not a member of group g."
+    unknown = HeartbeatRefused("g", "Heartbeat", "stranger", None, 1, ErrorCode.UNKNOWN_MEMBER_ID, reason)
+    assert taken(coordinator) == [unknown]
 
 
 def test_a_static_member_is_replaced() -> None:

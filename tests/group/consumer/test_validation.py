@@ -90,7 +90,8 @@ ROWS: list[tuple[dict[str, Any], dict[str, Any], str | None, str | None]] = [
     (JOIN, {"group_id": "", "instance_id": ""}, GROUP_ID, GROUP_ID),
     (JOIN, {"instance_id": "", "rack_id": ""}, INSTANCE_ID, INSTANCE_ID),
     (JOIN, {"rack_id": "", "rebalance_timeout_ms": -1}, RACK_ID, RACK_ID),
-    (JOIN, {"rebalance_timeout_ms": -1, "topic_partitions": None}, TIMEOUT, TIMEOUT),
+    (JOIN, {"rebalance_timeout_ms": -1, "topic_partitions": None, "subscribed_topic_names": []}, TIMEOUT, TIMEOUT),
+    (JOIN, {"rebalance_timeout_ms": -1, "topic_partitions": None, "subscribed_topic_names": None}, TIMEOUT, TIMEOUT),
     (JOIN, {"topic_partitions": None, "subscribed_topic_names": None}, PARTITIONS, PARTITIONS),
     (JOIN, {"subscribed_topic_names": None, "server_assignor": "x"}, SUBSCRIPTION, SUBSCRIPTION),
     (AWAY, {"instance_id": None, "server_assignor": "x"}, NO_INSTANCE, NO_INSTANCE),
@@ -116,6 +117,17 @@ def test_the_checks_before_the_group(row: int, version: int) -> None:
         assert (answer.code, answer.error_message) == (ErrorCode.NONE, None)
     else:
         assert answer.code is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+@pytest.mark.parametrize(("version", "code"), [(0, ErrorCode.INVALID_REQUEST), (1, ErrorCode.UNKNOWN_MEMBER_ID)])
+def test_a_change_of_a_subscription_at_epoch_0_has_the_client_join(version: int, code: ErrorCode) -> None:
+    """librdkafka sends it while it leaves or joins; INVALID_REQUEST, Kafka's answer, ends it."""
+    coordinator = Coordinator()
+    request = m.ConsumerGroupHeartbeatRequest(**(JOIN | {"rebalance_timeout_ms": -1, "topic_partitions": None}))
+    for _ in range(2):
+        answer = coordinator.ask("consumer_group_heartbeat", request, version=version)
+        assert (answer.code, answer.error_message) == (code, TIMEOUT)
+        coordinator.ask("consumer_group_heartbeat", m.ConsumerGroupHeartbeatRequest(**JOIN))
 
 
 def test_version_0_gives_each_member_without_an_id_its_own() -> None:
