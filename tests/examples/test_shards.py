@@ -63,11 +63,11 @@ def test_an_operation_without_an_answer_fails_at_once_and_says_what_is_missing(
     with hosted(CounterShard, CountSerde(), threads=threads) as host:
         with pytest.raises(error, match=f"^{re.escape(message)}$"):
             host.write(0, lambda _shard, _now_ms: returned)
-        replies: SimpleQueue[object] = SimpleQueue()
+        replies: SimpleQueue[type[Exception]] = SimpleQueue()
         if not isinstance(returned, Result):
             # Callers with a reply hear of it, too.
             answer = host.runtime.write(0, lambda _shard, _now_ms: returned, replies.put, type)
-            assert issubclass(answer or replies.get(timeout=60), (AttributeError, TypeError))
+            assert (answer or replies.get(timeout=60)) in (AttributeError, TypeError)
         assert host.write(0, lambda shard, _: shard.increment("n")) == 1, "nothing was written"
 
 
