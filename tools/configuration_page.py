@@ -47,6 +47,11 @@ A change at run time takes effect at once and is stored in the data directory. T
 all (an empty cell), for one broker (per-broker), or for one broker and for all (cluster-wide). A topic configuration has the value that
 was set for the topic, else that of the broker's key.
 
+A stored value that a later start cannot use, because another version has stored it or because the values of that start contradict
+it, does not keep the broker from starting. The start logs `catalog.set_aside` with the entry, the key and the reason, and goes on
+without the value: nothing uses or shows it. So it is for configurations of brokers, topics and groups, subscriptions of client
+metrics, quotas, SCRAM credentials and levels of features. A level above the newest one is that of a newer version and ends the start.
+
 Features of the cluster have levels, which clients read in ApiVersions. The newest level is finalised unless the start names another
 one: `kohort serve --feature transaction.version=1`. Level 0 of `transaction.version` refuses transactions of version 2 (EndTxn from
 version 5 on) with UNSUPPORTED_VERSION.

@@ -1,7 +1,5 @@
 """Client quotas in virtual time: rates, throttle times, what they apply to, and what survives a restart."""
 
-from typing import Any
-
 import pytest
 
 from kohort.broker.broker import Broker
@@ -77,16 +75,19 @@ OWNERS = [("u", "c"), ("u", "c"), ("u", ""), ("u", "c"), ("u", "c"), ("u", ""), 
 
 @pytest.mark.parametrize("first", range(len(LIMITS)))
 def test_the_most_specific_quota_applies(first: int) -> None:
-    entities: dict[str, Any] = {str(number): entity for number, entity in enumerate(LIMITS) if number >= first}
-    quotas = {name: {"producer_byte_rate": float(name) + 1} for name in entities}
-    found = ClientLimits("producer_byte_rate", quotas, entities).find("u", "c")
-    assert found == (OWNERS[first], first + 1)
+    limits = ClientLimits()
+    for number, entity in enumerate(LIMITS):
+        limits.set(entity, number + 1)
+    for entity in LIMITS[:first]:
+        limits.set(entity, None)
+    assert limits.find("u", "c") == (OWNERS[first], first + 1)
 
 
 def test_a_client_without_an_id_has_no_quota_of_client_ids() -> None:
-    entities: dict[str, Any] = {"0": {"client-id": None}, "1": {"user": None, "client-id": None}}
-    quotas = {name: {"producer_byte_rate": 1.0} for name in entities}
-    assert ClientLimits("producer_byte_rate", quotas, entities).find("u", "") is None
+    limits = ClientLimits()
+    limits.set({"client-id": None}, 1.0)
+    limits.set({"user": None, "client-id": None}, 1.0)
+    assert limits.find("u", "") is None
 
 
 def test_more_rates_than_the_bound_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

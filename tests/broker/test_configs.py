@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.broker.configs.definitions import BROKER_KEYS, GROUP_KEYS, TOPIC_KEYS, BrokerConfig, ConfigKey, text_of
+from kohort.broker.configs.definitions import BROKER_KEYS, GROUP_KEYS, TOPIC_KEYS, BrokerConfig, ConfigKey
 from kohort.broker.configs.topic_configs import BROKER_SYNONYMS, TopicConfigs
+from kohort.broker.configs.values import text_of
 from kohort.machine.gradual import HANDLER_STEP
 from kohort.model.errors import ConfigError, ErrorCode
 from kohort.storage.log import LogConfig
@@ -66,7 +67,7 @@ def test_every_default_is_valid_and_printed_as_it_is_written(table: dict[str, Co
     for key in table.values():
         if key.default is not None:
             value = key.parse(key.default)
-            assert isinstance(value, float) or text_of(value) == key.default
+            assert text_of(value) == key.default
 
 
 @given(st.sampled_from(sorted(BROKER_KEYS.values(), key=lambda key: key.name)), st.text(max_size=20))
@@ -376,6 +377,8 @@ ALTERED: dict[tuple[tuple[str, int, str | None], ...], tuple[int, dict[str, str]
     (("cleanup.policy", APPEND, "compact"),):            (0, {"retention.ms": "5", "cleanup.policy": "delete,compact"}),
     (("cleanup.policy", APPEND, "delete"),):             (0, {"retention.ms": "5", "cleanup.policy": "delete"}),
     (("cleanup.policy", SUBTRACT, "delete"),):           (0, {"retention.ms": "5", "cleanup.policy": ""}),
+    (("leader.replication.throttled.replicas", APPEND, "2:2,2:2, 3:3,2:2"),):
+        (0, {"retention.ms": "5", "leader.replication.throttled.replicas": "2:2,3:3"}),
     (("retention.ms", APPEND, "6"),):                    (ErrorCode.INVALID_CONFIG, {"retention.ms": "5"}),
     (("retention.ms", SET, "x"),):                       (ErrorCode.INVALID_CONFIG, {"retention.ms": "5"}),
     (("retention.ms", SET, None),):                      (ErrorCode.INVALID_REQUEST, {"retention.ms": "5"}),
@@ -394,6 +397,36 @@ def test_alter(changes: tuple[tuple[str, int, str | None], ...]) -> None:
     code, configs = ALTERED[changes]
     assert alter(harness, *changes) == code
     assert harness.broker.catalog.topic("t").configs == configs  # type: ignore[union-attr]
+
+
+def test_an_element_is_subtracted_once() -> None:
+    """Answers of Apache Kafka 4.2.1."""
+    harness = Harness()
+    harness.create("t")
+    key = "leader.replication.throttled.replicas"
+    for operation, value, expected in (
+        (SET, "1:1,1:1,2:2", "1:1,1:1,2:2"),
+        (SUBTRACT, "1:1", "1:1,2:2"),
+        (APPEND, "3:3,3:3,1:1", "1:1,2:2,3:3"),
+        (SUBTRACT, "1:1,1:1,2:2", "3:3"),
+    ):
+        assert alter(harness, (key, operation, value)) == 0
+        assert harness.broker.catalog.topic("t").configs == {key: expected}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "key"),
+    [(TOPIC, "t", "follower.replication.throttled.replicas"), (BROKER, "1", "ssl.cipher.suites")],
+)
+def test_a_list_does_not_grow_beyond_the_longest_value(kind: int, name: str, key: str) -> None:
+    """Answers of Apache Kafka 4.2.1."""
+    harness = Harness()
+    harness.create("t")
+    first, second, third = (",".join(f"{each}:{number}" for number in range(3_500)) for each in (11, 12, 13))
+    assert alter(harness, (key, SET, first), kind=kind, name=name) == 0
+    assert alter(harness, (key, APPEND, second), kind=kind, name=name) == ErrorCode.INVALID_CONFIG
+    assert alter(harness, (key, SUBTRACT, third), kind=kind, name=name) == 0
+    assert shown(describe(harness, kind, name), key)[0] == first
 
 
 def test_alteration_reaches_the_log() -> None:

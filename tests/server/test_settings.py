@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from kohort.broker.configs.definitions import BROKER_KEYS, BrokerConfig, Value
+from kohort.broker.configs.definitions import BROKER_KEYS, BrokerConfig
+from kohort.broker.configs.values import Value
 from kohort.model.errors import ConfigError
 from kohort.server.logs import JsonFormatter, KeyValueFormatter
 from kohort.server.node import Node

@@ -1,5 +1,6 @@
 """What is cleaned, when, and how far; what the map of offsets holds; what becomes of a log whose cleaning fails."""
 
+import math
 import threading
 from collections.abc import Callable
 from errno import ENOENT
@@ -14,6 +15,7 @@ from kohort.storage.cleaning.cleaner import CLEANER_OFFSETS
 from kohort.storage.cleaning.compaction import group_segments
 from kohort.storage.cleaning.job import SourceSegment
 from kohort.storage.cleaning.offset_map import DictMap, HashMap, OffsetMap, make_offset_map
+from kohort.storage.cleaning.process import Throttler
 from kohort.storage.disk import DiskStore
 from kohort.storage.durability.checkpoint_formats import read_offsets
 from kohort.storage.log import LONG_MAX, CleanerConfig, LogConfig
@@ -444,3 +446,20 @@ def test_a_checkpoint_may_meet_a_segment_that_is_being_replaced(base: Path) -> N
         owner.run_turn()
         owner.wait_for(lambda: log.refusal is not None)
         store.close()
+
+
+@pytest.mark.parametrize("load_factor", [0.0, 5e-324, 1e-320, 1e-7, 1.0])
+@pytest.mark.parametrize("records", [1, 1 << 20, 1 << 62])
+@pytest.mark.parametrize("buffer_bytes", [1 << 20, 1 << 27])
+def test_an_offset_map_holds_a_key_whatever_the_configuration(
+    load_factor: float, records: int, buffer_bytes: int
+) -> None:
+    assert make_offset_map(buffer_bytes=buffer_bytes, load_factor=load_factor, records_max=records).keys_max >= 1
+
+
+@pytest.mark.parametrize("rate", [5e-324, 1e-320, 1e-7, 0.0, -1.0, math.inf, math.nan, -math.inf])
+def test_a_throttled_pass_waits_a_time_that_a_thread_can_wait(rate: float) -> None:
+    waits: list[float] = []
+    Throttler(rate, waits.append)(1 << 20)
+    assert all(0 < wait <= 86_400 for wait in waits)
+    assert bool(waits) == (0 < rate < 1)

@@ -15,12 +15,14 @@ from tests.tables.record_config_changes import RECORDED, ask
 OURS = {
     "listeners",
     "listener.security.protocol.map",
+    "log.flush.interval.ms -1",
     "max.connections.per.ip.overrides x.invalid:5",
     "max.connections.per.ip.overrides [::1]:5,127.0.0.1: 6",
 }
 """
 Deliberate: listeners stay as they are while the broker runs, host names of overrides are resolved at the start only, and
-addresses of IPv6 may be in brackets.
+addresses of IPv6 may be in brackets. A value from which topics would get an invalid one is refused; Kafka stores it, and its
+brokers log it and go on with the value before.
 """
 
 

@@ -25,6 +25,7 @@ from kohort.broker.records.fetch_turns import FetchTurns
 from kohort.broker.records.large_batches import LargeBatches
 from kohort.broker.records.produce_verification import TransactionVerifier
 from kohort.broker.replication import ReplicationControl
+from kohort.broker.stored_values import set_aside_unusable
 from kohort.broker.telemetry.telemetry import Telemetry
 from kohort.broker.topics.creation import TopicCreation
 from kohort.broker.topics.publication import Publication
@@ -77,6 +78,7 @@ class Broker:
         self.cluster = cluster
         self.group_configs = GroupConfigs(config)
         self.catalog = Catalog(store, clock, cluster)
+        set_aside_unusable(self.catalog, config)
         self.dynamic_configs = DynamicConfigs(self.catalog, config, cluster.nodes)
         self.configs = self.dynamic_configs.of_topics[cluster.node_id]
         self.features.attach(self.catalog)

@@ -26,6 +26,7 @@ Source: Kafka's metadata log (KRaft) has this role there.
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias, TypeVar
 from uuid import UUID, uuid4
 
@@ -133,6 +134,10 @@ class _SettingRecord(msgspec.Struct, frozen=True):
 class _ProducerIdsRecord(msgspec.Struct, frozen=True):
     version: int
     next_producer_id: int
+
+
+class _Versioned(msgspec.Struct, frozen=True):
+    version: int
 
 
 class _Pending(msgspec.Struct, frozen=True):
@@ -253,6 +258,11 @@ class Catalog:
         self.starts = self._durable.settings.of_kind(_STARTS).get("", {}).get("count", 0) + 1
         change = CatalogChange(settings=(Setting(_STARTS, "", {"count": self.starts}),))
         self.change(change, lambda _: None)
+
+    def replace_loaded(self, change: CatalogChange) -> None:
+        """Replace entries that were loaded, in memory only. No listener is told."""
+        self._durable.apply(change)
+        self._newest.apply(change)
 
     # -- the durable view --------------------------------------------------------------------------------------
 
@@ -439,18 +449,30 @@ class Catalog:
             topic = _decode(value, _TopicRecord).topic
             self._durable.put(topic)
             self._newest.put(topic)
-        elif key.startswith(_GROUP):
-            group = _decode(value, _GroupRecord).group
-            self._durable.groups[group.group_id] = group
-            self._newest.groups[group.group_id] = group
-        elif key.startswith(_SETTING):
-            setting = deleted_setting(key) if value is None else _decode(value, _SettingRecord).setting
-            self._durable.settings.apply(setting)
-            self._newest.settings.apply(setting)
+        elif key.startswith((_GROUP, _SETTING)):
+            self._replay_values(key, value)
         elif key == _PRODUCER_IDS:
             self._next_producer_id = _decode(value, _ProducerIdsRecord).next_producer_id
         else:
             raise _too_new(f"the key {key!r}")
+
+    def _replay_values(self, key: bytes, value: bytes | None) -> None:
+        """Replay the configuration of a group, or a setting. One that cannot be read is set aside: nothing depends on it."""
+        change = _NO_CHANGE
+        try:
+            if key.startswith(_GROUP):
+                change = CatalogChange(groups=(_decode(value, _GroupRecord).group,))
+            elif value is not None:
+                change = CatalogChange(settings=(_decode(value, _SettingRecord).setting,))
+            else:
+                change = CatalogChange(settings=(deleted_setting(key),))
+        except _UnreadableError as error:
+            _log.error("catalog.set_aside key=%r error=%r", key.decode(errors="replace"), str(error))
+        self.replace_loaded(change)
+
+
+class _UnreadableError(ConfigError):
+    """A record of this version has another form."""
 
 
 R = TypeVar("R", _TopicRecord, _GroupRecord, _ProducerIdsRecord, _SettingRecord)
@@ -460,7 +482,12 @@ def _decode(value: bytes | None, kind: type[R]) -> R:
     try:
         record = msgspec.json.decode(value or b"null", type=kind)
     except msgspec.MsgspecError as error:
-        raise ConfigError(f"The catalog has a record that this version cannot read: {error}") from error
+        version = _VERSION
+        with suppress(msgspec.MsgspecError):
+            version = msgspec.json.decode(value or b"null", type=_Versioned).version
+        if version != _VERSION:
+            raise _too_new(f"record version {version}") from error
+        raise _UnreadableError(f"The catalog has a record that this version cannot read: {error}") from error
     if record.version != _VERSION:
         raise _too_new(f"record version {record.version}")
     return record

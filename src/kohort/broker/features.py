@@ -23,6 +23,7 @@ from kohort.broker.catalog_settings import Setting
 from kohort.broker.ports import Handler
 from kohort.broker.served_versions import served_versions
 from kohort.model.errors import ConfigError
+from kohort.model.numbers import is_number
 from kohort.wire.apis import ApiKey
 
 GROUP_VERSION: Final = "group.version"
@@ -33,8 +34,9 @@ ELIGIBLE_LEADER_REPLICAS_VERSION: Final = "eligible.leader.replicas.version"
 
 _ABSENT: Final = frozenset({"share.version", "streams.version"})
 """Features that Apache Kafka has and Kohort has not. The operator may ask for their level 0."""
-_KIND: Final = "feature"
+FEATURE_KIND: Final = "feature"
 _LEVEL: Final = "level"
+_LEVEL_MAX: Final = (1 << 15) - 1
 
 
 class Feature(msgspec.Struct, frozen=True):
@@ -96,7 +98,7 @@ class Features:
         Raises:
             ConfigError: a level in the catalog is unknown.
         """
-        stored = {name: value[_LEVEL] for name, value in catalog.settings(_KIND).items()}
+        stored = {name: value[_LEVEL] for name, value in catalog.settings(FEATURE_KIND).items()}
         try:
             Features(stored)
         except ConfigError as error:
@@ -105,7 +107,7 @@ class Features:
             ) from error
         self._levels |= stored | self._asked
         changed = {name: level for name, level in self._asked.items() if stored.get(name) != level}
-        catalog.watch_settings(_KIND, self._on_change)
+        catalog.watch_settings(FEATURE_KIND, self._on_change)
         if changed:
             catalog.change(features_change(changed), lambda _code: None)
 
@@ -120,7 +122,7 @@ class Features:
 
     def newest_level(self, catalog: Catalog, name: str) -> int:
         """The finalised level of a feature, when all changes in progress are durable."""
-        setting = catalog.newest_settings(_KIND).get(name)
+        setting = catalog.newest_settings(FEATURE_KIND).get(name)
         return self._levels[name] if setting is None else int(setting[_LEVEL])
 
     def supported(self, handlers: Mapping[ApiKey, Handler]) -> list[Feature]:
@@ -128,9 +130,22 @@ class Features:
         return [feature for feature in FEATURES if feature.is_supported(handlers)]
 
 
+def check_level(name: str, fields: Mapping[str, object]) -> None:
+    """
+    Check a stored level. A level above the newest one is that of a newer version of Kohort, which `Features.attach` refuses.
+
+    Raises:
+        ConfigError: the value is no level, or is below the oldest one.
+    """
+    level = fields.get(_LEVEL)
+    oldest = next((feature.oldest for feature in FEATURES if feature.name == name), 0)
+    if not isinstance(level, int) or isinstance(level, bool) or level < oldest:
+        raise ConfigError(f"Feature {name} has no level {level!r}")
+
+
 def features_change(levels: Mapping[str, int]) -> CatalogChange:
     """The change of the catalog that stores levels by name."""
-    return CatalogChange(settings=tuple(Setting(_KIND, name, {_LEVEL: level}) for name, level in levels.items()))
+    return CatalogChange(settings=tuple(Setting(FEATURE_KIND, name, {_LEVEL: level}) for name, level in levels.items()))
 
 
 def parse_features(texts: Iterable[str]) -> dict[str, int]:
@@ -143,7 +158,7 @@ def parse_features(texts: Iterable[str]) -> dict[str, int]:
     levels = {}
     for text in texts:
         name, _, level = text.partition("=")
-        if not level.isdecimal():
+        if not is_number(level, 0, _LEVEL_MAX):
             raise ConfigError(f"A feature is given as NAME=LEVEL, for example {TRANSACTION_VERSION}=1; not {text!r}")
         levels[name.strip()] = int(level)
     return levels

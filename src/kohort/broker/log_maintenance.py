@@ -107,11 +107,16 @@ class LogMaintenance:
 
 
 def cleaner_config(config: BrokerConfig) -> CleanerConfig:
-    """The cleaner's configuration from the broker's `log.cleaner.` keys."""
+    """
+    The cleaner's configuration from the broker's `log.cleaner.` keys.
+
+    As in Kafka, any number may be set as the load factor. One below 0, and NaN, is 0 here: a pass takes one key.
+    """
+    load_factor = config.get_float("log.cleaner.io.buffer.load.factor")
     return CleanerConfig(
         threads=config.get_int("log.cleaner.threads"),
         dedupe_buffer_size=config.get_int("log.cleaner.dedupe.buffer.size"),
         io_buffer_size=config.get_int("log.cleaner.io.buffer.size"),
-        io_buffer_load_factor=config.get_float("log.cleaner.io.buffer.load.factor"),
+        io_buffer_load_factor=min(load_factor, 1.0) if load_factor > 0 else 0.0,
         io_max_bytes_per_second=config.get_float("log.cleaner.io.max.bytes.per.second"),
     )

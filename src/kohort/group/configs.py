@@ -9,6 +9,8 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
+from kohort.model.numbers import parse_integer, trim
+
 MigrationPolicy: TypeAlias = Literal["bidirectional", "upgrade", "downgrade", "disabled"]
 """The conversions of groups with members that are allowed, between classic and consumer groups."""
 
@@ -80,7 +82,10 @@ class GroupConfigs:
         overrides = self._overrides(group_id)
         if not overrides:
             return self._consumer
+        session, heartbeat = (
+            overrides.get(f"consumer.{name}.ms") for name in ("session.timeout", "heartbeat.interval")
+        )
         return ConsumerTimeouts(
-            int(overrides.get("consumer.session.timeout.ms", self._consumer.session_timeout_ms)),
-            int(overrides.get("consumer.heartbeat.interval.ms", self._consumer.heartbeat_interval_ms)),
+            self._consumer.session_timeout_ms if session is None else parse_integer(trim(session), 32),
+            self._consumer.heartbeat_interval_ms if heartbeat is None else parse_integer(trim(heartbeat), 32),
         )

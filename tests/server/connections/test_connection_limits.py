@@ -39,13 +39,15 @@ ADMITTED = [  # Source: Kafka ConnectionQuotas.inc: configuration, connections t
     ({PER_IP: "2", OVERRIDES: f"{HERE}:0"},          [HERE, THERE],              [False, True]),
     ({PER_IP: "1", OVERRIDES: "localhost:2"},        [HERE, HERE, HERE],         [True, True, False]),
     ({PER_IP: "1", OVERRIDES: "::1:2,[::2]:3"},      ["::1", "::1", "::2"],      [True, True, True]),
+    ({OVERRIDES: f"{HERE}:-1,{THERE}:+1"},           [HERE, THERE],              [False, True]),
     ({OVERRIDES: f" {HERE} : 1 , {THERE}:1,"},       [HERE, HERE, THERE],        [True, False, True]),
 ]
 REFUSED = {  # overrides, and what the message names
     "127.0.0.1":          "'127.0.0.1'",
     "127.0.0.1:":         "'127.0.0.1:'",
     ":5":                 "':5'",
-    "127.0.0.1:-1":       "'127.0.0.1:-1'",
+    "127.0.0.1:2147483648": "'127.0.0.1:2147483648'",
+    f"127.0.0.1:{'9' * 5_000}": "'127.0.0.1:999",
     "127.0.0.1:two":      "'127.0.0.1:two'",
     "no.such.host.invalid:1": "'no.such.host.invalid'",
 }

@@ -5,7 +5,7 @@ Source: KIP-546, KIP-612; Kafka ClientQuotasImage.describe, ClientQuotaControlMa
 """
 
 import socket
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from typing import Any, Final
 
 from kohort.broker.catalog import Catalog, CatalogChange
@@ -26,12 +26,13 @@ from kohort.broker.quotas.entities import (
     entity_name,
     parse_entity,
     quota_setting,
+    quota_values,
 )
 from kohort.broker.topics.creation import change_durably
 from kohort.machine.gradual import HANDLER_STEP, chunks
 from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.machine.shard import Reply
-from kohort.model.errors import CoordinatorError, ErrorCode
+from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode
 from kohort.model.limits import SETTINGS_MAX
 from kohort.wire import messages as m
 
@@ -70,7 +71,7 @@ class ClientQuotaApis:
         for number, (name, quotas) in enumerate(list(self._catalog.settings(QUOTAS).items()), 1):
             entity = parse_entity(name)
             if _matches(entity, exact, specified, is_strict=request.strict):
-                entries.append(_described(entity, quotas))
+                entries.append(_described(entity, quota_values(quotas)))
             if number % HANDLER_STEP == 0:
                 yield
         return m.DescribeClientQuotasResponse(error_message="", entries=entries)
@@ -143,7 +144,7 @@ class ClientQuotaApis:
                 raise _duplicate(entity)
             changes[op.key] = None if op.remove else op.value
         keys = _keys_of(entity)
-        quotas = dict(self._catalog.newest_settings(QUOTAS).get(entity_name(entity), {}))
+        quotas = quota_values(self._catalog.newest_settings(QUOTAS).get(entity_name(entity), {}))
         for key, value in changes.items():
             if value is None:
                 quotas.pop(key, None)
@@ -206,16 +207,38 @@ def _check_value(keys: Mapping[str, tuple[str, int] | None], key: str, value: fl
     """
     if key not in keys:
         raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"Invalid configuration key {key}")
-    if not value > 0:
+    if value <= 0:  # As in Kafka, NaN is stored, and limits nothing.
         raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"Quota {key} must be greater than 0")
     integral = keys[key]
     if integral is None:
         return
     name, largest = integral
-    if value > largest:
+    if value > float(largest):
         raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"Proposed value for {key} is too large for {name}.")
     if abs(value % 1.0) > _EPSILON:
         raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"{key} cannot be a fractional value.")
+
+
+def check_quota(name: str, key: str, value: object) -> None:
+    """
+    Check one stored quota of the entity with a name.
+
+    Raises:
+        ConfigError: the entity or the value has another form.
+        CoordinatorError: the entity cannot have this quota.
+    """
+    try:
+        entity = parse_entity(name)
+        _check_texts(entity.items())
+        (number,) = quota_values({key: value}).values()  # type: ignore[dict-item]
+    except (ValueError, TypeError, OverflowError):
+        raise ConfigError(f"Quota {key} of {name} cannot be {value!r}") from None
+    _check_value(_keys_of(entity), key, number)
+
+
+def _check_texts(items: Iterable[tuple[object, object]]) -> None:
+    if not all(isinstance(kind, str) and isinstance(name, str | None) for kind, name in items):
+        raise TypeError("an entity has types and names")
 
 
 def _altered(

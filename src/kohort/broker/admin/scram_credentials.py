@@ -9,9 +9,9 @@ Source: KIP-554, RFC 5802; Kafka ScramControlManager, ScramImage.describe, Scram
 
 import hashlib
 import hmac
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from typing import Any, Final
 
 from kohort.broker.catalog import Catalog, CatalogChange
@@ -21,11 +21,12 @@ from kohort.broker.topics.creation import change_durably
 from kohort.machine.gradual import HANDLER_STEP, chunks
 from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.machine.shard import Reply
-from kohort.model.errors import CoordinatorError, ErrorCode
+from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode
 from kohort.model.limits import SETTINGS_MAX
 from kohort.wire import messages as m
 
-_KIND: Final = "scram"
+SCRAM: Final = "scram"
+"""The kind of the settings."""
 _HASHES: Final = {1: "sha256", 2: "sha512"}
 """By mechanism: SCRAM-SHA-256, SCRAM-SHA-512."""
 _ITERATIONS_MIN: Final = 4_096
@@ -50,7 +51,7 @@ class ScramCredentials:
     ) -> Generator[None, None, m.DescribeUserScramCredentialsResponse]:
         """Describe users that are asked for; all for null or none."""
         by_user: dict[str, list[tuple[int, int]]] = {}
-        for number, (name, value) in enumerate(list(self._catalog.settings(_KIND).items()), 1):
+        for number, (name, value) in enumerate(list(self._catalog.settings(SCRAM).items()), 1):
             mechanism, _, user = name.partition(":")
             by_user.setdefault(user, []).append((int(mechanism), value["iterations"]))
             if number % HANDLER_STEP == 0:
@@ -102,7 +103,7 @@ class ScramCredentials:
         self, changes: Any, reply: Reply[list[m.AlterUserScramCredentialsResult]]
     ) -> list[m.AlterUserScramCredentialsResult] | None:
         settings = tuple(change for _, change in changes if isinstance(change, Setting))
-        known = self._catalog.newest_settings(_KIND)
+        known = self._catalog.newest_settings(SCRAM)
         if len(known) + sum(each.value is not None and each.name not in known for each in settings) > SETTINGS_MAX:
             full = CoordinatorError(ErrorCode.POLICY_VIOLATION, f"At most {SETTINGS_MAX} credentials can be stored.")
             return _altered([(user, full) for user, _ in changes], ErrorCode.NONE)
@@ -121,8 +122,8 @@ class ScramCredentials:
         self, deletion: m.AlterUserScramCredentialsRequestScramCredentialDeletion
     ) -> Setting | CoordinatorError:
         error = _refusal(deletion.name, deletion.mechanism)
-        setting = Setting(_KIND, _name(deletion.name, deletion.mechanism), None)
-        if error is None and setting.name not in self._catalog.newest_settings(_KIND):
+        setting = Setting(SCRAM, _name(deletion.name, deletion.mechanism), None)
+        if error is None and setting.name not in self._catalog.newest_settings(SCRAM):
             message = "Attempt to delete a user credential that does not exist"
             error = CoordinatorError(ErrorCode.RESOURCE_NOT_FOUND, message)
         return error or setting
@@ -146,7 +147,7 @@ class ScramCredentials:
             "stored_key": b64encode(stored_key).decode(),
             "server_key": b64encode(server_key).decode(),
         }
-        return Setting(_KIND, _name(upsertion.name, upsertion.mechanism), value)
+        return Setting(SCRAM, _name(upsertion.name, upsertion.mechanism), value)
 
 
 def keys_of(mechanism: int, salted_password: bytes) -> tuple[bytes, bytes]:
@@ -154,6 +155,27 @@ def keys_of(mechanism: int, salted_password: bytes) -> tuple[bytes, bytes]:
     name = _HASHES[mechanism]
     client_key = hmac.digest(salted_password, b"Client Key", name)
     return hashlib.new(name, client_key).digest(), hmac.digest(salted_password, b"Server Key", name)
+
+
+def check_credential(name: str, fields: Mapping[str, object]) -> None:
+    """
+    Check a stored credential.
+
+    Raises:
+        ConfigError: a field is missing or invalid. The message has no secret.
+    """
+    mechanism, _, user = name.partition(":")
+    if mechanism not in map(str, _HASHES) or not user:
+        raise ConfigError(f"There is no SCRAM mechanism with the number {mechanism!r}")
+    iterations = fields.get("iterations")
+    if not isinstance(iterations, int) or not _ITERATIONS_MIN <= iterations <= _ITERATIONS_MAX:
+        raise ConfigError(f"A SCRAM credential cannot have {iterations!r} iterations")
+    for key in ("salt", "stored_key", "server_key"):
+        text = fields.get(key)
+        try:
+            b64decode(text, validate=True)  # type: ignore[arg-type]
+        except (TypeError, ValueError):
+            raise ConfigError(f"The field {key} of a SCRAM credential is not in base64") from None
 
 
 def _name(user: str, mechanism: int) -> str:

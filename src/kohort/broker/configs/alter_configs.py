@@ -10,6 +10,7 @@ Source: KIP-133, KIP-339, KIP-412, KIP-714; Kafka ControllerApis, ConfigAdminMan
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Container, Generator, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
@@ -21,19 +22,20 @@ from kohort.broker.catalog_settings import Setting
 from kohort.broker.cluster import Cluster
 from kohort.broker.configs import broker_changes, client_metrics, loggers
 from kohort.broker.configs.client_metrics import CLIENT_METRICS_KIND
-from kohort.broker.configs.definitions import BROKER_KEYS, TOPIC_KEYS, ConfigType
+from kohort.broker.configs.definitions import BROKER_KEYS, TOPIC_KEYS
 from kohort.broker.configs.dynamic_configs import BROKER_KIND, DynamicConfigs
 from kohort.broker.configs.group_configs import GroupConfigs
 from kohort.broker.configs.resources import BROKER, CLIENT_METRICS, GROUP, TOPIC, canonical, node_id_of
 from kohort.broker.configs.topic_configs import TopicConfigs
+from kohort.broker.configs.values import ConfigType, check_lengths
 from kohort.broker.ports import CallLater, Context
 from kohort.broker.topics.creation import change_durably
 from kohort.broker.topics.topic_names import name_error
-from kohort.machine.gradual import CHUNK, repeated
+from kohort.machine.gradual import repeated
 from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.machine.shard import Reply
 from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode
-from kohort.model.limits import CONFIG_LENGTH_MAX, CONFIGS_MAX
+from kohort.model.limits import CONFIGS_MAX
 from kohort.wire import messages as m
 
 if TYPE_CHECKING:
@@ -66,6 +68,12 @@ DELETE = 1
 APPEND = 2
 SUBTRACT = 3
 
+_STEP_RESOURCES = 20
+"""Resources that are changed in one step."""
+_STEP_LENGTH = 32_768
+"""Characters of the values that are read in one step; those of the resource that exceeds it are read, too."""
+_CHANGE_LENGTH = 32
+"""What a change counts for itself."""
 TIMEOUT_MS = 30_000
 """The requests have no timeout. Source: the default request timeout of Kafka's clients."""
 
@@ -122,7 +130,10 @@ class AlterConfigs:
     ) -> Generator[None, None, T | None]:
         """Validate and change some resources at a time, and answer when all changes are durable."""
         twice = yield from repeated((each.resource_type, each.resource_name) for each in request.resources)
-        parts = list(_parts(request.resources))
+        parts = []
+        for part in _parts(request.resources):
+            parts.append(part)
+            yield
         aggregator: ResponseAggregator[list[Any], T] = ResponseAggregator(len(parts), response, reply)
         for index, part in enumerate(parts):
             decided = self._validate_all(part, altered, twice, validate_only=request.validate_only)
@@ -289,13 +300,9 @@ class AlterConfigs:
             case 1:
                 configs.pop(change.name, None)
             case 2:
-                self._alter_list(
-                    resource_type, configs, change, lambda old, new: old + [item for item in new if item not in old]
-                )
+                self._alter_list(resource_type, configs, change, _appended)
             case 3:
-                self._alter_list(
-                    resource_type, configs, change, lambda old, new: [item for item in old if item not in new]
-                )
+                self._alter_list(resource_type, configs, change, _subtracted)
             case operation if resource_type == BROKER:
                 raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"Unknown operations type {operation}")
             case _:
@@ -341,14 +348,19 @@ def _broker_list(configs: Mapping[str, str], change: Change) -> str:
 
 def _parts(resources: Sequence[R]) -> Iterator[Sequence[R]]:
     """
-    Resources to change in one step each. A broker is alone, because it may be given under two names: 1 and 01. So is a
-    subscription of client metrics: compiling its expressions takes milliseconds.
+    Resources to change in one step each, with few and short values.
+
+    A broker is alone, because it may be given under two names: 1 and 01. So is a subscription of client metrics: compiling its
+    expressions takes milliseconds.
     """
-    low = 0
+    low = length = 0
     for high, resource in enumerate(resources, 1):
-        if high - low == CHUNK or resource.resource_type in (BROKER, CLIENT_METRICS):
+        changes: Sequence[Any] = resource.configs
+        length += sum([len(change.value or "") + _CHANGE_LENGTH for change in changes])
+        if high - low == _STEP_RESOURCES or length > _STEP_LENGTH or resource.resource_type in (BROKER, CLIENT_METRICS):
             yield resources[low:high]
             low = high
+            length = 0
     if low < len(resources) or not resources:
         yield resources[low:]
 
@@ -357,11 +369,10 @@ def _check_length(configs: Mapping[str, str]) -> None:
     """Bound what clients can store under names of their own."""
     if len(configs) > CONFIGS_MAX:
         raise CoordinatorError(ErrorCode.INVALID_CONFIG, f"{len(configs)} configurations of one resource.")
-    for name, text in configs.items():
-        if len(name) + len(text) > CONFIG_LENGTH_MAX:
-            raise CoordinatorError(
-                ErrorCode.INVALID_CONFIG, f"A configuration with {len(name) + len(text)} characters is too long."
-            )
+    try:
+        check_lengths(configs)
+    except ConfigError as error:
+        raise CoordinatorError(ErrorCode.INVALID_CONFIG, str(error)) from error
 
 
 def _replaced(_old: Mapping[str, str], resource: m.AlterConfigsRequestAlterConfigsResource) -> dict[str, str]:
@@ -377,6 +388,24 @@ def _check_changes(changes: Sequence[Any]) -> None:
     ]
     if null:
         raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(null)}")
+
+
+def _appended(old: list[str], new: list[str]) -> list[str]:
+    """The old elements and those of the new ones that they lack, each once."""
+    known = set(old)
+    return old + [item for item in dict.fromkeys(new) if item not in known]
+
+
+def _subtracted(old: list[str], gone: list[str]) -> list[str]:
+    """The old elements, each of the others taken away once. Source: Kafka ConfigurationControlManager, by List.remove."""
+    left = Counter(gone)
+    kept: list[str] = []
+    for item in old:
+        if left[item] > 0:
+            left[item] -= 1
+        else:
+            kept.append(item)
+    return kept
 
 
 def _split(text: str) -> list[str]:

@@ -10,9 +10,11 @@ ConfigurationControlManager; texts of a 4.2.1.
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
-from kohort.broker.configs.definitions import BROKER_KEYS, BrokerConfig, ConfigKey, ConfigType, UpdateMode
+from kohort.broker.configs.definitions import BROKER_KEYS, BrokerConfig, ConfigKey, UpdateMode
+from kohort.broker.configs.topic_configs import DEFAULTS_OF_TOPICS, TopicConfigs
+from kohort.broker.configs.values import ConfigType, parse_host_limits
 from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode
 
 MIN_ISR: Final = "min.insync.replicas"
@@ -86,19 +88,48 @@ def check(config: BrokerConfig, configs: Mapping[str, str], *, for_all: bool) ->
         CoordinatorError: INVALID_REQUEST with Kafka's message.
     """
     try:
-        _check_names(configs)
-        for name, text in configs.items():
-            key = known_key(name)
-            if key is not None:
-                _check_class(key, key.parse(text))
-        if for_all:
-            _refuse(
-                (name for name in configs if _is_per_broker(name)),
-                "Cannot update these configs at default cluster level, broker id must be specified",
-            )
+        _check_keys(configs, for_all=for_all)
         _check_values(config, configs, for_all=for_all)
     except ConfigError as error:
         raise CoordinatorError(ErrorCode.INVALID_REQUEST, str(error)) from error
+
+
+def usable(
+    config: BrokerConfig, stored: Mapping[str, Any], defaults: Mapping[str, str] | None = None
+) -> tuple[dict[str, str], dict[str, str]]:
+    """
+    Which stored values of one broker, or of all brokers, can be used at a start, and why the others cannot.
+
+    Args:
+        config: what was set at the start.
+        defaults: the values for all brokers, if the stored ones are those of one broker.
+    """
+    try:
+        _check_stored(config, stored, defaults)
+    except ConfigError:
+        used: dict[str, str] = {}
+        refused: dict[str, str] = {}
+        for name, text in sorted(stored.items()):
+            try:
+                _check_stored(config, used | {name: text}, defaults)
+                used[name] = text
+            except ConfigError as error:
+                refused[name] = str(error)
+        return used, refused
+    return dict(stored), {}
+
+
+def _check_stored(config: BrokerConfig, stored: Mapping[str, Any], defaults: Mapping[str, str] | None) -> None:
+    """Source: Kafka DynamicBrokerConfig.fromPersistentProps, which leaves invalid values out."""
+    for name, text in stored.items():
+        if not isinstance(text, str):
+            raise ConfigError(f"Invalid value {text!r} for configuration {name}: it is not a text")
+    _check_keys(stored, for_all=defaults is None)
+    new = config.with_dynamic({}, stored) if defaults is None else config.with_dynamic(stored, defaults)
+    changed = {name for name in stored if name in BROKER_KEYS and new.text(name) != config.text(name)}
+    for name in sorted(_FIXED & changed):
+        raise ConfigError(f"{name} cannot be changed while the broker runs")
+    _check_together(new, changed)
 
 
 def check_start(config: BrokerConfig) -> None:
@@ -109,6 +140,7 @@ def check_start(config: BrokerConfig) -> None:
         ConfigError: with Kafka's message.
     """
     _check_logs(config, set(config.explicit))
+    TopicConfigs(config).check_defaults()
 
 
 def check_min_isr(configs: Mapping[str, str], changed: Iterable[str], *, for_all: bool) -> None:
@@ -128,6 +160,20 @@ def check_min_isr(configs: Mapping[str, str], changed: Iterable[str], *, for_all
     if for_all and MIN_ISR not in configs:
         raise CoordinatorError(
             ErrorCode.INVALID_CONFIG, f"Cluster-level {MIN_ISR} cannot be removed while ELR is enabled."
+        )
+
+
+def _check_keys(configs: Mapping[str, str], *, for_all: bool) -> None:
+    """Check each key and value for itself."""
+    _check_names(configs)
+    for name, text in configs.items():
+        key = known_key(name)
+        if key is not None:
+            _check_class(key, key.parse(text))
+    if for_all:
+        _refuse(
+            (name for name in configs if _is_per_broker(name)),
+            "Cannot update these configs at default cluster level, broker id must be specified",
         )
 
 
@@ -173,10 +219,17 @@ def _check_values(config: BrokerConfig, configs: Mapping[str, str], *, for_all: 
     changed = {name for name in BROKER_KEYS if new.text(name) != config.text(name)}
     for name in sorted(_FIXED & changed):
         raise ConfigError(f"{name} cannot be changed while the broker runs. Start it with another value.")
+    _check_threads(config, new, changed)
+    _check_together(new, changed)
+
+
+def _check_together(new: BrokerConfig, changed: set[str]) -> None:
+    """Check values against each other, and what is computed from them."""
     _check_logs(new, changed)
     _check_connections(new, changed)
-    _check_threads(config, new, changed)
     _check_reconfiguration(new, changed)
+    if not changed.isdisjoint(DEFAULTS_OF_TOPICS):
+        TopicConfigs(new).check_defaults()
 
 
 def _check_logs(new: BrokerConfig, changed: set[str]) -> None:
@@ -204,19 +257,12 @@ def _check_connections(new: BrokerConfig, changed: set[str]) -> None:
     # Imported late: few brokers have overrides.
     import ipaddress
 
-    for pair in filter(None, (each.strip() for each in overrides.split(","))):
-        host, separator, number = pair.rpartition(":")
-        if not separator:
-            raise ConfigError(
-                f"Error parsing configuration property '{_OVERRIDES}': begin 0, end -1, length {len(pair)}"
-            )
-        if not re.fullmatch(r"[+-]?[0-9]{1,10}", number.strip(), re.ASCII):
-            raise ConfigError(f'For input string: "{number.strip()}"')
+    for host, _ in parse_host_limits(_OVERRIDES, overrides):
         try:
-            ipaddress.ip_address(host.strip().removeprefix("[").removesuffix("]"))
+            ipaddress.ip_address(host)
         except ValueError:
             raise ConfigError(
-                f"{host.strip()!r} in {_OVERRIDES} is not an address. Host names can be given at the start only."
+                f"{host!r} in {_OVERRIDES} is not an address. Host names can be given at the start only."
             ) from None
 
 

@@ -24,6 +24,7 @@ from kohort.model.limits import (
     CLIENT_PROPERTY_LENGTH_MAX,
     PATTERN_CLASSES_MAX,
 )
+from kohort.model.numbers import trim
 
 CLIENT_METRICS_KIND: Final = "client-metrics"
 """The kind of the catalog's setting; its name is that of the subscription, and its fields are the configurations."""
@@ -67,9 +68,7 @@ class Subscription(msgspec.Struct, frozen=True):
         Raises:
             ConfigError: one of them is invalid.
         """
-        interval_ms = CLIENT_METRICS_KEYS["interval.ms"].parse(str(configs.get("interval.ms", INTERVAL_DEFAULT_MS)))
-        assert isinstance(interval_ms, int)
-        return cls(name, interval_ms, _list("metrics", configs), _parse_match(_list("match", configs)))
+        return cls(name, _interval_ms(configs), _list("metrics", configs), _parse_match(_list("match", configs)))
 
     def matches(self, properties: Mapping[str, str]) -> bool:
         """Whether the subscription is for a client. A very long property matches no expression."""
@@ -78,6 +77,12 @@ class Subscription(msgspec.Struct, frozen=True):
             if len(value) > CLIENT_PROPERTY_LENGTH_MAX or not expression.matches(value):
                 return False
         return True
+
+
+def _interval_ms(configs: Mapping[str, Any]) -> int:
+    value = CLIENT_METRICS_KEYS["interval.ms"].parse(str(configs.get("interval.ms", INTERVAL_DEFAULT_MS)))
+    assert isinstance(value, int)
+    return value
 
 
 def _list(name: str, configs: Mapping[str, Any]) -> tuple[str, ...]:
@@ -91,6 +96,20 @@ def validate(catalog: Catalog, name: str, configs: Mapping[str, str]) -> None:
     Raises:
         CoordinatorError: the name is empty, a key is unknown, a value is invalid, or there are too many subscriptions.
     """
+    check(name, configs)
+    known = catalog.newest_settings(CLIENT_METRICS_KIND)
+    if configs and name not in known and len(known) >= CLIENT_METRICS_SUBSCRIPTIONS_MAX:
+        raise CoordinatorError(
+            ErrorCode.POLICY_VIOLATION,
+            f"There are {CLIENT_METRICS_SUBSCRIPTIONS_MAX} subscriptions, which is the most.",
+        )
+
+
+def check(name: str, configs: Mapping[str, Any]) -> None:
+    """
+    Raises:
+        CoordinatorError: the name is empty, a key is unknown, or a value is invalid.
+    """
     if not name:
         raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
     for key in configs:
@@ -98,26 +117,18 @@ def validate(catalog: Catalog, name: str, configs: Mapping[str, str]) -> None:
             raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"Unknown client metrics configuration: {key}")
     try:
         for key, text in configs.items():
-            value = CLIENT_METRICS_KEYS[key].parse(text)
+            value = CLIENT_METRICS_KEYS[key].parse(str(text))
             if isinstance(value, tuple) and "" in value:
                 raise ConfigError(f"Configuration '{key}' values must not be empty.")
-        interval = CLIENT_METRICS_KEYS["interval.ms"].parse(configs.get("interval.ms", str(INTERVAL_DEFAULT_MS)))
-        assert isinstance(interval, int)
-        if not _INTERVAL_MIN_MS <= interval <= _INTERVAL_MAX_MS:
+        if not _INTERVAL_MIN_MS <= _interval_ms(configs) <= _INTERVAL_MAX_MS:
             raise CoordinatorError(
                 ErrorCode.INVALID_REQUEST,
-                f"Invalid value {configs['interval.ms'].strip()} for interval.ms, interval must be between "
+                f"Invalid value {trim(str(configs['interval.ms']))} for interval.ms, interval must be between "
                 f"{_INTERVAL_MIN_MS} and {_INTERVAL_MAX_MS} (1 hour)",
             )
         _parse_match(_list("match", configs))
     except ConfigError as error:
         raise CoordinatorError(ErrorCode.INVALID_CONFIG, str(error)) from error
-    known = catalog.newest_settings(CLIENT_METRICS_KIND)
-    if configs and name not in known and len(known) >= CLIENT_METRICS_SUBSCRIPTIONS_MAX:
-        raise CoordinatorError(
-            ErrorCode.POLICY_VIOLATION,
-            f"There are {CLIENT_METRICS_SUBSCRIPTIONS_MAX} subscriptions, which is the most.",
-        )
 
 
 def _parse_match(patterns: tuple[str, ...]) -> dict[str, Expression]:

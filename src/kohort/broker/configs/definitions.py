@@ -1,15 +1,14 @@
 """
-Definitions of Kafka's configurations: keys, types, validation with Kafka's error messages; and the broker's configuration.
+Definitions of Kafka's configurations: keys, types, valid values; and the broker's configuration.
 
 `BrokerConfig` has the values that the operator set at the start and at run time, over Kafka's defaults.
 
 Source: org.apache.kafka.common.config.ConfigDef of Apache Kafka 4.2.1.
 """
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
-from enum import IntEnum, StrEnum
+from enum import StrEnum
 from pathlib import Path
 from typing import TypeAlias
 
@@ -17,7 +16,7 @@ import msgspec
 
 from kohort.broker.configs import config_table
 from kohort.broker.configs.config_sources import read_sources
-from kohort.model.errors import ConfigError
+from kohort.broker.configs.values import ConfigType, Value, parse_value, text_of, validate
 
 
 class UpdateMode(StrEnum):
@@ -27,25 +26,6 @@ class UpdateMode(StrEnum):
     PER_BROKER = "per-broker"
     CLUSTER_WIDE = "cluster-wide"
     DYNAMIC = "dynamic"
-
-
-class ConfigType(IntEnum):
-    """The type of a value, by its number in DescribeConfigs."""
-
-    BOOLEAN = 1
-    STRING = 2
-    INT = 3
-    SHORT = 4
-    LONG = 5
-    DOUBLE = 6
-    LIST = 7
-    CLASS = 8
-    PASSWORD = 9
-
-
-_INTEGER_BITS = {ConfigType.INT: 32, ConfigType.SHORT: 16, ConfigType.LONG: 64}
-
-Value = bool | int | float | str | tuple[str, ...] | None
 
 
 class ConfigKey(msgspec.Struct, frozen=True):
@@ -79,9 +59,9 @@ class ConfigKey(msgspec.Struct, frozen=True):
         Raises:
             ConfigError: the text is not of the key's type, or not a valid value; with Kafka's message.
         """
-        value = _parse_type(self, text)
+        value = parse_value(self.name, self.type, text)
         if self.valid is not None:
-            _validate(self, value)
+            validate(self.name, self.valid, value)
         return value
 
 
@@ -103,95 +83,6 @@ BROKER_KEYS = {row[0]: _key(row) for row in config_table.BROKER}
 TOPIC_KEYS = {row[0]: _key(row) for row in config_table.TOPIC}
 GROUP_KEYS = {row[0]: _key(row) for row in config_table.GROUP}
 CLIENT_METRICS_KEYS = {row[0]: _key(row) for row in config_table.CLIENT_METRICS}
-
-
-def _invalid(key: ConfigKey, value: object, why: str) -> ConfigError:
-    return ConfigError(f"Invalid value {value} for configuration {key.name}: {why}")
-
-
-def _parse_type(key: ConfigKey, text: str) -> Value:
-    trimmed = text.strip()
-    match key.type:
-        case ConfigType.BOOLEAN:
-            if trimmed.lower() not in ("true", "false"):
-                raise _invalid(key, text, "Expected value to be either true or false")
-            return trimmed.lower() == "true"
-        case ConfigType.INT | ConfigType.SHORT | ConfigType.LONG:
-            return _parse_integer(key, trimmed)
-        case ConfigType.DOUBLE:
-            try:
-                return float(trimmed)
-            except ValueError:
-                raise _invalid(key, text, "Not a number of type DOUBLE") from None
-        case ConfigType.LIST:
-            return tuple(re.split(r"\s*,\s*", trimmed)) if trimmed else ()
-        case ConfigType.PASSWORD:
-            return text
-        case _:
-            return trimmed
-
-
-def _parse_integer(key: ConfigKey, text: str) -> int:
-    limit = 1 << (_INTEGER_BITS[key.type] - 1)
-    if re.fullmatch(r"[+-]?[0-9]+", text, re.ASCII) and -limit <= int(text) < limit:
-        return int(text)
-    raise _invalid(key, text, f"Not a number of type {key.type.name}")
-
-
-_RANGE = re.compile(r"\[(-?[\d.]+?),\.\.\.(?:,(-?[\d.]+))?\](?: or (-?\d+))?")
-_CHOICE = re.compile(r"(\(case insensitive\) )?\[(.*)\]")
-
-
-def _validate(key: ConfigKey, value: Value) -> None:
-    assert key.valid is not None
-    if isinstance(value, int | float) and (limits := _RANGE.fullmatch(key.valid)):
-        _validate_range(key, value, *limits.groups())
-    elif key.valid in ("non-empty string", "non-empty list"):
-        # Kafka's validator of the list looks at the elements: none at all is fine.
-        if value == "":
-            raise _invalid(key, value, "String must be non-empty")
-    elif "partitionId" in key.valid:
-        _validate_throttled_replicas(key, value)
-    elif choice := _CHOICE.fullmatch(key.valid):
-        _validate_choice(key, value, choice[2].split(", "), is_exact=choice[1] is None)
-
-
-def _validate_range(key: ConfigKey, value: float, least: str, most: str | None, other: str | None) -> None:
-    if other is not None:
-        if value != int(other) and not float(least) <= value <= float(most or "inf"):
-            raise _invalid(key, value, f"Value must be between {least} and {most} or equal to {other}")
-        return
-    if value < float(least):
-        raise _invalid(key, value, f"Value must be at least {least}")
-    if most is not None and value > float(most):
-        raise _invalid(key, value, f"Value must be no more than {most}")
-
-
-def _validate_choice(key: ConfigKey, value: Value, choices: list[str], *, is_exact: bool) -> None:
-    given = value if isinstance(value, tuple) else (str(value),)
-    allowed = set(choices) if is_exact else {choice.lower() for choice in choices}
-    for one in given:
-        if (one if is_exact else one.lower()) not in allowed:
-            raise _invalid(key, one, f"String must be one of: {', '.join(choices)}")
-
-
-def _validate_throttled_replicas(key: ConfigKey, value: Value) -> None:
-    assert isinstance(value, tuple)
-    if value != ("*",) and not all(re.fullmatch(r"[0-9]+:[0-9]+", one) for one in value):
-        raise _invalid(key, ",".join(value), f"{key.name} must be the literal '*' or a list of replicas")
-
-
-def text_of(value: Value) -> str | None:
-    """A value as Kafka prints it. Source: ConfigDef.convertToString."""
-    match value:
-        case None:
-            return None
-        case bool():
-            return "true" if value else "false"
-        case tuple():
-            return ",".join(value)
-        case _:
-            return str(value)
 
 
 def similar_key(name: str, known: Iterable[str]) -> str:

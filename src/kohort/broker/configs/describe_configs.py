@@ -26,7 +26,6 @@ from kohort.broker.configs.definitions import (
     BrokerConfig,
     ConfigKey,
     UpdateMode,
-    text_of,
 )
 from kohort.broker.configs.dynamic_configs import DynamicConfigs
 from kohort.broker.configs.group_configs import GroupConfigs
@@ -40,6 +39,7 @@ from kohort.broker.configs.resources import (
     node_id_of,
 )
 from kohort.broker.configs.topic_configs import BROKER_SYNONYMS, ConfigSource, Synonym, TopicConfigs
+from kohort.broker.configs.values import text_of
 from kohort.broker.find_coordinator import MALFORMED
 from kohort.broker.ports import Context
 from kohort.broker.topics.topic_names import name_error

@@ -9,13 +9,19 @@ Source: Kafka GroupConfig, GroupConfigManager.
 import re
 from collections.abc import Mapping
 
-from kohort.broker.configs.definitions import BROKER_KEYS, GROUP_KEYS, BrokerConfig, Value, text_of
+from kohort.broker.configs.definitions import BROKER_KEYS, GROUP_KEYS, BrokerConfig
+from kohort.broker.configs.values import Value, check_lengths, invalid, text_of
 from kohort.model.errors import ConfigError
+from kohort.model.limits import CONFIG_SHOWN_LENGTH_MAX
+from kohort.model.numbers import parse_integer, trim
 
 _OFFSET_RESET = "share.auto.offset.reset"
 _DURATION = re.compile(
-    r"by_duration:P(?=[\dT])(?:\d+D)?(?:T(?=\d)(?:\d+H)?(?:\d+M)?(?:\d+(?:\.\d{0,9})?S)?)?", re.ASCII | re.IGNORECASE
+    r"by_duration:([+-]?+)P(?=[\d+-]|T)(?:([+-]?+\d++)D)?(?:T(?=[\d+-])(?:([+-]?+\d++)H)?(?:([+-]?+\d++)M)?"
+    r"(?:([+-]?+\d++)(?:[.,](\d{0,9}))?S)?)?",
+    re.ASCII | re.IGNORECASE,
 )
+_DURATION_UNITS_S = (86_400, 3_600, 60, 1)
 
 _LIMITS = (
     # A group's key and the broker's key for its minimum or maximum, in Kafka's order of checks.
@@ -100,7 +106,7 @@ class GroupConfigs:
             ConfigError: the group's own value is invalid.
         """
         if name in overrides:
-            return text_of(_parse(name, overrides[name]))
+            return text_of(parse_group_value(name, overrides[name]))
         broker_name = f"group.{name}"
         return self._broker.text(broker_name) if broker_name in BROKER_KEYS else GROUP_KEYS[name].default
 
@@ -110,11 +116,11 @@ class GroupConfigs:
             ConfigError: a key is unknown, a value is invalid or outside of the broker's limits, or a session timeout is not
                 above the effective heartbeat interval; with Kafka's message.
         """
+        check_lengths(overrides)
         for name in overrides:
-            if name not in GROUP_KEYS:
-                raise ConfigError(f"Unknown group config name: {name}")
+            _check_known(name)
         for name, text in overrides.items():
-            _parse(name, text)
+            parse_group_value(name, text)
         for name, limit in _LIMITS:
             self._check_limit(name, limit, overrides)
         for kind in _KINDS:
@@ -133,13 +139,48 @@ class GroupConfigs:
         return int(self.value(name, overrides) or 0)
 
 
-def _parse(name: str, text: str) -> Value:
+def _check_known(name: str) -> None:
+    if name not in GROUP_KEYS:
+        raise ConfigError(f"Unknown group config name: {name}")
+
+
+def parse_group_value(name: str, text: str) -> Value:
+    """
+    Parse a group's own value.
+
+    Raises:
+        ConfigError: the key is unknown, or the value is invalid.
+    """
+    _check_known(name)
     if name != _OFFSET_RESET:
         return GROUP_KEYS[name].parse(text)
-    trimmed = text.strip()
-    if trimmed not in ("earliest", "latest") and not _DURATION.fullmatch(trimmed):
-        raise ConfigError(
-            f"Invalid value {trimmed} for configuration {name}: Invalid value `{trimmed}` for configuration {name}. The value"
-            " must be either 'earliest', 'latest' or of the format 'by_duration:<PnDTnHnMn.nS>'."
+    trimmed = trim(text)
+    if trimmed not in ("earliest", "latest") and not _is_duration(trimmed):
+        shown = trimmed[:CONFIG_SHOWN_LENGTH_MAX]
+        raise invalid(
+            name,
+            trimmed,
+            f"Invalid value `{shown}` for configuration {name}. The value must be either 'earliest', 'latest' or of the "
+            "format 'by_duration:<PnDTnHnMn.nS>'.",
         )
     return trimmed
+
+
+def _is_duration(text: str) -> bool:
+    """Whether a text is a duration that is not negative and whose seconds have 64 bits. Source: java.time.Duration.parse."""
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        return False
+    sign, *numbers, fraction = match.groups()
+    try:
+        parts = [
+            parse_integer(number or "0", 64) * unit for number, unit in zip(numbers, _DURATION_UNITS_S, strict=True)
+        ]
+    except ValueError:
+        return False
+    seconds = sum(parts)
+    # The fraction has the sign of its seconds.
+    nanoseconds = seconds * 1_000_000_000 + int(f"{fraction or 0:0<9}") * (-1 if (numbers[-1] or "")[:1] == "-" else 1)
+    limit = 1 << 63
+    is_long = all(-limit <= each < limit for each in (*parts, seconds))
+    return is_long and (nanoseconds <= 0 if sign == "-" else nanoseconds >= 0)

@@ -1,17 +1,14 @@
 """Types and names of resources that have configurations. Source: Kafka ConfigResource."""
 
-import re
 from typing import Final, Protocol
+
+from kohort.model.numbers import parse_integer
 
 TOPIC: Final = 2
 BROKER: Final = 4
 BROKER_LOGGER: Final = 8
 CLIENT_METRICS: Final = 16
 GROUP: Final = 32
-
-_INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
-_DIGITS_MAX: Final = 20
-_INT32: Final = 1 << 31
 
 
 class NamedResource(Protocol):
@@ -26,10 +23,10 @@ class NamedResource(Protocol):
 
 def node_id_of(name: str) -> int | None:
     """The node id that a name says; None if the name is not a 32-bit integer. Source: Java Integer.parseInt."""
-    if len(name) > _DIGITS_MAX or not _INTEGER.fullmatch(name):
+    try:
+        return parse_integer(name, 32)
+    except ValueError:
         return None
-    number = int(name)
-    return number if -_INT32 <= number < _INT32 else None
 
 
 def canonical(resource: NamedResource) -> str:

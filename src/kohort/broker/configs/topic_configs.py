@@ -11,7 +11,8 @@ from enum import IntEnum
 
 import msgspec
 
-from kohort.broker.configs.definitions import BROKER_KEYS, TOPIC_KEYS, BrokerConfig, ConfigKey, Value, text_of
+from kohort.broker.configs.definitions import BROKER_KEYS, TOPIC_KEYS, BrokerConfig, ConfigKey
+from kohort.broker.configs.values import Value, check_lengths, text_of
 from kohort.model.errors import ConfigError
 from kohort.storage.log import LogConfig
 
@@ -130,7 +131,11 @@ class TopicConfigs:
         return own + self.synonyms_of_broker(key for key, _ in broker) if broker else own
 
     def value(self, name: str, overrides: Mapping[str, str]) -> Effective:
-        """The effective value and its source. Source: Kafka KafkaConfigSchema.resolveEffectiveTopicConfig."""
+        """
+        The effective value and its source. A negative retention of the broker is none.
+
+        Source: Kafka KafkaConfigSchema.resolveEffectiveTopicConfig, KafkaConfig.logRetentionTimeMillis.
+        """
         key = TOPIC_KEYS[name]
         if name in overrides:
             return Effective(key, text_of(key.parse(overrides[name])), ConfigSource.TOPIC)
@@ -142,9 +147,14 @@ class TopicConfigs:
             ):
                 if broker_name in settings:
                     text = settings[broker_name]
-                    if source is not ConfigSource.STATIC_BROKER:
-                        text = text_of(key.parse(text)) or ""
-                    return Effective(key, text if factor == 1 else str(int(text) * factor), source)
+                    value = BROKER_KEYS[broker_name].parse(text)
+                    if name == "retention.ms" and isinstance(value, int):
+                        value = max(value * factor, -1)
+                    elif isinstance(value, int) and factor != 1:
+                        value *= factor
+                    elif source is ConfigSource.STATIC_BROKER:
+                        return Effective(key, text, source)
+                    return Effective(key, text_of(value), source)
         return Effective(key, key.default, ConfigSource.DEFAULT)
 
     def effective(self, overrides: Mapping[str, str]) -> list[Effective]:
@@ -172,6 +182,16 @@ class TopicConfigs:
             return config
         return msgspec.structs.replace(config, segment_ms=min(config.segment_ms, config.max_compaction_lag_ms))
 
+    def check_defaults(self) -> None:
+        """
+        Check what topics get from the broker's values.
+
+        Raises:
+            ConfigError: a value is not valid for a topic.
+        """
+        for name in BROKER_SYNONYMS:
+            self.parsed(name, {})
+
     def validate(self, overrides: Mapping[str, str]) -> None:
         """
         Raises:
@@ -179,6 +199,7 @@ class TopicConfigs:
 
         Source: LogConfig.validate.
         """
+        check_lengths(overrides)
         for name, text in overrides.items():
             if name not in TOPIC_KEYS:
                 raise ConfigError(f"Unknown topic config name: {name}")

@@ -7,8 +7,8 @@ listener. Without any quota, none of them does more than look at one attribute.
 Source: Kafka ClientQuotaManager, ClientRequestQuotaManager, ControllerMutationQuotaManager, ConnectionQuotas.
 """
 
-from collections.abc import Callable, Hashable
-from typing import Final, Generic, TypeVar
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
@@ -19,10 +19,12 @@ from kohort.broker.quotas.entities import (
     CONNECTION_CREATION_RATE,
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
+    IP,
     PRODUCER_BYTE_RATE,
     QUOTAS,
     REQUEST_PERCENTAGE,
     parse_entity,
+    quota_values,
 )
 from kohort.broker.quotas.limits import AddressLimits, ClientLimits
 from kohort.broker.quotas.rates import SampledRate, TokenBucket, Windows
@@ -148,11 +150,10 @@ class ClientQuotas:
     The quotas of a node.
 
     Attributes:
-        on_change: called when quotas have changed, and at the start.
+        on_change: called when the first quota of produced bytes or of requests was set, or the last one was removed.
     """
 
     def __init__(self, catalog: Catalog, config: BrokerConfig, clock: Clock) -> None:
-        self._catalog = catalog
         self._clock = clock
         windows = Windows(config.get_int("quota.window.num"), config.get_int("quota.window.size.seconds") * 1_000)
         mutation_windows = Windows(
@@ -167,18 +168,32 @@ class ClientQuotas:
         self._address_limits: AddressLimits | None = None
         self._connections = _Meters(lambda: SampledRate(windows))
         self.on_change: Callable[[], None] = lambda: None
-        self._load()
-        catalog.watch_settings(QUOTAS, lambda _settings: self._load())
+        self._limits = {
+            key: ClientLimits()
+            for key in (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE)
+        }
+        self._limits_of_addresses = AddressLimits()
+        self._learn(catalog.settings(QUOTAS).items())
+        catalog.watch_settings(QUOTAS, lambda settings: self._learn((each.name, each.value) for each in settings))
 
-    def _load(self) -> None:
-        quotas = self._catalog.settings(QUOTAS)
-        entities = {name: parse_entity(name) for name in quotas}
-        self.produce.limits = ClientLimits(PRODUCER_BYTE_RATE, quotas, entities) or None
-        self.fetch.limits = ClientLimits(CONSUMER_BYTE_RATE, quotas, entities) or None
-        self._requests.limits = ClientLimits(REQUEST_PERCENTAGE, quotas, entities) or None
-        self._mutation_limits = ClientLimits(CONTROLLER_MUTATION_RATE, quotas, entities) or None
-        self._address_limits = AddressLimits(CONNECTION_CREATION_RATE, quotas, entities) or None
-        self.on_change()
+    def _learn(self, changed: Iterable[tuple[str, Mapping[str, Any] | None]]) -> None:
+        """Take the changed entities with their quotas; None for an entity without any."""
+        for name, fields in changed:
+            entity = parse_entity(name)
+            quotas = quota_values(fields or {})
+            if IP in entity:
+                self._limits_of_addresses.set(entity, quotas.get(CONNECTION_CREATION_RATE))
+                continue
+            for key, limits in self._limits.items():
+                limits.set(entity, quotas.get(key))
+        before = (self.limits_produce, self.limits_requests)
+        self.produce.limits = self._limits[PRODUCER_BYTE_RATE] or None
+        self.fetch.limits = self._limits[CONSUMER_BYTE_RATE] or None
+        self._requests.limits = self._limits[REQUEST_PERCENTAGE] or None
+        self._mutation_limits = self._limits[CONTROLLER_MUTATION_RATE] or None
+        self._address_limits = self._limits_of_addresses or None
+        if before != (self.limits_produce, self.limits_requests):
+            self.on_change()
 
     @property
     def limits_requests(self) -> bool:

@@ -5,10 +5,12 @@ Source: KIP-13, KIP-55, KIP-612; Kafka ClientQuotaEntity, QuotaConfig.
 """
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Final, TypeAlias
 
 from kohort.broker.catalog_settings import Setting
+from kohort.model.numbers import double_text, parse_double
 
 QUOTAS: Final = "quota"
 """The kind of the settings."""
@@ -36,5 +38,11 @@ def parse_entity(name: str) -> dict[str, str | None]:
 
 
 def quota_setting(entity: Entity, quotas: Mapping[str, float]) -> Setting:
-    """The setting that stores all quotas of an entity, or deletes it if there is none."""
-    return Setting(QUOTAS, entity_name(entity), dict(quotas) or None)
+    """The setting that stores all quotas of an entity, or deletes it if there is none. JSON has no infinity and no NaN."""
+    fields = {key: value if math.isfinite(value) else double_text(value) for key, value in quotas.items()}
+    return Setting(QUOTAS, entity_name(entity), fields or None)
+
+
+def quota_values(fields: Mapping[str, float | str]) -> dict[str, float]:
+    """The quotas of a setting."""
+    return {key: parse_double(value) if isinstance(value, str) else float(value) for key, value in fields.items()}

@@ -7,7 +7,6 @@ id, default user; client id, default client id.
 Source: Kafka ClientQuotaManager.DefaultQuotaCallback.
 """
 
-from collections.abc import Mapping
 from enum import Enum
 from ipaddress import ip_address
 from typing import Final, TypeAlias
@@ -30,12 +29,16 @@ Owner: TypeAlias = tuple[str, str]
 class ClientLimits:
     """The limits of one key, such as `producer_byte_rate`, by user and client id."""
 
-    def __init__(self, key: str, quotas: Mapping[str, Mapping[str, float]], entities: Mapping[str, Entity]) -> None:
+    def __init__(self) -> None:
         self._limits: dict[tuple[_Part, _Part], float] = {}
-        for name, values in quotas.items():
-            entity = entities[name]
-            if key in values and IP not in entity:
-                self._limits[_part(entity, USER), _part(entity, CLIENT_ID)] = values[key]
+
+    def set(self, entity: Entity, limit: float | None) -> None:
+        """Change the limit of one entity; None removes it."""
+        parts = _part(entity, USER), _part(entity, CLIENT_ID)
+        if limit is None:
+            self._limits.pop(parts, None)
+        else:
+            self._limits[parts] = limit
 
     def __bool__(self) -> bool:
         return bool(self._limits)
@@ -70,17 +73,25 @@ def _address(name: str | None) -> str | None:
 
 
 class AddressLimits:
-    """The limits of one key by address."""
+    """The limits of one key by address. An address that has several names has the limit that was set last."""
 
-    def __init__(self, key: str, quotas: Mapping[str, Mapping[str, float]], entities: Mapping[str, Entity]) -> None:
-        self._limits = {
-            _address(entities[name][IP]): values[key]
-            for name, values in quotas.items()
-            if key in values and IP in entities[name]
-        }
+    def __init__(self) -> None:
+        self._limits: dict[str | None, dict[str | None, float]] = {}
+
+    def set(self, entity: Entity, limit: float | None) -> None:
+        """Change the limit of one entity; None removes it."""
+        name = entity[IP]
+        address = _address(name)
+        by_name = self._limits.setdefault(address, {})
+        by_name.pop(name, None)
+        if limit is not None:
+            by_name[name] = limit
+        elif not by_name:
+            del self._limits[address]
 
     def __bool__(self) -> bool:
         return bool(self._limits)
 
     def find(self, host: str) -> float | None:
-        return self._limits.get(host, self._limits.get(None))
+        by_name = self._limits.get(host) or self._limits.get(None)
+        return next(reversed(by_name.values())) if by_name else None

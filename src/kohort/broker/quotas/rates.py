@@ -11,6 +11,11 @@ import msgspec
 INT32_MAX: Final = (1 << 31) - 1
 
 
+def whole_ms(duration_ms: float) -> int:
+    """A duration as a number of 32 bits. An infinite or longer one is the largest; a negative one, and NaN, is 0."""
+    return int(min(duration_ms, INT32_MAX) + 0.5) if duration_ms > 0 else 0
+
+
 class Windows(msgspec.Struct, frozen=True):
     """
     Attributes:
@@ -83,9 +88,7 @@ class SampledRate:
     def throttle_ms(self, limit: float, now_ms: int) -> int:
         """How long to wait until the rate is within the limit, if nothing more is recorded; 0 if it is."""
         rate, elapsed_ms = self.measure(now_ms)
-        if rate <= limit:
-            return 0
-        return min(int((rate - limit) / limit * elapsed_ms + 0.5), INT32_MAX)
+        return whole_ms((rate - limit) / limit * elapsed_ms) if rate > limit else 0
 
 
 class TokenBucket:
@@ -100,7 +103,9 @@ class TokenBucket:
 
     def _refill(self, limit: float, now_ms: int) -> float:
         burst = self._windows.count * self._windows.ms / 1_000 * limit
-        self._tokens = min(burst, self._tokens + limit * (now_ms - self._updated_ms) / 1_000)
+        # An infinite limit times no time would be NaN.
+        elapsed_ms = max(now_ms - self._updated_ms, 0)
+        self._tokens = min(burst, self._tokens + (limit * elapsed_ms / 1_000 if elapsed_ms else 0.0))
         self._updated_ms = now_ms
         return self._tokens
 
@@ -111,4 +116,4 @@ class TokenBucket:
     def throttle_ms(self, limit: float, now_ms: int) -> int:
         """How long to wait until no token is owed; 0 if none is."""
         tokens = self._refill(limit, now_ms)
-        return min(int(-tokens / limit * 1_000 + 0.5), INT32_MAX) if tokens < 0 else 0
+        return whole_ms(-tokens / limit * 1_000) if tokens < 0 else 0

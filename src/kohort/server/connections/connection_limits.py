@@ -16,7 +16,9 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from kohort.broker.configs.definitions import BrokerConfig
+from kohort.broker.configs.values import parse_host_limits
 from kohort.model.errors import ConfigError
+from kohort.model.limits import CONFIG_SHOWN_LENGTH_MAX
 
 _log = logging.getLogger("kohort.server")
 
@@ -26,6 +28,7 @@ CONFIGS: Final = (
     "max.connections.per.ip",
     "max.connections.per.ip.overrides",
 )
+_OVERRIDES: Final = "max.connections.per.ip.overrides"
 WINDOW_SECONDS: Final = 1.0
 WINDOWS: Final = 11
 """Source: quota.window.size.seconds and quota.window.num."""
@@ -113,7 +116,7 @@ class ConnectionLimits:
         Raises:
             ConfigError: as the constructor.
         """
-        overrides = _overrides(config.get_str("max.connections.per.ip.overrides") or "")
+        overrides = _overrides(config.get_str(_OVERRIDES) or "")
         per_host_max = config.get_int("max.connections.per.ip")
         if per_host_max <= 0 and not overrides:
             raise ConfigError(
@@ -177,25 +180,24 @@ class ConnectionLimits:
 
 def _overrides(text: str) -> Mapping[str, int]:
     """
-    Parse `host:count,host:count` into limits by address. Source: Kafka Csv.parseCsvMap, InetAddress.getByName.
+    The limits by address. Source: Kafka InetAddress.getByName.
 
     Raises:
         ConfigError: the text has another form, or a host is unknown.
     """
     limits: dict[str, int] = {}
-    for pair in filter(None, (each.strip() for each in text.split(","))):
-        host, separator, number = pair.rpartition(":")
-        host = host.strip().removeprefix("[").removesuffix("]")
-        if not separator or not host or not number.strip().isdecimal():
-            raise ConfigError(
-                f"max.connections.per.ip.overrides must be a list of HOST:NUMBER, for example 127.0.0.1:200,[::1]:50; "
-                f"one entry is {pair!r}"
-            )
+    try:
+        pairs = parse_host_limits(_OVERRIDES, text)
+    except ConfigError as error:
+        raise ConfigError(
+            f"{_OVERRIDES} must be a list of HOST:NUMBER, for example 127.0.0.1:200,[::1]:50; it is "
+            f"{text[:CONFIG_SHOWN_LENGTH_MAX]!r}"
+        ) from error
+    for host, number in pairs:
         try:
             address = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0]
-        except OSError as error:
-            raise ConfigError(
-                f"max.connections.per.ip.overrides names the host {host!r}, which is unknown: {error.strerror or error}"
-            ) from None
-        limits[str(address)] = int(number)
+        except (OSError, UnicodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else None
+            raise ConfigError(f"{_OVERRIDES} names the host {host!r}, which is unknown: {reason or error}") from None
+        limits[str(address)] = number
     return limits

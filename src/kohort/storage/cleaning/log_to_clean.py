@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+import msgspec
+
 from kohort.storage.batchset import Span
 from kohort.storage.cleaning.job import CleanerJob, SourceSegment, last_records
 from kohort.storage.disklog import DiskLog
@@ -168,12 +170,13 @@ def job_of(dirty: LogToClean[DiskLog, Segment], config: CleanerConfig, *, now_ms
             if aborted.first_offset < dirty.first_uncleanable_offset and aborted.last_offset >= bases[0]
         ],
         last_records=last_records(log.producers),
-        config=log.config,
+        # The ratio has been decided by, and a process gets the job as JSON, which has no NaN.
+        config=msgspec.structs.replace(log.config, min_cleanable_dirty_ratio=0.0),
         now_ms=now_ms,
         buffer_bytes=config.dedupe_buffer_size // max(config.threads, 1),
         load_factor=config.io_buffer_load_factor,
         io_bytes=max(config.io_buffer_size // max(config.threads, 1) // 2, 4096),
-        bytes_per_second=bytes_per_second if bytes_per_second < 1e18 else 0.0,
+        bytes_per_second=bytes_per_second if 0 < bytes_per_second < 1e18 else 0.0,
     )
 
 

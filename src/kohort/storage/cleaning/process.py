@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import msgspec
 
@@ -111,6 +111,10 @@ def _ended(answer: PassResult | PassFailure) -> PassResult:
     raise CorruptError(answer.reason)
 
 
+_WAIT_S_MAX: Final = 86_400.0
+"""A lower rate than that of one piece a day is not kept: no thread can wait for centuries."""
+
+
 class Throttler:
     """
     Limits bytes per second by waiting.
@@ -130,7 +134,7 @@ class Throttler:
         self._bytes += passed_bytes
         ahead_s = self._bytes / self._bytes_per_second - (time.monotonic() - self._begun_s)
         if ahead_s > 0:
-            self._wait(ahead_s)
+            self._wait(min(ahead_s, _WAIT_S_MAX))
 
 
 def _answer(answer: SegmentGroup | PassResult | PassFailure) -> None:
