@@ -1,7 +1,8 @@
-"""Long commits in transactions are answered as short ones. `test_offsets` has those of OffsetCommit."""
+"""Long commits in transactions are answered as short ones, and any survive another writer. `test_offsets` has OffsetCommit."""
 
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -9,13 +10,14 @@ from kohort.group.configs import GroupConfig
 from kohort.group.offsets import transactional_commit
 from kohort.machine.bulk import LONG_RECORDS_STEP
 from kohort.model.errors import CoordinatorError, ErrorCode
+from kohort.runtime.states import State
 from kohort.testing import FixedContext
 from kohort.testing.context import take_all
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.batches import read_header
 from tests.conftest import watches_calls
-from tests.group.harness import Coordinator, Image
+from tests.group.harness import Coordinator, Image, Topic
 
 Topics = Sequence[tuple[str, Sequence[tuple[int, str]]]]
 TOPICS: dict[str, Topics] = {
@@ -59,6 +61,35 @@ def answer(coordinator: Coordinator, request: m.TxnOffsetCommitRequest, *, is_lo
     coordinator.node.settle()
     (found,) = answers
     return found
+
+
+def test_another_writer_that_is_noticed_within_a_long_commit() -> None:
+    """A short commit is in the open batch, whose append begins the long one, and lands behind records of the other writer."""
+    coordinator = Coordinator()
+    coordinator.image.by_name["orders"] = Topic("orders", UUID(int=1), 2_000)
+    coordinator.is_burst = True
+    short = coordinator.ask("offset_commit", commit_of("short", 1))
+    coordinator.log.shift_next_append = 1
+    answers: list[Any] = []
+    handler = coordinator.service.handlers()[ApiKey.OFFSET_COMMIT].in_steps  # type: ignore[attr-defined]
+    take_all(handler(commit_of("long", 2_000), FixedContext(9), answers.append), answers.append)
+    coordinator.is_burst = False
+    coordinator.node.settle()
+    (long,) = answers
+    assert {found.error_code for found in long.topics[0].partitions} == {ErrorCode.NOT_COORDINATOR}
+    assert short.topics[0].partitions[0].error_code == ErrorCode.NOT_COORDINATOR
+    assert coordinator.runtime.states()[0] is State.ACTIVE, "the partition is loaded again"
+    later = coordinator.ask("offset_commit", commit_of("short", 1))
+    assert later.topics[0].partitions[0].error_code == ErrorCode.NONE
+
+
+def commit_of(group: str, count: int) -> m.OffsetCommitRequest:
+    partitions = [m.OffsetCommitRequestPartition(partition_index=index, committed_offset=1) for index in range(count)]
+    return m.OffsetCommitRequest(
+        group_id=group,
+        generation_id_or_member_epoch=-1,
+        topics=[m.OffsetCommitRequestTopic(name="orders", partitions=partitions)],
+    )
 
 
 @pytest.mark.parametrize("topics", TOPICS.values(), ids=TOPICS)

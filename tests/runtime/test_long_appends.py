@@ -147,8 +147,8 @@ def test_an_append_that_fails(turns: int) -> None:
 def test_an_earlier_batch_that_cannot_be_appended_fails_it() -> None:
     bench = Bench().load()
     bench.put("before", ("before", 1))
-    bench.write("long", long_put())
     bench.log.fail_next_append = UnavailableError("no disk")
+    bench.write("long", long_put())
     bench.node.settle()
     bench.log.commit()
     assert bench.answers == {"before": ["UnavailableError: no disk"], "long": ["UnavailableError: no disk"]}
@@ -177,6 +177,22 @@ def test_another_writer_of_the_partition() -> None:
     bench.node.settle()
     assert bench.answers["long"] == ["NOT_COORDINATOR"]
     assert bench.state() is State.ACTIVE, "the shard was loaded again"
+
+
+def test_another_writer_that_is_noticed_at_the_batch_before_it() -> None:
+    """The append of the earlier batch unloads the shard; the long operation must not be running then."""
+    bench = Bench().load()
+    bench.put("before", ("before", 1))
+    bench.log.shift_next_append = 1
+    bench.write("long", long_put())
+    bench.put("behind", ("behind", 1))
+    assert bench.answers == {name: ["NOT_COORDINATOR"] for name in ("before", "long", "behind")}
+    bench.node.settle()
+    assert bench.state() is State.ACTIVE, "the shard was loaded again"
+    bench.write("later", long_put())
+    bench.node.settle()
+    bench.log.commit()
+    assert bench.answers["later"] == ["ok"]
 
 
 def test_a_long_operation_in_a_transaction() -> None:

@@ -148,16 +148,23 @@ class Appender:
         self, result: Result[Any, Any], records: LongRecords[Any], now_ms: int, producer: Producer | None
     ) -> Generator[None, None, OpenBatch]:
         """
-        Encode and replay the records of a long operation in steps, into a batch of their own.
+        Append the earlier batch, and return steps that encode and replay the records of a long operation, into a batch of their
+        own. A step raises a CoordinatorError if no records were kept.
 
         The owner runs nothing else of the shard between the steps. It adds the event of the operation to the returned batch,
         and flushes it.
 
         Raises:
-            CoordinatorError: no records were kept.
-            StorageError: likewise. The earlier batch could not be appended, so the operation has read state that was reverted.
+            CoordinatorError: the earlier batch could not be appended, so the operation has read state that was reverted.
+            StorageError: likewise.
         """
+        # Not in a step: an append that is out of sync unloads the shard, and closes the steps.
         self._flush_or_raise()
+        return self._steps(result, records, now_ms, producer)
+
+    def _steps(
+        self, result: Result[Any, Any], records: LongRecords[Any], now_ms: int, producer: Producer | None
+    ) -> Generator[None, None, OpenBatch]:
         encode = self._serde.encode
         made: list[tuple[list[Any], list[Pair], int]] = []
         needed = 0

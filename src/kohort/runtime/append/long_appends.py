@@ -17,7 +17,7 @@ class LongAppend:
     The records of a long operation, and the event that waits for them.
 
     Args:
-        steps: `Appender.append_in_steps`.
+        steps: from `Appender.append_in_steps`.
         since_ms: the time of the operation.
     """
 
