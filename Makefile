@@ -17,11 +17,12 @@ IN_PROCESS := tests/test_compiled.py tests/machine tests/runtime tests/group tes
 # Tests that talk to a served process: they run once in CI, on the compiled build if there is a C compiler.
 PROCESSES := tests/clients tests/crash $(wildcard tests/conformance/test_recorded_*.py)
 TESTS_COMPILED ?= $(IN_PROCESS) $(PROCESSES)
+SIMULATIONS := $(wildcard tests/testing/test_*simulation.py)
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-ci test-long test-compiled durations largest-requests mutants crash torture history fuzz fuzz-decoders lint compiled format configuration serve bench bench-java bench-compare instructions profile conformance conformance-record lock clean wheel
+.PHONY: help setup demo test test-ci test-long test-compiled durations largest-requests mutants crash torture history simulate fuzz fuzz-decoders lint compiled format configuration serve bench bench-java bench-compare instructions profile conformance conformance-record lock clean wheel
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -103,6 +104,9 @@ torture: $(READY) ## exactly-once processing under SIGKILLs of broker and proces
 
 history: $(READY) ## clients of every library under kills, pauses, restarts and a full disk: make history SECONDS=120 HISTORY="--seed 7"
 	@$(BIN)/python -m kohort.testing.history_check --seconds $(or $(SECONDS),60) $(HISTORY)
+
+simulate: $(READY) ## 10 000 seeds of each simulation: guarantees, and everything is answered after the last fault (some 20 minutes)
+	@KOHORT_LONG=1 $(BIN)/python -m pytest --numprocesses $(or $(JOBS),1) $(SIMULATIONS) -k every_seed
 
 fuzz: $(READY) $(WITH_COMPILED) ## hostile frames to a broker for a minute: make fuzz FRAMES=1000000, SECONDS=600, SEED=7
 	@PYTHONPATH=$(if $(WITH_COMPILED),$(COMPILED)) $(BIN)/python -m kohort.testing.fuzz --corpus tests/data/fuzz/corpus.jsonl.gz \

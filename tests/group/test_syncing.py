@@ -121,6 +121,42 @@ def test_an_assignment_that_cannot_be_written_starts_over() -> None:
     assert {answer.generation_id for answer in again} == {2}
 
 
+def test_an_assignment_that_is_not_committed_in_time() -> None:
+    """As any write: the code of a timeout after offsets.commit.timeout.ms. The assignment counts when it is committed later."""
+    coordinator = Coordinator()
+    leader, follower = coordinator.completing(2)
+    early = coordinator.sync(follower, 1)
+    coordinator.log.is_held = True
+    answer = coordinator.sync(leader, 1, {leader: b"0", follower: b"1"})
+    late = coordinator.sync(follower, 1)
+    coordinator.advance(4_999)
+    assert (answer.is_parked, late.is_parked) == (True, True)
+    coordinator.advance(1)
+    assert [answer.code, late.code] == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
+    coordinator.log.is_held = False
+    coordinator.log.commit()
+    coordinator.node.settle()
+    assert early.code is REBALANCE, "its place was taken by the later request of the member"
+    assert state(coordinator) is STABLE
+    assert [coordinator.sync(member, 1).assignment for member in (leader, follower)] == [b"0", b"1"]
+
+
+def test_a_replacement_that_is_not_committed_in_time() -> None:
+    coordinator = Coordinator()
+    old, other = coordinator.stable(2, instances=("a", "b"))
+    coordinator.log.is_held = True
+    answer = coordinator.join("", instance="a")
+    coordinator.advance(4_999)
+    assert answer.is_parked
+    coordinator.advance(1)
+    assert (answer.code, answer.member_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
+    coordinator.log.is_held = False
+    coordinator.log.commit()
+    coordinator.node.settle()
+    (new,) = set(coordinator.groups["group"].members) - {old, other}
+    assert coordinator.heartbeat(new, 1, instance="a") is NONE
+
+
 def test_an_assignment_that_is_too_large_is_an_unknown_error() -> None:
     coordinator = Coordinator(batch_bytes_max=1_000)
     (leader,) = coordinator.completing(1)

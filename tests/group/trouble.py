@@ -1,4 +1,7 @@
-"""Rules of random tests of groups that have nothing to do with their kind: bursts, failing appends, held commits, restarts."""
+"""
+Rules of random tests of groups that have nothing to do with their kind: bursts, failing appends and reads, held commits,
+restarts.
+"""
 
 import os
 
@@ -7,9 +10,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from kohort.model.errors import UnavailableError
+from kohort.runtime.states import State
 from tests.group.harness import Coordinator
 
 SETTINGS = settings(max_examples=2_500 if os.environ.get("KOHORT_LONG") else 40, stateful_step_count=40, deadline=None)
+
+
+RECOVERY_MS = 1_000
+"""How long after its last fault a partition is active."""
 
 
 class Trouble(RuleBasedStateMachine):
@@ -73,3 +81,15 @@ class Trouble(RuleBasedStateMachine):
         self.coordinator.restart(is_tail_lost=is_tail_lost)
         self.coordinator.log.is_held = False
         self.settle()
+
+    @rule()
+    def restart_with_a_read_that_fails(self) -> None:
+        log = self.coordinator.log
+        self.go_on()
+        log.fail_next_append = None
+        log.fail_next_read = UnavailableError("offline")
+        self.coordinator.restart()
+        log.fail_next_read = None
+        self.pass_time(RECOVERY_MS)
+        state = self.coordinator.runtime.states()[0]
+        assert state is State.ACTIVE, f"the partition stays {state} after a read that failed once"

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+from kohort.machine.bulk import LongRecords
 from kohort.machine.shard import EndTransaction, Producer, Reply, Result
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.testing import Subject, Work
@@ -20,9 +21,6 @@ def picture(shard: TableShard, offset: int) -> object:
     return dict(shard.table.items_at(offset)), dict(shard.pending.items_at(offset))
 
 
-SUBJECT = Subject(make_shard=TableShard, serde=PutSerde(), picture=picture)
-
-
 def asks(operation: Operation) -> Work:
     return Work(make=lambda _: operation)
 
@@ -33,6 +31,15 @@ def put(name: str, *, is_atomic: bool = True) -> Work:
     def operation(shard: TableShard, _: int) -> Result[Put, str]:
         number = shard.table.get(name, 0) + 1
         return shard.put("ok", (name, number), (name + name, number), is_atomic=is_atomic)
+
+    return asks(operation)
+
+
+def put_in_slices(name: str) -> Work:
+    """Records that the runtime replays in slices."""
+
+    def operation(shard: TableShard, now_ms: int) -> Result[Put, str]:
+        return Result(LongRecords([shard.table.get(name, 0), now_ms], lambda number: Put(name, number)), "ok")
 
     return asks(operation)
 
@@ -67,6 +74,9 @@ def release(name: str) -> Work:
     return asks(lambda shard, now_ms: shard.release("released", (name, now_ms)))
 
 
+SUBJECT = Subject(make_shard=TableShard, serde=PutSerde(), picture=picture, wake=lambda: release("a"))
+
+
 def arm(name: str, delay_ms: int) -> Work:
     def operation(shard: TableShard, _: int) -> Result[Put, str]:
         shard.timers.schedule(name, delay_ms, lambda now_ms: Result([Put(name, now_ms)]), retry=True)
@@ -88,7 +98,7 @@ def end(producer_id: int, *, committed: bool) -> Work:
 def workload(chance: Random) -> Work:
     """A request, by chance."""
     name, producer_id = chance.choice(NAMES), chance.choice(PRODUCER_IDS)
-    match chance.randrange(14):
+    match chance.randrange(15):
         case 0:
             return remove(name)
         case 1:
@@ -109,5 +119,7 @@ def workload(chance: Random) -> Work:
             return end(producer_id, committed=chance.random() < 0.5)
         case 10:
             return put(name, is_atomic=False)
+        case 11:
+            return put_in_slices(name)
         case _:
             return put(name)

@@ -33,6 +33,10 @@ class Promises(RuleBasedStateMachine):
         self.simulation.request(partition, simulated.put(name, is_atomic=is_atomic))
 
     @rule(partition=PARTITIONS, name=NAMES)
+    def put_in_slices(self, partition: int, name: str) -> None:
+        self.simulation.request(partition, simulated.put_in_slices(name))
+
+    @rule(partition=PARTITIONS, name=NAMES)
     def remove(self, partition: int, name: str) -> None:
         self.simulation.request(partition, simulated.remove(name))
 
@@ -85,6 +89,14 @@ class Promises(RuleBasedStateMachine):
     @rule(partition=PARTITIONS)
     def shift_next_append(self, partition: int) -> None:
         self.simulation.shift_next_append(partition)
+
+    @rule(partition=PARTITIONS)
+    def fail_next_read(self, partition: int) -> None:
+        self.simulation.fail_next_read(partition)
+
+    @rule()
+    def stall(self) -> None:
+        self.simulation.stall()
 
     @rule(partition=PARTITIONS)
     def resign(self, partition: int) -> None:

@@ -591,3 +591,4 @@ def test_a_completion_that_fails_stops_no_other(commits: bool) -> None:  # [L4]
         bench.node.settle()
     answer = "ok" if commits else "UnavailableError: full"
     assert (bench.answers["before"], bench.answers["behind"]) == ([answer], [answer])
+    assert bench.answers["spoilt"] == ["RuntimeError: spoilt"]

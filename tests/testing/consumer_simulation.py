@@ -44,7 +44,7 @@ from kohort.testing.simulation import Subject, Work
 from kohort.wire import messages as m
 from tests.group.consumer.classic_protocol import HEARTBEAT, JOIN, SYNC, ClassicProtocolMember
 from tests.group.consumer.protocol import Partition, ProtocolMember
-from tests.testing.group_simulation import classic_contents
+from tests.testing.group_simulation import GroupPictures, classic_contents
 
 _GROUPS: Final = ("a", "a", "b")
 _TOPICS: Final = ("orders", "payments", "clicks")
@@ -100,12 +100,13 @@ def picture(shard: GroupShard, offset: int) -> object:
     A rebalancing classic group equals everything. A downgrade changes the kind of the group before its records have a batch, as
     in Kafka, so that a query may see the classic group a moment early.
     """
-    return {
-        group_id: _contents(group, offset)
-        if isinstance(group, ConsumerGroup)
-        else classic_contents(shard, group, offset)
+    return GroupPictures(
+        (
+            group_id,
+            _contents(group, offset) if isinstance(group, ConsumerGroup) else classic_contents(shard, group, offset),
+        )
         for group_id, group in shard.groups.items_at(offset)
-    }
+    )
 
 
 def _contents(group: ConsumerGroup, offset: int) -> object:

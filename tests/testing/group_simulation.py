@@ -7,7 +7,8 @@ member id and generation that the coordinator answered. Beside the guarantees of
 - the generation of an acknowledged SyncGroup never goes back;
 - a member gets the assignment that the leader of its generation sent for it, and no other;
 - all members of a generation get the assignments of one leader;
-- a stable group that is loaded from the log has the generation, leader, members and assignments of the live one.
+- a stable group that is loaded from the log has the generation, leader, members and assignments of the live one;
+- ten minutes after the last fault every JoinGroup and SyncGroup is answered: members that are silent have expired by then.
 
 A leader that repeats its SyncGroup sends the same assignments, as clients do. With others, while the first write is not
 committed, the log would hold the later ones and the group the first ones, as in Apache Kafka.
@@ -35,6 +36,7 @@ from kohort.group.offsets.commit import offset_commit
 from kohort.group.offsets.transactional_commit import txn_offset_commit
 from kohort.group.records import GroupRecordSerde
 from kohort.group.shard import GroupShard
+from kohort.machine.bulk import LongRecords
 from kohort.machine.shard import EndTransaction, Producer, Reply, Result, Timers
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import ErrorCode
@@ -74,6 +76,21 @@ class _Unsettled:
 _UNSETTLED: Final = _Unsettled()
 
 
+class GroupPictures(dict[str, object]):
+    """
+    The contents of groups by id. A classic group that is not stable may be missing in the other picture: it is created before
+    its first record has a batch, as in Kafka, so that a query may see it a moment early.
+    """
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, GroupPictures):
+            return False
+        differ = {id_ for id_ in self.keys() | other.keys() if self.get(id_) != other.get(id_)}
+        return all(_UNSETTLED is self.get(id_) or _UNSETTLED is other.get(id_) for id_ in differ)
+
+    __hash__ = None
+
+
 def group_subject(config: GroupConfig = CONFIG) -> Subject[GroupShard]:
     """A group coordinator of one partition."""
     uuids = count(1)
@@ -88,10 +105,10 @@ def picture(shard: GroupShard, offset: int) -> object:
     """The hard state of a shard at an offset."""
     offsets = shard.offsets
     return {
-        "groups": {
-            group_id: classic_contents(shard, group, offset)
+        "groups": GroupPictures(
+            (group_id, classic_contents(shard, group, offset))
             for group_id, group in sorted(shard.groups.items_at(offset))
-        },
+        ),
         "offsets": {group_id: dict(table.items_at(offset)) for group_id, table in offsets.by_group.items_at(offset)},
         "pending": {producer: dict(table.items_at(offset)) for producer, table in offsets.pending.items_at(offset)},
         "writers": {group_id: dict(table.items_at(offset)) for group_id, table in offsets.writers.items_at(offset)},
@@ -260,8 +277,12 @@ class GroupWorkload:
             topics=[m.OffsetCommitRequestTopic(name=_TOPIC, partitions=partitions)],
         )
 
+        is_long = next(self._numbers) % 2 == 0
+
         def operation(shard: GroupShard, now_ms: int) -> Result[Any, Any]:
-            return offset_commit(shard.context, request, _VERSION, now_ms)
+            result = offset_commit(shard.context, request, _VERSION, now_ms)
+            # As the service does with thousands of partitions.
+            return result.with_records(LongRecords(list(result.records), _itself)) if is_long else result
 
         return self._work("commit", member, lambda _: operation, _ignore)
 
@@ -317,6 +338,10 @@ def _code(answer: Any) -> int:
         return answer.topics[0].partitions[0].error_code
     code: int = answer.error_code
     return code
+
+
+def _itself(record: Any) -> Any:
+    return record
 
 
 def _ignore(_answer: Any) -> None:

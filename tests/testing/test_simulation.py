@@ -19,7 +19,7 @@ ONE = os.environ.get("KOHORT_SEED")
 REPEAT = "KOHORT_SEED={seed} pytest tests/testing/test_simulation.py -k every_seed"
 
 
-@pytest.mark.timeout(1_200)
+@pytest.mark.timeout(7_200)
 def test_every_seed_keeps_the_promises(seed: int) -> None:
     for each in [int(ONE)] if ONE else range(seed, seed + SEEDS):
         simulate(each, SUBJECT, workload, repeat=REPEAT)

@@ -3,8 +3,10 @@
 import pytest
 
 from kohort.model.errors import UnavailableError
+from kohort.model.ids import TRANSACTION_STATE
+from kohort.testing import FaultyLog
 from kohort.transaction import expiry
-from kohort.transaction.events import TransactionalIdExpired
+from kohort.transaction.events import TransactionalIdExpired, TransactionTimedOut
 from kohort.transaction.states import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
@@ -101,6 +103,38 @@ def test_many_transactions_time_out_in_parts(monkeypatch: pytest.MonkeyPatch) ->
     bench.advance(11_000)
     assert {state.transaction_state for state in bench.listed().transaction_states} == {"CompleteAbort"}
     assert len(bench.markers.sent) == 35
+
+
+class SecondBatchFails(FaultyLog):
+    """Refuses the second append of those that are made while it is armed."""
+
+    appends_left = -1
+
+    def append(self, batch: bytes | bytearray, *, leader_epoch: int) -> int:
+        self.appends_left -= 1
+        if self.appends_left == 0:
+            raise UnavailableError("offline")
+        return super().append(batch, leader_epoch=leader_epoch)
+
+
+def test_aborts_in_two_batches_of_which_the_second_fails() -> None:
+    """The timer repeats what was reverted; the transactions of the first batch stay aborted, and get their markers."""
+    bench = Bench()
+    log = bench.logs[0] = SecondBatchFails(TRANSACTION_STATE, 0, batch_bytes_max=600)
+    bench.start()
+    for index in range(12):
+        bench.put(
+            transaction(
+                transactional_id=f"id-{index:02}", state=ONGOING, partitions=frozenset({T0}), start_timestamp_ms=0
+            )
+        )
+    log.appends_left = 2
+    bench.advance(11_000)
+    assert log.appends_left < 0, "the second batch has failed"
+    assert {state.transaction_state for state in bench.listed().transaction_states} == {"CompleteAbort"}
+    assert len(bench.markers.sent) == 12
+    timed_out = [event for event in bench.events if isinstance(event, TransactionTimedOut)]
+    assert sorted(event.transactional_id for event in timed_out) == [f"id-{index:02}" for index in range(12)]
 
 
 def test_a_transaction_of_two_phase_commit_has_no_timeout() -> None:

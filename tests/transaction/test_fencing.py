@@ -64,11 +64,15 @@ def test_a_transaction_that_lasts_too_long_is_aborted(level: int) -> None:
     assert bench.end(1000, 0)[0] is ErrorCode.PRODUCER_FENCED
 
 
-def test_the_last_epoch_cannot_be_fenced() -> None:
+def test_a_transaction_of_the_last_epoch_times_out_without_a_fence() -> None:
+    """Kafka never ends it: no timeout, EndTxn 5 or InitProducerId does. A client gets 32767 after a timeout at 32766."""
     bench = Bench()
     bench.put(transaction(state=ONGOING, producer_epoch=32767, partitions=frozenset({T0}), start_timestamp_ms=0))
-    bench.advance(60_000)
-    assert bench.state() is ONGOING
+    assert bench.end(1000, 32767, version=5)[0] is ErrorCode.UNKNOWN_SERVER_ERROR
+    bench.advance(10_000)
+    assert bench.states()[-2:] == [("PrepareAbort", 1000, 32767), ("CompleteAbort", 1000, 32767)]
+    assert [(end.producer_epoch, end.transaction_version) for _, end in bench.markers.sent] == [(32767, 0)]
+    assert bench.init()[2] == 0
 
 
 def test_a_fence_that_cannot_be_written_costs_no_epoch() -> None:

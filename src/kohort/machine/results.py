@@ -116,6 +116,23 @@ class Release:
         return f"Release({self.reply!r}, {self.response!r})"
 
 
+class ParkedReply(Generic[T]):
+    """
+    The reply to a request that its shard may park, delivered once: by the shard, or by the runtime after the deadline of the
+    request's write. Whoever comes second is not heard.
+    """
+
+    __slots__ = ("_reply",)
+
+    def __init__(self, reply: Reply[T]) -> None:
+        self._reply: Reply[T] | None = reply
+
+    def __call__(self, response: T) -> None:
+        reply, self._reply = self._reply, None
+        if reply is not None:
+            reply(response)
+
+
 After: TypeAlias = Callable[[Exception | None], Iterable[Release]]
 
 
@@ -126,7 +143,8 @@ class Result(Generic[R, T]):
     Attributes:
         records: the changes in order; replayed at once and appended together.
         response: answers the request when the records are committed. None parks the request: the shard keeps its `Reply` and
-            releases it in a later result.
+            releases it in a later result. If the reply is a `ParkedReply`, the runtime answers the request with
+            REQUEST_TIMED_OUT when this result's records, or the state that it has read, are not committed in time.
         releases: parked requests that are answered together with this result's response. If the records cannot be written
             they are not answered; `after` has to release them with the error.
         after: called once, with None when the records are committed or with the error if they cannot be written, under the

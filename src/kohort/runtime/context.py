@@ -15,11 +15,11 @@ from itertools import chain
 from typing import Any, Final, Generic, TypeVar
 
 from kohort.machine.bulk import LongRecords
-from kohort.machine.shard import EndTransaction, Producer, Reply, Result, Shard
+from kohort.machine.shard import EndTransaction, ParkedReply, Producer, Reply, Result, Shard
 from kohort.model.errors import CoordinatorError, ErrorCode, InvariantError, StorageError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.append.appender import Appender
-from kohort.runtime.append.deferred import DeferredEvent, DeferredQueue, answers
+from kohort.runtime.append.deferred import DeferredEvent, DeferredQueue, ParkedEvent, answers
 from kohort.runtime.append.long_appends import LongAppend
 from kohort.runtime.append.open_batch import OpenBatch
 from kohort.runtime.append.position import Position
@@ -65,6 +65,9 @@ class Context(SerialExecution, Generic[S]):
         self.position = Position()
         self.generation = 0
         """The number of loads, which tells the end of an old load from the end of a newer one."""
+        self.load_failures = 0
+        """How often a load has failed since the partition was active."""
+        self.load_error = ""
         self.loading: list[Future[None]] = []
         """Futures that wait for the end of the load."""
         self._shard_executor: ShardExecutor | None = None
@@ -105,7 +108,7 @@ class Context(SerialExecution, Generic[S]):
         Return the steps of a load. When the iterator has ended the shard is loaded, and `activate` starts it.
 
         Raises:
-            StorageError: the log cannot be read.
+            Exception: the shard could not be made.
         """
         self.move_to(State.LOADING)
         self.generation += 1
@@ -165,6 +168,7 @@ class Context(SerialExecution, Generic[S]):
         on_loaded(shard, env.clock.now_ms())
         if log.high_watermark > self.position.last_committed_offset:
             self.on_high_watermark(log.high_watermark)
+        self.load_failures, self.load_error = 0, ""
         while self.loading:
             self.loading.pop().set_result(None)
 
@@ -220,6 +224,10 @@ class Context(SerialExecution, Generic[S]):
     def call_soon(self, action: Callable[[], None]) -> None:
         """Run an action of the runtime in a later turn, as an event of this partition."""
         self._executor.call_soon(self._measured(action))
+
+    def call_later(self, delay_ms: int, action: Callable[[], None]) -> None:
+        """Run an action of the runtime in `delay_ms`, as an event of this partition."""
+        self._executor.wheel.arm(self._now_ms() + delay_ms, action)
 
     # -- operations --------------------------------------------------------------------------------------------
 
@@ -309,18 +317,21 @@ class Context(SerialExecution, Generic[S]):
                 self._outbox.extend(answers(result.releases))
             return result.response
         response = result.response
-        event = DeferredEvent(
-            response,
-            reply if response is not None else None,
-            on_error,
-            result.releases,
-            result.after,
-            now_ms + self._env.write_timeout_ms,
-        )
-        if type(records) is not list and isinstance(records, LongRecords) and records:
-            self._hold(LongAppend(appender.append_in_steps(result, records, now_ms, producer), event, now_ms))
-        elif records:
+        deadline_ms = now_ms + self._env.write_timeout_ms
+        if response is None and isinstance(reply, ParkedReply):
+            event: DeferredEvent = ParkedEvent(
+                reply, on_error, result.releases, result.after, deadline_ms, writes=len(records) > 0
+            )
+        else:
+            event = DeferredEvent(
+                response, reply if response is not None else None, on_error, result.releases, result.after, deadline_ms
+            )
+        if records:
             try:
+                if type(records) is not list and isinstance(records, LongRecords):
+                    steps = appender.append_in_steps(result, records, now_ms, producer)
+                    self._hold(LongAppend(steps, event, now_ms))
+                    return None
                 appender.append(result, event, now_ms, producer)
             except Exception as error:  # noqa: BLE001 -- the shard loop: every caller is answered
                 self.fail([event], self._logged(error))
@@ -376,8 +387,15 @@ class Context(SerialExecution, Generic[S]):
         for event in events:
             try:
                 event.complete(error, self._outbox)
-            except Exception:  # noqa: BLE001 -- the failure of one completion must not stop the others
-                _log.exception("shard.completion_failed partition=%d", self.partition)
+            except Exception as failure:  # noqa: BLE001 -- the failure of one completion must not stop the others
+                self._completion_failed(event, failure)
+        self._outbox.extend(answer for event in events if (answer := event.refuse(error)) is not None)
+
+    def _completion_failed(self, event: DeferredEvent, failure: Exception) -> None:
+        _log.error("shard.completion_failed partition=%d", self.partition, exc_info=failure)
+        answer = event.expire(failure)
+        if answer is not None:
+            self._outbox.append(answer)
 
     def wait(self, offset: int, events: list[DeferredEvent], now_ms: int, /) -> None:
         if not events:
@@ -457,8 +475,8 @@ class Context(SerialExecution, Generic[S]):
                     continue
                 try:
                     event.complete(None, outbox)
-                except Exception:  # noqa: BLE001 -- the failure of one completion must not stop the others
-                    _log.exception("shard.completion_failed partition=%d", self.partition)
+                except Exception as failure:  # noqa: BLE001 -- the failure of one completion must not stop the others
+                    self._completion_failed(event, failure)
             if len(outbox) > answered:
                 self._metrics.event_purgatory_time.record(now_ms - batch.since_ms, len(outbox) - answered)
 

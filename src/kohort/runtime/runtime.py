@@ -43,6 +43,11 @@ T = TypeVar("T")
 WRITE_TIMEOUT_MS: Final = 5_000
 """Source: offsets.commit.timeout.ms, which is the deadline of every write of a coordinator."""
 
+RELOAD_MS_MIN: Final = 500
+RELOAD_MS_MAX: Final = 60_000
+"""The back-off of a partition whose load failed. Kafka waits for a newer leader epoch, which one broker never gets."""
+_DOUBLINGS_MAX: Final = 16
+
 
 def skip_verification(_partition: int, _producer: Producer, verified: Callable[[Exception | None], None]) -> None:
     """Verify nothing: for programs that trust their producers."""
@@ -380,12 +385,16 @@ class Runtime(Generic[S]):
         context.unload(State.CLOSED)
 
     def _start_loading(self, context: Context[S], log: PartitionLog, leader_epoch: int) -> None:
+        try:
+            steps = context.load(log, leader_epoch)
+        except Exception as error:  # noqa: BLE001 -- a failed load must not stop other partitions
+            self._load_failed(context, error)
+            return
+        generation = context.generation
         if log.log_start_offset == log.end_offset:
             # Nothing to read: the first client of a new group need not wait for a turn.
-            self._step(context, context.load(log, leader_epoch), context.generation)
+            self._step(context, steps, generation)
             return
-        steps = context.load(log, leader_epoch)
-        generation = context.generation
         context.call_soon(lambda: self._step(context, steps, generation))
 
     def _step(self, context: Context[S], steps: Iterator[None], generation: int) -> None:
@@ -399,25 +408,34 @@ class Runtime(Generic[S]):
                 context.activate(lambda shard, now_ms: shard.on_loaded(self._image, now_ms))
                 return
         except Exception as error:  # noqa: BLE001 -- a failed load must not stop other partitions
-            if isinstance(error, KohortError):
-                _log.error("shard.load_failed partition=%s error=%s", context.topic_partition, error)
-            else:
-                _log.exception("shard.load_failed partition=%s", context.topic_partition)
-            context.unload(State.FAILED)
+            self._load_failed(context, error)
             return
         context.call_soon(lambda: self._step(context, steps, generation))
+
+    def _load_failed(self, context: Context[S], error: Exception) -> None:
+        """Stop a load, and begin another one after a back-off. The reason is logged again only if it changes."""
+        failures, reason = context.load_failures, repr(error)
+        level = logging.DEBUG if reason == context.load_error else logging.ERROR
+        fields = "shard.load_failed partition=%s attempt=%d error=%s"
+        traceback = None if isinstance(error, KohortError) else error
+        _log.log(level, fields, context.topic_partition, failures + 1, error, exc_info=traceback)
+        context.load_failures, context.load_error = failures + 1, reason
+        context.unload(State.FAILED)
+        delay_ms = min(RELOAD_MS_MIN << min(failures, _DOUBLINGS_MAX), RELOAD_MS_MAX)
+        context.call_later(delay_ms, partial(self._reload_now, context, context.generation))
 
     def _reload(self, partition: int) -> None:
         """Load a partition that is out of step with its log again, under its current epoch."""
         context = self._contexts.get(partition)
-        if context is None or context.log is None or self._is_closed:
-            return
-        log, leader_epoch = context.log, context.leader_epoch
-        context.call_soon(lambda: self._reload_now(context, log, leader_epoch))
+        if context is not None:
+            context.call_soon(partial(self._reload_now, context, context.generation))
 
-    def _reload_now(self, context: Context[S], log: PartitionLog, leader_epoch: int) -> None:
-        if context.state is State.FAILED and self._contexts.get(context.partition) is context:
-            self._start_loading(context, log, leader_epoch)
+    def _reload_now(self, context: Context[S], generation: int) -> None:
+        """Load a failed partition under its current epoch, unless it was unloaded or loaded meanwhile."""
+        log, is_known = context.log, self._contexts.get(context.partition) is context
+        if context.state is State.FAILED and context.generation == generation and is_known and not self._is_closed:
+            assert log is not None, "a load has begun before"
+            self._start_loading(context, log, context.leader_epoch)
 
 
 def _not_coordinator() -> CoordinatorError:

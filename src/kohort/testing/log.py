@@ -15,7 +15,7 @@ class FaultyLog:
     `kohort.runtime.ports.PartitionLog` for tests of a runtime.
 
     Nothing is committed until `commit` is called. The next append raises `fail_next_append`, and lands `shift_next_append`
-    offsets later than expected, if they are set.
+    offsets later than expected, if they are set. The next read raises `fail_next_read`.
     """
 
     def __init__(self, topic: str = "state", partition: int = 0, *, batch_bytes_max: int = 1_048_588) -> None:
@@ -28,6 +28,7 @@ class FaultyLog:
         self.batches: list[bytes] = []
         self.appends = 0
         self.fail_next_append: StorageError | None = None
+        self.fail_next_read: StorageError | None = None
         self.shift_next_append = 0
         self.producers = ProducerStateManager()
         self._listeners: list[HighWatermarkListener] = []
@@ -85,6 +86,9 @@ class FaultyLog:
     def read(self, offset: int, *, bytes_max: int, up_to: int | None = None) -> bytes:
         if not self.log_start_offset <= offset <= self.end_offset:
             raise OffsetOutOfRangeError(f"offset {offset}")
+        error, self.fail_next_read = self.fail_next_read, None
+        if error is not None:
+            raise error
         limit = self.end_offset if up_to is None else up_to
         out = b""
         whole = b"".join(self.batches)

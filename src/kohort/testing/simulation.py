@@ -4,7 +4,9 @@ Simulation of real shards and the real runtime in virtual time, with faults, fro
 `Simulation` has the moves: requests, time, the high watermark, failing appends, loads and unloads. `simulate` chooses among
 them by a seed; a property test may choose by itself. With any choice these are checked:
 
-- every caller is answered exactly once, the last ones when everything is closed;
+- every caller is answered exactly once, and in time: if its request has written records, when the deadline of the write has
+  passed, and any other one within ten minutes after the last fault;
+- every partition is active ten minutes after the last fault, without a new leader;
 - acknowledged records are in the log, in the order in which their operations ran, also after a power cut; refused ones are not;
 - a query sees the same state as a shard that is loaded from the log up to the high watermark;
 - a shard that is loaded from the log equals the one that wrote it.
@@ -20,17 +22,28 @@ from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
-from kohort.machine.shard import EndTransaction, Executor, Producer, RecordSerde, Reply, Result, Shard, Timers
+from kohort.machine.shard import (
+    EndTransaction,
+    ParkedReply,
+    Producer,
+    RecordSerde,
+    Release,
+    Reply,
+    Result,
+    Shard,
+    Timers,
+)
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import CoordinatorError, ErrorCode, UnavailableError
 from kohort.model.image import ClusterImage
 from kohort.runtime.loading.loader import LoadSummary, load
 from kohort.runtime.processors import InlineProcessor
-from kohort.runtime.runtime import Runtime
+from kohort.runtime.runtime import WRITE_TIMEOUT_MS, Runtime
 from kohort.runtime.states import State
 from kohort.testing.image import FixedImage
 from kohort.testing.log import FaultyLog
 from kohort.testing.virtual import VirtualNode
+from kohort.testing.watched import NoTimers, WatchedShard, WatchedTimers
 from kohort.wire.batches import read_header, read_records
 
 S = TypeVar("S", bound=Shard[Any])
@@ -40,6 +53,9 @@ Pair = tuple[bytes, bytes | None]
 MAY_BE_WRITTEN = {ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_COORDINATOR}
 """Errors that do not say whether the records are in the log."""
 SETTLE_MS = 600_000
+"""How long after the last fault every request is answered and every partition is active."""
+STALL_MS = 150_000
+"""How long a log commits nothing in a stall: longer than every deadline of a write, and than a session."""
 TIMES_MS = (0, 1, 10, 499, 500, 4_999, 5_000, 5_001)
 
 
@@ -69,6 +85,7 @@ class Subject(Generic[S]):
 
     Attributes:
         picture: returns the hard state of a shard as of an offset with a snapshot, as a value that can be compared.
+        wake: returns a request that has the shard answer all parked ones; None if they are answered in time without one.
     """
 
     make_shard: Callable[[int, SnapshotRegistry, Timers], S]
@@ -76,6 +93,7 @@ class Subject(Generic[S]):
     picture: Callable[[S, int], object]
     image: ClusterImage = field(default_factory=FixedImage)
     partition_count: int = 2
+    wake: "Callable[[], Work] | None" = None
 
 
 class Work(msgspec.Struct, frozen=True):
@@ -103,6 +121,8 @@ class Faults:
 
     failing_append: int = 4
     shifted_append: int = 1
+    failing_read: int = 1
+    stall: int = 1
     reload: int = 3
     crash: int = 2
 
@@ -120,6 +140,18 @@ class _Call:
     is_parked: bool = False
     is_timer: bool = False
     answers: list[Any] = field(default_factory=list)
+    deadline_ms: int | None = None
+    """When it has to be answered, because it has written records."""
+
+    def noting_the_end(self, result: Result[Any, Any]) -> Result[Any, Any]:
+        """A parked request whose records are committed waits on, for something else."""
+
+        def after(error: Exception | None) -> Iterable[Release]:
+            self.deadline_ms = self.deadline_ms if error else None
+            return () if result.after is None else result.after(error)
+
+        fields = result.records, result.response, result.releases
+        return Result(*fields, after, result.is_atomic, result.replayed)
 
     @property
     def is_acknowledged(self) -> bool:
@@ -134,53 +166,6 @@ class _Call:
     def _failed(self) -> Exception | None:
         answer = self.answers[0] if self.answers else None
         return answer.error if isinstance(answer, _Failed) else None
-
-
-class _WatchedTimers:
-    """The timers of a shard; their operations are watched."""
-
-    def __init__(self, timers: Timers, watch: Callable[[Result[Any, Any]], Result[Any, Any]]) -> None:
-        self._timers = timers
-        self._watch = watch
-        self.cancel = timers.cancel
-        self.is_scheduled = timers.is_scheduled
-
-    def schedule(self, key: str, delay_ms: int, operation: Any, **retry: Any) -> None:
-        self._timers.schedule(key, delay_ms, lambda now_ms: self._watch(operation(now_ms)), **retry)
-
-    def schedule_if_absent(self, key: str, delay_ms: int, operation: Any, **retry: Any) -> None:
-        self._timers.schedule_if_absent(key, delay_ms, lambda now_ms: self._watch(operation(now_ms)), **retry)
-
-
-class _WatchedExecutor:
-    """The background tasks of a shard; the operations that get their results are watched."""
-
-    def __init__(self, executor: Executor, watch: Callable[[Result[Any, Any]], Result[Any, Any]]) -> None:
-        self._executor = executor
-        self._watch = watch
-        self.cancel = executor.cancel
-        self.is_scheduled = executor.is_scheduled
-
-    def schedule(
-        self, key: str, task: Callable[[], Any], operation: Callable[[Any, Exception | None, int], Result[Any, None]], /
-    ) -> bool:
-        return self._executor.schedule(
-            key, task, lambda result, error, now_ms: self._watch(operation(result, error, now_ms))
-        )
-
-
-class _WatchedShard:
-    """A shard whose background tasks are watched; a proxy, because shards may be compiled classes."""
-
-    def __init__(self, shard: Any, watch: Callable[[Result[Any, Any]], Result[Any, Any]]) -> None:
-        self._shard = shard
-        self._watch = watch
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._shard, name)
-        if name != "use_executor":
-            return found
-        return lambda executor: found(_WatchedExecutor(executor, self._watch))
 
 
 class Simulation(Generic[S]):
@@ -203,6 +188,7 @@ class Simulation(Generic[S]):
             linger_ms=linger_ms,
         )
         self._epochs = [0] * subject.partition_count
+        self._is_led = [False] * subject.partition_count
         self._calls: list[list[_Call]] = [[] for _ in self.logs]
         """By partition, in the order in which the operations ran."""
         self._callers: list[_Call] = []
@@ -226,26 +212,29 @@ class Simulation(Generic[S]):
             )
             return
         assert work.make is not None, "a request is an operation or the end of a transaction"
-        operation = work.make(note)
+        reply = ParkedReply(note)
+        operation = work.make(reply)
 
         def run(shard: S, now_ms: int) -> Result[Any, Any]:
             return self._ran(partition, call, operation(shard, now_ms))
 
         if work.producer is None:
-            response = self.runtime.write(partition, run, note, _Failed)
+            response = self.runtime.write(partition, run, reply, _Failed)
         else:
-            response = self.runtime.write_transactional(partition, work.producer, run, note, _Failed)
+            response = self.runtime.write_transactional(partition, work.producer, run, reply, _Failed)
         if response is not None:
             note(response)
 
     def lead(self, partition: int) -> None:
         """Load a partition under a new epoch."""
         self._epochs[partition] += 1
+        self._is_led[partition] = True
         self.runtime.load(partition, self.logs[partition], self._epochs[partition])
 
     def resign(self, partition: int) -> None:
         """Unload a partition: another node becomes its leader."""
         self._epochs[partition] += 1
+        self._is_led[partition] = False
         self.runtime.unload(partition, self._epochs[partition])
 
     def crash(self, partition: int) -> None:
@@ -270,6 +259,14 @@ class Simulation(Generic[S]):
         """The next append lands an offset later: another writer appended to the partition before."""
         self.logs[partition].shift_next_append = 1
 
+    def fail_next_read(self, partition: int) -> None:
+        """The next load fails once."""
+        self.logs[partition].fail_next_read = UnavailableError("a fault of the simulation")
+
+    def stall(self) -> None:
+        """Let minutes pass in which no log commits anything."""
+        self.node.advance(STALL_MS)
+
     def end_turn(self) -> None:
         self.node.run_turn()
 
@@ -289,6 +286,9 @@ class Simulation(Generic[S]):
             SimulationError: a guarantee was broken.
         """
         _promise(all(len(call.answers) <= 1 for call in self._callers), "a caller was answered twice")
+        now_ms = self.node.clock.now_ms()
+        late = [each for each in self._callers if each.deadline_ms is not None and each.deadline_ms < now_ms]
+        _promise(all(call.answers for call in late), "a caller waits, and the deadline of its write has passed")
         if self.runtime.states().get(partition) is not State.ACTIVE:
             return
         seen, offset = self.runtime.query(
@@ -306,24 +306,44 @@ class Simulation(Generic[S]):
             SimulationError: a guarantee was broken.
         """
         for partition, log in enumerate(self.logs):
-            log.fail_next_append = None
+            log.fail_next_append = log.fail_next_read = None
             log.shift_next_append = 0
-            self.lead(partition)
-        for _ in range(3):
-            self.node.settle()
-            for partition in range(len(self.logs)):
-                self.commit(partition)
+            if not self._is_led[partition]:
+                self.lead(partition)
+        self._go_on(SETTLE_MS)
         for partition, log in enumerate(self.logs):
-            _promise(self.runtime.states().get(partition) is State.ACTIVE, f"partition {partition} does not settle")
+            state = self.runtime.states().get(partition)
+            _promise(state is State.ACTIVE, f"partition {partition} stays {state} after the last fault")
             self.check(partition)
             _promise(log.high_watermark == log.end_offset, f"partition {partition} does not come to rest")
             live = self.runtime.query(partition, self.subject.picture)
             _promise(live == self._loaded(partition, log.end_offset), f"partition {partition} differs from its log")
+            if self.subject.wake is not None:
+                self.request(partition, self.subject.wake())
+        self._go_on(WRITE_TIMEOUT_MS)
+        _promise(all(call.answers for call in self._callers), "a caller is not answered after the last fault")
         self.runtime.close()
         self.node.advance(SETTLE_MS)
         _promise(all(len(call.answers) == 1 for call in self._callers), "a caller was not answered exactly once")
         for partition in range(len(self.logs)):
             self._check_log(partition)
+
+    def _go_on(self, duration_ms: int) -> None:
+        """Let time pass while the logs commit whatever is appended."""
+        node = self.node
+        until_ms = node.clock.now_ms() + duration_ms
+        while True:
+            node.settle()
+            behind = [log for log in self.logs if log.high_watermark < log.end_offset]
+            for log in behind:
+                log.commit()
+            next_ms = node.wheel.next_ms
+            if behind:
+                continue
+            if next_ms is None or next_ms > until_ms:
+                break
+            node.advance(max(next_ms - node.clock.now_ms(), 0))
+        node.advance(until_ms - node.clock.now_ms())
 
     def _check_log(self, partition: int) -> None:
         """Check that the log consists of operations' records in order: all acknowledged ones, and no refused one."""
@@ -346,10 +366,12 @@ class Simulation(Generic[S]):
     def _loaded(self, partition: int, end: int) -> object:
         """The picture of a shard that is loaded from the log up to an offset."""
         registry = SnapshotRegistry()
-        shard = self.subject.make_shard(partition, registry, _NoTimers())
+        shard = self.subject.make_shard(partition, registry, NoTimers())
         log = self.logs[partition]
+        failure, log.fail_next_read = log.fail_next_read, None
         for _ in load(log, shard, self.subject.serde, LoadSummary(), start=log.log_start_offset, end=end):
             """A step of the load."""
+        log.fail_next_read = failure
         registry.create(end)
         return self.subject.picture(shard, end)
 
@@ -359,33 +381,22 @@ class Simulation(Generic[S]):
         def watch(result: Result[Any, Any]) -> Result[Any, Any]:
             return self._ran(partition, _Call(is_timer=True), result)
 
-        shard = self.subject.make_shard(partition, registry, _WatchedTimers(timers, watch))
-        return cast("S", _WatchedShard(shard, watch))
+        shard = self.subject.make_shard(partition, registry, WatchedTimers(timers, watch))
+        return cast("S", WatchedShard(shard, watch))
 
     def _ran(self, partition: int, call: _Call, result: Result[Any, Any]) -> Result[Any, Any]:
         call.has_run = True
         call.is_parked = result.response is None
         pairs = [self.subject.serde.encode(record) for record in result.records]
+        if pairs:
+            call.deadline_ms = self.node.clock.now_ms() + WRITE_TIMEOUT_MS
         if result.is_atomic:
             call.pairs = pairs
             self._calls[partition].append(call)
         else:
             # An operation that is not atomic may be written in part, unless it is acknowledged.
             self._calls[partition].extend(_Call(pairs=[pair], is_timer=True) for pair in pairs)
-        return result
-
-
-class _NoTimers:
-    """Timers of a shard that only replays."""
-
-    def schedule(self, key: str, delay_ms: int, operation: Any, **_: Any) -> None: ...
-
-    def schedule_if_absent(self, key: str, delay_ms: int, operation: Any, **_: Any) -> None: ...
-
-    def cancel(self, key: str) -> None: ...
-
-    def is_scheduled(self, _key: str) -> bool:
-        return False
+        return call.noting_the_end(result) if call.is_parked else result
 
 
 def _promise(is_kept: bool, otherwise: str) -> None:
@@ -443,6 +454,8 @@ def _moves(
         "check": (10, simulation.check),
         "fail next append": (faults.failing_append, simulation.fail_next_append),
         "shift next append": (faults.shifted_append, simulation.shift_next_append),
+        "fail next read": (faults.failing_read, simulation.fail_next_read),
+        "stall": (faults.stall, lambda _: simulation.stall()),
         "resign": (faults.reload, simulation.resign),
         "lead": (faults.reload, simulation.lead),
         "crash": (faults.crash, simulation.crash),

@@ -46,6 +46,7 @@ class TransactionContext:
     """
 
     __slots__ = (
+        "_awaits_ids",
         "config",
         "coordinator_epoch",
         "counters",
@@ -81,6 +82,7 @@ class TransactionContext:
         self.level = level
         self.counters = counters
         self.coordinator_epoch = NO_COORDINATOR_EPOCH
+        self._awaits_ids = False
 
     @property
     def own_version(self) -> int:
@@ -100,12 +102,19 @@ class TransactionContext:
     def new_producer_id(self) -> int:
         """
         Raises:
-            CoordinatorError: COORDINATOR_LOAD_IN_PROGRESS: the next block of ids is not allocated yet.
+            CoordinatorError: COORDINATOR_LOAD_IN_PROGRESS: the next block of ids is not allocated yet, and is from now on.
         """
         producer_id = self.producer_ids.take()
         if producer_id is None:
+            if not self._awaits_ids:
+                self._awaits_ids = True
+                self.producer_ids.when_available(self._on_ids)
             raise CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return producer_id
+
+    def _on_ids(self, _code: ErrorCode) -> None:
+        """The client asks again, also after an error."""
+        self._awaits_ids = False
 
 
 class HasContext(Protocol):

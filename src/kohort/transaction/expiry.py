@@ -69,9 +69,7 @@ class TransactionMaintenance:
             transaction = context.transactions.get(transactional_id)
             if transaction is None or not _is_timed_out(transaction, now_ms):
                 continue
-            prepared = transaction.prepared(
-                committed=False, client_version=context.own_version, now_ms=now_ms, is_fence=True
-            )
+            prepared = _timed_out(transaction, context.own_version, now_ms)
             aborted.append(prepared)
             records.append(prepared)
             if not prepared.partitions:
@@ -81,12 +79,21 @@ class TransactionMaintenance:
             if error is None:
                 for prepared in aborted:
                     self._aborted(prepared)
+                    self._send_markers(prepared)
                 self._schedule_abort_part(ids, start + IDS_AT_ONCE)
+                return ()
+            # The timer runs again, and finds what was reverted. What the batches before the failed one hold was not.
+            kept = [each for each in aborted if context.transactions.get(each.transactional_id) is each]
+            for prepared in kept:
+                self._aborted(prepared)
+            if kept:
+                context.markers.resume()
             return ()
 
         return Result(records, after=after, is_atomic=False)
 
     def _aborted(self, prepared: Transaction) -> None:
+        """Count and tell that a transaction was aborted."""
         context = self._context
         context.counters.timed_out += 1
         context.counters.on_decided(is_commit=False)
@@ -95,8 +102,10 @@ class TransactionMaintenance:
                 prepared.transactional_id, prepared.producer_id, prepared.producer_epoch, prepared.timeout_ms
             )
         )
+
+    def _send_markers(self, prepared: Transaction) -> None:
         if prepared.partitions:
-            context.markers.send(context.coordinator_epoch, prepared)
+            self._context.markers.send(self._context.coordinator_epoch, prepared)
 
     # Expired transactional ids
 
@@ -137,10 +146,20 @@ class TransactionMaintenance:
 
 
 def _is_timed_out(transaction: Transaction, now_ms: int) -> bool:
-    """Whether the coordinator aborts the transaction. The last epoch cannot be fenced, so its transaction goes on."""
+    """Whether the coordinator aborts the transaction."""
     return (
         transaction.state is ONGOING
         and transaction.timeout_ms != INT32_MAX
         and transaction.start_timestamp_ms + transaction.timeout_ms < now_ms
-        and transaction.producer_epoch < EPOCH_MAX
+    )
+
+
+def _timed_out(transaction: Transaction, version: int, now_ms: int) -> Transaction:
+    """
+    The abort that fences the producer. The last epoch has none after it: its transaction is aborted as one of version 1, whose
+    marker has the epoch of its records. In Kafka it stays open for good.
+    """
+    is_last = transaction.producer_epoch >= EPOCH_MAX
+    return transaction.prepared(
+        committed=False, client_version=0 if is_last else version, now_ms=now_ms, is_fence=not is_last
     )

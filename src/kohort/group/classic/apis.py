@@ -22,7 +22,7 @@ from kohort.group.classic.sync import sync_group
 from kohort.group.errors import append_error
 from kohort.group.front import GROUP_OPERATIONS, NO_OPERATIONS, GroupFront
 from kohort.group.groups import CLASSIC
-from kohort.machine.shard import Reply
+from kohort.machine.shard import ParkedReply, Reply
 from kohort.model.context import RequestContext
 from kohort.model.errors import ErrorCode
 from kohort.model.ids import coordinator_partition
@@ -53,7 +53,7 @@ class ClassicApis:
             code = ErrorCode.INVALID_SESSION_TIMEOUT
         if code is not ErrorCode.NONE:
             return versions.downgrade_join(refused_join(request.member_id, code), context)
-        downgraded = versions.downgrading_join(reply, context)
+        downgraded = ParkedReply(versions.downgrading_join(reply, context))
         response = self._runner.write(
             self._front.partition_for(request.group_id),
             lambda shard, now_ms: join_group(shard.context.managers[CLASSIC], request, context, downgraded, now_ms),
@@ -74,10 +74,11 @@ class ClassicApis:
         code = self._front.refusal(request.group_id)
         if code is not ErrorCode.NONE:
             return refused_sync(code)
+        parked = ParkedReply(reply)
         return self._runner.write(
             self._front.partition_for(request.group_id),
-            lambda shard, now_ms: sync_group(shard.context.managers[CLASSIC], request, reply, now_ms),
-            reply,
+            lambda shard, now_ms: sync_group(shard.context.managers[CLASSIC], request, parked, now_ms),
+            parked,
             lambda error: refused_sync(append_error(error, from_sync=True)),
         )
 

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from kohort.machine.shard import After, Release, Reply
+from kohort.machine.shard import After, ParkedReply, Release, Reply
 
 Answer = tuple[Reply[Any], Any]
 """A reply and its response."""
@@ -18,7 +18,7 @@ class DeferredEvent:
     """
     An operation whose records are appended and not committed, or that read uncommitted state.
 
-    `reply` is None if no caller waits: after a timeout, or for a parked request.
+    `reply` is None if no caller waits: after a timeout, or for a parked request (see `ParkedEvent`).
     """
 
     __slots__ = ("after", "deadline_ms", "on_error", "releases", "reply", "response")
@@ -38,6 +38,11 @@ class DeferredEvent:
         self.releases = releases
         self.after = after
         self.deadline_ms = deadline_ms
+
+    @property
+    def has_deadline(self) -> bool:
+        """Whether a timeout is to be answered."""
+        return self.reply is not None
 
     def complete(self, error: Exception | None, outbox: list[Answer]) -> None:
         """
@@ -60,6 +65,44 @@ class DeferredEvent:
         """Return the answer to a timeout. The records stay in the log; a later `complete` does not answer again."""
         reply, self.reply = self.reply, None
         return None if reply is None else (reply, self.on_error(error))
+
+    def refuse(self, _error: Exception) -> Answer | None:
+        """Return the answer to a failure that nobody has answered when all operations of the batch have failed."""
+        return None
+
+
+class ParkedEvent(DeferredEvent):
+    """
+    An operation that has parked its request. The shard answers it; the runtime does after a timeout, or if the operation's own
+    records cannot be written and the shard does not say so.
+    """
+
+    __slots__ = ("_parked", "_writes")
+
+    def __init__(
+        self,
+        parked: ParkedReply[Any],
+        on_error: Callable[[Exception], Any],
+        releases: Sequence[Release],
+        after: After | None,
+        deadline_ms: int,
+        *,
+        writes: bool,
+    ) -> None:
+        super().__init__(None, None, on_error, releases, after, deadline_ms)
+        self._parked: ParkedReply[Any] | None = parked
+        self._writes = writes
+
+    @property
+    def has_deadline(self) -> bool:
+        return self._parked is not None
+
+    def refuse(self, error: Exception) -> Answer | None:
+        return self.expire(error) if self._writes else None
+
+    def expire(self, error: Exception) -> Answer | None:
+        parked, self._parked = self._parked, None
+        return None if parked is None else (parked, self.on_error(error))
 
 
 class DeferredBatch:
@@ -119,13 +162,13 @@ class DeferredQueue:
         """Yield the operations whose deadline has passed, and since when they wait; they stay in the queue."""
         for batch in self._queue:
             for event in batch.events:
-                if event.reply is not None and event.deadline_ms <= now_ms:
+                if event.has_deadline and event.deadline_ms <= now_ms:
                     yield event, batch.since_ms
 
     @property
     def next_deadline_ms(self) -> int | None:
         """The earliest deadline of an operation that is not answered yet."""
         return min(
-            (event.deadline_ms for batch in self._queue for event in batch.events if event.reply is not None),
+            (event.deadline_ms for batch in self._queue for event in batch.events if event.has_deadline),
             default=None,
         )

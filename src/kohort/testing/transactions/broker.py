@@ -16,6 +16,7 @@ from kohort.machine.shard import EndTransaction, Producer
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE, TopicPartition
 from kohort.runtime.processors import InlineProcessor
+from kohort.runtime.runtime import Runtime
 from kohort.server.coordinators.group_coordinator import GroupCoordinator
 from kohort.server.coordinators.interface import CoordinatorEnvironment, HostedCoordinator
 from kohort.server.coordinators.transaction_coordinator import TransactionCoordinator
@@ -85,13 +86,18 @@ class SimulatedBroker:
         delay: the share of messages that `deliver` has to deliver: markers, verifications, requests of clients.
         loss: the share of answers that clients do not get.
         incarnation: the number of crashes.
+        resigned: the coordinators' partitions that another node leads.
+
+    Args:
+        batch_bytes_max: the size of a batch of `__transaction_state`; None for the default.
     """
 
-    def __init__(self, chance: Random) -> None:
+    def __init__(self, chance: Random, batch_bytes_max: int | None = None) -> None:
         self.chance = chance
         self.delay = 0.3
         self.loss = 0.05
         self.incarnation = 0
+        self.resigned: set[TopicPartition] = set()
         self.network: list[_Message] = []
         self.moves = 0
         """The number of moves so far, which slow messages wait for."""
@@ -101,7 +107,7 @@ class SimulatedBroker:
         self.store = SimulatedStore(self.node.defer, self.node.clock, lambda place: place.topic in PARTITIONS)
         self._start()
         for topic, count in PARTITIONS.items():
-            self._create(topic, count)
+            self._create(topic, count, batch_bytes_max if topic == TRANSACTION_STATE else None)
         self._host()
 
     # Life
@@ -119,8 +125,14 @@ class SimulatedBroker:
         self.broker.markers = _Network(self, self.broker.markers)
         self._coordinators: dict[str, HostedCoordinator] = {}
 
-    def _create(self, topic: str, partitions: int) -> None:
-        wanted = m.CreateTopicsRequestCreatableTopic(name=topic, num_partitions=partitions, replication_factor=1)
+    def _create(self, topic: str, partitions: int, batch_bytes_max: int | None) -> None:
+        size = m.CreateTopicsRequestCreatableTopicConfig(name="max.message.bytes", value=str(batch_bytes_max))
+        wanted = m.CreateTopicsRequestCreatableTopic(
+            name=topic,
+            num_partitions=partitions,
+            replication_factor=1,
+            configs=[] if batch_bytes_max is None else [size],
+        )
         answers: list[Any] = []
         request = m.CreateTopicsRequest(topics=[wanted], timeout_ms=1_000)
         self._handle(ApiKey.CREATE_TOPICS, 7, request, answers.append)
@@ -141,11 +153,12 @@ class SimulatedBroker:
                 self.broker.serve(api_key, handler)
         for topic, count in PARTITIONS.items():
             for index in range(count):
-                self._find(TopicPartition(topic, index))
+                self.find(TopicPartition(topic, index))
                 if topic in self._coordinators:
                     self.lead(TopicPartition(topic, index))
 
-    def _find(self, place: TopicPartition) -> SimulatedLog:
+    def find(self, place: TopicPartition) -> SimulatedLog:
+        """The log of a partition."""
         partition = self.broker.partitions.find(*place)
         assert partition is not None
         log = partition.log
@@ -177,11 +190,24 @@ class SimulatedBroker:
 
     def lead(self, place: TopicPartition) -> None:
         """Load a coordinator's partition under a new leader epoch."""
-        self._coordinators[place.topic].load(place.partition, self._find(place), self._next_epoch(place))
+        self.resigned.discard(place)
+        self._coordinators[place.topic].load(place.partition, self.find(place), self._next_epoch(place))
 
     def resign(self, place: TopicPartition) -> None:
         """Unload a coordinator's partition."""
+        self.resigned.add(place)
         self._coordinators[place.topic].unload(place.partition, self._next_epoch(place))
+
+    def runtime(self, topic: str) -> Runtime[Any]:
+        """The runtime of a coordinator."""
+        coordinator = self._coordinators[topic]
+        assert isinstance(coordinator, TransactionCoordinator | GroupCoordinator)
+        return coordinator._runtime
+
+    @property
+    def unanswered(self) -> int:
+        """The number of requests whose clients wait."""
+        return len(self._waiting)
 
     def _next_epoch(self, place: TopicPartition) -> int:
         self._epochs[place] = self._epochs.get(place, 0) + 1

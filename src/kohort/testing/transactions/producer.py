@@ -10,6 +10,7 @@ from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from kohort.model.errors import ErrorCode
 from kohort.testing.transactions.broker import DISCONNECTED, PARTITIONS, TOPIC, SimulatedBroker
 from kohort.testing.transactions.ledger import Ledger, Outcome, SimulatedTransaction
+from kohort.transaction.transaction import EPOCH_MAX
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.batches import BatchRecord, build_batch
@@ -58,6 +59,8 @@ class SimulatedProducer:
         self.is_version_2 = is_version_2
         self.is_waiting = False
         self.is_dead = False
+        self.last_code = 0
+        """The error code of its last answer."""
         self._producer_id, self._epoch = NO_PRODUCER_ID, NO_PRODUCER_EPOCH
         self._needs_epoch = True
         self._sequences: dict[int, int] = {}
@@ -71,6 +74,11 @@ class SimulatedProducer:
     @property
     def _chance(self) -> Random:
         return self._broker.chance
+
+    @property
+    def is_in_transaction(self) -> bool:
+        """Whether it has a transaction whose end it does not know."""
+        return not self.is_dead and self._transaction is not None
 
     def step(self) -> None:
         """Send a request."""
@@ -105,19 +113,25 @@ class SimulatedProducer:
 
         def answered(response: Any) -> None:
             self.is_waiting = False
-            code = _LOST if response is DISCONNECTED else _code(response)
+            code = self.last_code = _LOST if response is DISCONNECTED else _code(response)
             if code == ErrorCode.NONE:
                 self._ledger.acknowledge(kind, self.transactional_id, self.number, owner)
             elif code in _FENCED:
                 self._ledger.counts["fenced"] += 1
                 self.is_dead = True
-            if code == ErrorCode.UNKNOWN_SERVER_ERROR or code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            elif code == ErrorCode.UNKNOWN_SERVER_ERROR and self._is_at_the_last_epoch(kind):
+                self.is_dead = True
+            elif code == ErrorCode.UNKNOWN_SERVER_ERROR or code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
                 self._ledger.broken(f"{kind} of {self.transactional_id} is answered {ErrorCode(code).name}")
             heard(code, response)
 
         self._broker.ask(api_key, version, request, answered, may_be_late=may_be_late)
 
     # Epochs
+
+    def _is_at_the_last_epoch(self, kind: str) -> bool:
+        """Whether UNKNOWN_SERVER_ERROR is Kafka's answer: another producer has used up the epochs, or this one has the last."""
+        return self._epoch == EPOCH_MAX or (kind == "init" and self._epoch != NO_PRODUCER_EPOCH)
 
     def _init(self) -> None:
         request = m.InitProducerIdRequest(

@@ -6,7 +6,9 @@ The simulation of transactions: random moves from a seed, and the guarantees tha
 - A producer whose transactional id was taken over writes nothing more, and ends nothing.
 - A reader with `read_committed` sees the committed records in the order of the log, each one and no other. The last stable
   offset never moves back.
-- Every transaction ends once the faults stop: nothing is pending, and the last stable offset is the end of the log.
+- After the last fault everything ends. Each producer knows the end of its transaction ten seconds later; a minute later each
+  partition of a coordinator is active, every request answered and every transaction ended: nothing is pending, and the last
+  stable offset is the end of the log.
 - Coordinators answer the same before and after a load of their partitions.
 """
 
@@ -19,8 +21,10 @@ from random import Random
 from typing import Any, Final
 
 from kohort.model.errors import ErrorCode, UnavailableError
-from kohort.model.ids import CONSUMER_OFFSETS, TopicPartition
+from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE, TopicPartition
+from kohort.runtime.states import State
 from kohort.testing.simulation import SimulationError
+from kohort.testing.transactions.aging import STEPS_LEFT_MAX, age
 from kohort.testing.transactions.broker import DISCONNECTED, PARTITIONS, TOPIC, SimulatedBroker
 from kohort.testing.transactions.history import Write, committed_offsets, read_history
 from kohort.testing.transactions.ledger import TOOL, Ledger, Outcome, TransactionGuaranteeError
@@ -30,10 +34,17 @@ from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 
 TRANSACTIONAL_IDS: Final = ("alpha", "beta")
+MANY_IDS: Final = (*TRANSACTIONAL_IDS, "gamma", "delta", "epsilon", "zeta")
+SMALL_BATCH_BYTES: Final = 400
+"""A batch of `__transaction_state` that holds two transactions: more go into several batches."""
 PRODUCERS_MAX: Final = 5
 TIMES_MS: Final = (0, 1, 20, 50, 100, 500, 5_000, 12_000)
 SETTLE_MS: Final = 60_000
 """More than the timeout of a transaction and the interval of the check for it."""
+END_MS: Final = 10_000
+"""How long after the last fault a producer may need to end its transaction: less than the timeout of the transaction."""
+STALL_MS: Final = 40_000
+"""How long nothing is committed in a stall: every transaction times out."""
 SETTLE_ROUNDS: Final = 12
 
 
@@ -44,6 +55,9 @@ class TransactionFaults:
 
     Attributes:
         crash_in_move: crashes of the node between two appends of a move.
+        failing_read: loads of a coordinator's partition that fail once.
+        stall: times in which no log commits anything.
+        old_epoch: transactional ids whose epochs come to their end.
     """
 
     failing_append: float = 1.0
@@ -52,6 +66,9 @@ class TransactionFaults:
     crash_in_move: float = 0.3
     delay: float = 0.2
     loss: float = 0.03
+    failing_read: float = 0.5
+    stall: float = 0.3
+    old_epoch: float = 1.0
 
 
 CALM: Final = TransactionFaults()
@@ -65,7 +82,8 @@ class TransactionSimulation:
     def __init__(self, chance: Random, faults: TransactionFaults) -> None:
         self.chance = chance
         self.ledger = Ledger()
-        self.broker = SimulatedBroker(chance)
+        self.ids = chance.choice((TRANSACTIONAL_IDS, MANY_IDS))
+        self.broker = SimulatedBroker(chance, chance.choice((None, SMALL_BATCH_BYTES)))
         self.broker.delay, self.broker.loss = faults.delay, faults.loss
         self.producers: list[SimulatedProducer] = []
         self._stable: dict[TopicPartition, int] = {}
@@ -83,9 +101,7 @@ class TransactionSimulation:
         alive = self.producers = [producer for producer in self.producers if not producer.is_dead]
         if len(alive) < PRODUCERS_MAX and (not alive or chance.random() < 0.05):
             alive.append(
-                SimulatedProducer(
-                    self.broker, self.ledger, chance.choice(TRANSACTIONAL_IDS), is_version_2=chance.random() < 0.6
-                )
+                SimulatedProducer(self.broker, self.ledger, chance.choice(self.ids), is_version_2=chance.random() < 0.6)
             )
         if chance.random() < 0.01:
             alive.pop(chance.randrange(len(alive)))
@@ -117,6 +133,22 @@ class TransactionSimulation:
     def fail_next_append(self) -> None:
         log = self.chance.choice(self.broker.store.held_logs())
         log.fail_next_append = UnavailableError("a fault of the simulation")
+        log.appends_before_failure = self.chance.choice((0, 0, 0, 1, 2))
+
+    def fail_next_read(self) -> None:
+        """The next load of a coordinator's partition fails once."""
+        place = self.chance.choice(self.broker.coordinator_partitions())
+        self.broker.find(place).fail_next_read = UnavailableError("a fault of the simulation")
+
+    def stall(self) -> None:
+        """Let time pass in which no log commits anything."""
+        self.broker.node.advance(STALL_MS)
+
+    def age(self) -> None:
+        """Let the epochs of a transactional id come to their end; its producers are fenced."""
+        name, ledger = self.chance.choice(self.ids), self.ledger
+        number = ledger.new_producer()
+        age(self.broker, name, self.chance.randrange(1, STEPS_LEFT_MAX), lambda: ledger.take_over(name, number))
 
     def reload(self) -> None:
         """Another node takes a partition of a coordinator over; maybe this one gets it back at once."""
@@ -172,9 +204,10 @@ class TransactionSimulation:
         broker.delay = broker.loss = 0.0
         broker.store.appends_left = None
         for log in broker.store.held_logs():
-            log.fail_next_append = None
-        for place in broker.coordinator_partitions():
+            log.fail_next_append = log.fail_next_read = None
+        for place in sorted(broker.resigned):
             broker.lead(place)
+        self._end_transactions()
         self._settle()
         self._check_ended()
         answers = self._answers()
@@ -196,7 +229,33 @@ class TransactionSimulation:
                 broker.deliver_all()
                 self.flow()
 
+    def _end_transactions(self) -> None:
+        """Let the producers that are in a transaction end it, and no other one send a request."""
+        broker = self.broker
+        until_ms = broker.node.clock.now_ms() + END_MS
+        while True:
+            busy = [producer for producer in self.producers if producer.is_in_transaction]
+            if not busy:
+                return
+            _promise(
+                broker.node.clock.now_ms() < until_ms,
+                "a transaction does not end: "
+                + ", ".join(
+                    f"{each.transactional_id} waits {each.is_waiting}, last code {each.last_code}" for each in busy
+                ),
+            )
+            for producer in busy:
+                producer.step()
+            broker.deliver_all()
+            self.flow()
+            broker.node.advance(100)
+
     def _check_ended(self) -> None:
+        broker = self.broker
+        for topic in (TRANSACTION_STATE, CONSUMER_OFFSETS):
+            for partition, state in broker.runtime(topic).states().items():
+                _promise(state is State.ACTIVE, f"{topic}-{partition} stays {state} after the last fault")
+        _promise(not broker.unanswered, f"{broker.unanswered} requests are not answered after the last fault")
         for log in self.broker.store.held_logs():
             _promise(
                 log.last_stable_offset == log.high_watermark == log.end_offset,
@@ -209,7 +268,7 @@ class TransactionSimulation:
     def _answers(self) -> dict[str, Any]:
         """The answers of the coordinators about all transactional ids and groups."""
         described = self._ask(
-            ApiKey.DESCRIBE_TRANSACTIONS, 0, m.DescribeTransactionsRequest(transactional_ids=list(TRANSACTIONAL_IDS))
+            ApiKey.DESCRIBE_TRANSACTIONS, 0, m.DescribeTransactionsRequest(transactional_ids=list(self.ids))
         )
         fetched = self._ask(
             ApiKey.OFFSET_FETCH,
@@ -349,6 +408,9 @@ def _moves(
         "read": (4, simulation.read),
         "tool": (2, simulation.commit_by_tool),
         "fail next append": (faults.failing_append, simulation.fail_next_append),
+        "fail next read": (faults.failing_read, simulation.fail_next_read),
+        "stall": (faults.stall, simulation.stall),
+        "age": (faults.old_epoch, simulation.age),
         "reload": (faults.reload, simulation.reload),
         "lead": (faults.reload, simulation.lead),
         "crash": (faults.crash, simulation.broker.crash),

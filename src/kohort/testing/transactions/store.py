@@ -25,26 +25,38 @@ class _Held(Watermarks):
 
 class SimulatedLog(MemoryLog):
     """
-    One partition. The next append raises `fail_next_append`, if it is set.
+    One partition. An append raises `fail_next_append`, and a read `fail_next_read`, if it is set.
 
     Attributes:
         before_append: called before each append; it may raise.
+        appends_before_failure: the number of appends that succeed before one raises `fail_next_append`.
     """
 
     fail_next_append: StorageError | None = None
+    fail_next_read: StorageError | None = None
+    appends_before_failure = 0
     before_append: Callable[[], None] | None = None
 
     def append(self, batch: bytes | bytearray, *, leader_epoch: int) -> int:
         if self.before_append is not None:
             self.before_append()
-        error, self.fail_next_append = self.fail_next_append, None
+        if self.appends_before_failure > 0:
+            self.appends_before_failure -= 1
+        else:
+            error, self.fail_next_append = self.fail_next_append, None
+            if error is not None:
+                raise error
+        return super().append(batch, leader_epoch=leader_epoch)
+
+    def read(self, offset: int, *, bytes_max: int, up_to: int | None = None) -> bytes:
+        error, self.fail_next_read = self.fail_next_read, None
         if error is not None:
             raise error
-        return super().append(batch, leader_epoch=leader_epoch)
+        return super().read(offset, bytes_max=bytes_max, up_to=up_to)
 
     def batches(self) -> list[tuple[BatchHeader, bytes]]:
         """All batches with their headers."""
-        data = self.read(self.log_start_offset, bytes_max=1 << 30)
+        data = super().read(self.log_start_offset, bytes_max=1 << 30)
         return [(header, data[at : at + header.size_bytes]) for at, header in iter_batches(data)]
 
     def uncommitted_ends(self) -> list[int]:
