@@ -39,6 +39,7 @@ from kohort.broker.catalog_settings import (
     SettingsListeners,
     SettingsView,
     deleted_setting,
+    is_too_large,
 )
 from kohort.broker.cluster import Cluster
 from kohort.broker.replicas import PartitionState
@@ -462,6 +463,8 @@ class Catalog:
         try:
             if key.startswith(_GROUP):
                 change = CatalogChange(groups=(_decode(value, _GroupRecord).group,))
+            elif value is not None and is_too_large(key, value):
+                raise _UnreadableError(f"its {len(value)} bytes are too many; store it anew")
             elif value is not None:
                 change = CatalogChange(settings=(_decode(value, _SettingRecord).setting,))
             else:

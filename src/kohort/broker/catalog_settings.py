@@ -5,9 +5,11 @@ The module that owns a kind defines the names and the fields of its values, and 
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
+
+from kohort.model.limits import SCRAM_STORED_BYTES_MAX
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -31,6 +33,9 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 SETTING_PREFIX = "setting:"
+SCRAM: Final = "scram"
+_STORED_BYTES_MAX: Final = {SCRAM: SCRAM_STORED_BYTES_MAX}
+"""By kind: the size of the value of a record. Other kinds have the limits of configurations."""
 SettingsListener: TypeAlias = Callable[[list[Setting]], None]
 
 
@@ -38,6 +43,12 @@ def deleted_setting(key: bytes) -> Setting:
     """The deletion of a setting that a tombstone with this key says."""
     kind, _, name = key.decode().removeprefix(SETTING_PREFIX).partition(":")
     return Setting(kind, name, None)
+
+
+def is_too_large(key: bytes, value: bytes) -> bool:
+    """Whether a stored setting is larger than one that can be stored: an earlier version had no limit."""
+    kind = key.decode(errors="replace").removeprefix(SETTING_PREFIX).partition(":")[0]
+    return len(value) > _STORED_BYTES_MAX.get(kind, len(value))
 
 
 class SettingsView:

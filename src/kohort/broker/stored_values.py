@@ -15,9 +15,9 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from kohort.broker.admin.client_quotas import check_quota
-from kohort.broker.admin.scram_credentials import SCRAM, check_credential
+from kohort.broker.admin.scram_credentials import check_credential
 from kohort.broker.catalog import Catalog, CatalogChange
-from kohort.broker.catalog_settings import Setting
+from kohort.broker.catalog_settings import SCRAM, Setting
 from kohort.broker.configs import client_metrics
 from kohort.broker.configs.broker_changes import usable
 from kohort.broker.configs.client_metrics import CLIENT_METRICS_KIND

@@ -128,6 +128,12 @@ EXPORTED_OPEN_TRANSACTIONS_MAX: Final = 100
 
 SETTINGS_MAX: Final = 10_000
 """Entities with client quotas; SCRAM credentials. More are POLICY_VIOLATION."""
+SCRAM_NAME_LENGTH_MAX: Final = 1_024
+"""Characters of the user of a SCRAM credential. Longer ones are UNACCEPTABLE_CREDENTIAL."""
+SCRAM_SALT_BYTES_MAX: Final = 1_024
+"""The salt of a SCRAM credential, and its salted password, which is 32 or 64 bytes. Longer ones are UNACCEPTABLE_CREDENTIAL."""
+SCRAM_STORED_BYTES_MAX: Final = 64 * 1024
+"""A stored SCRAM credential. A larger one, of an earlier version, is set aside by the start."""
 QUOTA_RATES_MAX: Final = 10_000
 """Measured rates of clients and addresses that have a quota, of each kind. The least recently used one is forgotten."""
 THROTTLED_SOCKETS_MAX: Final = 1_000

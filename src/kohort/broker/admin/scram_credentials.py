@@ -15,18 +15,16 @@ from collections.abc import Generator, Mapping
 from typing import Any, Final
 
 from kohort.broker.catalog import Catalog, CatalogChange
-from kohort.broker.catalog_settings import Setting
+from kohort.broker.catalog_settings import SCRAM, Setting
 from kohort.broker.ports import CallLater, Context
 from kohort.broker.topics.creation import change_durably
 from kohort.machine.gradual import HANDLER_STEP, chunks
 from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.machine.shard import Reply
 from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode
-from kohort.model.limits import SETTINGS_MAX
+from kohort.model.limits import SCRAM_NAME_LENGTH_MAX, SCRAM_SALT_BYTES_MAX, SETTINGS_MAX
 from kohort.wire import messages as m
 
-SCRAM: Final = "scram"
-"""The kind of the settings."""
 _HASHES: Final = {1: "sha256", 2: "sha512"}
 """By mechanism: SCRAM-SHA-256, SCRAM-SHA-512."""
 _ITERATIONS_MIN: Final = 4_096
@@ -138,6 +136,12 @@ class ScramCredentials:
             return CoordinatorError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
         if upsertion.iterations > _ITERATIONS_MAX:
             return CoordinatorError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
+        if len(upsertion.name) > SCRAM_NAME_LENGTH_MAX:
+            return CoordinatorError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username is too long")
+        if len(upsertion.salt) > SCRAM_SALT_BYTES_MAX:
+            return CoordinatorError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Salt is too long")
+        if len(upsertion.salted_password) > SCRAM_SALT_BYTES_MAX:
+            return CoordinatorError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Salted password is too long")
         if not upsertion.salted_password:
             return CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR)  # Kafka has no message either.
         stored_key, server_key = keys_of(upsertion.mechanism, upsertion.salted_password)
