@@ -20,9 +20,14 @@ SALT = bytes(range(256)) * (SCRAM_SALT_BYTES_MAX // 256)
 
 
 def alter(harness: Harness, **fields: Any) -> tuple[int, str | None]:
-    upsertion = m.AlterUserScramCredentialsRequestScramCredentialUpsertion(
-        **{"name": "a", "mechanism": 1, "iterations": 4_096, "salt": b"salt", "salted_password": bytes(32)} | fields
-    )
+    usual: dict[str, Any] = {
+        "name": "a",
+        "mechanism": 1,
+        "iterations": 4_096,
+        "salt": b"s",
+        "salted_password": bytes(32),
+    }
+    upsertion = m.AlterUserScramCredentialsRequestScramCredentialUpsertion(**usual | fields)
     request = m.AlterUserScramCredentialsRequest(deletions=[], upsertions=[upsertion])
     (result,) = harness.ask(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, request).results
     return result.error_code, result.error_message

@@ -1,6 +1,7 @@
 """Deadlines run once, in their millisecond, in order; moving and cancelling them is honoured."""
 
 from collections.abc import Callable
+from functools import partial
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -137,3 +138,20 @@ def test_a_turn_runs_what_is_deferred_meanwhile_and_survives_a_failure() -> None
     assert len(woken) == 1, "one turn is one call of the loop"
     woken[0]()
     assert ran == ["first", "second", "third"]
+
+
+def test_cancelled_timers_are_not_kept_until_their_deadlines() -> None:
+    """A client chooses the timeout of a request, up to 24 days; the request is usually answered at once."""
+    wheel = Wheel(0)
+    ran: list[int] = []
+    kept = [wheel.arm(day * 86_400_000, partial(ran.append, day)) for day in range(1, 21) for _ in range(50)]
+    for number in range(100_000):
+        wheel.arm((1 << 31) - 1 - number % 7, lambda: ran.append(0)).cancel()
+    held = sum(map(len, wheel._buckets.values()))
+    assert held < 2 * len(kept) + 1_000
+    # The others run, those too that were moved within a bucket that was swept.
+    for timer in kept:
+        wheel.move(timer, timer.deadline_ms + 1)
+    wheel.advance(1 << 31)
+    assert ran == [day for day in range(1, 21) for _ in range(50)]
+    assert not wheel._sweep_at

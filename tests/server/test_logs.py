@@ -1,10 +1,13 @@
 """The log never stops the broker: lines that nobody reads are dropped and counted, and clients cannot flood it."""
 
+import contextlib
 import fcntl
 import io
+import json
 import logging
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -12,7 +15,11 @@ import threading
 
 import pytest
 
-from kohort.server.logs import REPEATS_MAX, REPEATS_SECONDS, KeyValueFormatter, LogWriter, RepeatLimit
+from kohort.server.logs import REPEATS_MAX, REPEATS_SECONDS, JsonFormatter, KeyValueFormatter, LogWriter, RepeatLimit
+from kohort.wire import messages as m
+from kohort.wire.apis import ApiKey
+from tests.broker.harness import batch, produce_request
+from tests.crash.connection import Connection
 
 F_SETPIPE_SZ = 1031
 SECONDS_MAX = 60.0
@@ -119,3 +126,79 @@ def test_a_broker_whose_stderr_is_full_starts_and_stops() -> None:
         assert broker.wait(SECONDS_MAX) == 0
     os.close(read_end)
     os.close(write_end)
+
+
+HOSTILE = "a\x1b[2J\r\nERROR kohort.server all.lost \x9b31m\u2028\u202eb\x7f"
+
+
+def test_a_name_of_a_client_is_one_line_without_control_characters() -> None:
+    made = record("group.removed group=%s", HOSTILE)
+    try:
+        raise ValueError(HOSTILE)
+    except ValueError as error:
+        made.exc_info = type(error), error, error.__traceback__
+    lines = KeyValueFormatter().format(made).split("\n")
+    assert all(line.isprintable() for line in lines)
+    assert lines[0].endswith(r"group.removed group=a\x1b[2J\r\nERROR kohort.server all.lost \x9b31m\u2028\u202eb\x7f")
+    text = JsonFormatter().format(made)
+    assert text.isprintable()
+    assert json.loads(text)["group"] == HOSTILE
+
+
+class Starving(KeyValueFormatter):
+    """Formats as if there were no memory for anything with a traceback."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        if record.exc_info:
+            raise MemoryError
+        return super().format(record)
+
+
+def test_a_lack_of_memory_is_said_without_what_needs_memory() -> None:
+    stream = io.StringIO()
+    writer = writer_to(stream, 1_000_000)
+    writer.setFormatter(Starving())
+    for error in (MemoryError(), ValueError("x" * 1_000)):
+        made = record("connection.failed client=%s", "/127.0.0.1")
+        made.exc_info = type(error), error, None
+        writer.emit(made)
+    writer.flush()
+    (line,) = stream.getvalue().splitlines()
+    assert (
+        " ERROR kohort.server memory.exhausted during='connection.failed client=/127.0.0.1' error=MemoryError() "
+        in line
+    )
+    assert "raise the limit" in line
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not limit the address space")
+def test_a_broker_without_memory_says_so_and_answers_what_needs_none() -> None:
+    """The thread of the log is there from the start: it takes 8 MB, which cannot be had when they are needed."""
+    command = [sys.executable, "-m", "kohort.cli.main", "serve", "--memory", "--port", "0"]
+    limit = 500 << 20
+    produce = produce_request("t", {0: batch(b"v" * 900_000)})
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as broker:
+        assert broker.stdout is not None
+        assert broker.stderr is not None
+        ready = re.search(rb"^kohort ready .* port=(\d+) ", broker.stdout.readline())
+        assert ready is not None
+        port = int(ready[1])
+        resource.prlimit(broker.pid, resource.RLIMIT_AS, (limit, limit))
+        topic = m.CreateTopicsRequestCreatableTopic(name="t", num_partitions=1, replication_factor=1)
+        requests = 0
+        with Connection(port) as client:
+            client.ask(ApiKey.CREATE_TOPICS, 4, m.CreateTopicsRequest(topics=[topic], timeout_ms=60_000))
+            with contextlib.suppress(ConnectionError):
+                while client.ask(ApiKey.PRODUCE, 8, produce):
+                    requests += 1
+        assert requests > 100
+        with Connection(port) as client:
+            assert client.ask(ApiKey.API_VERSIONS, 0, m.ApiVersionsRequest()).error_code == 0
+        line = broker.stderr.readline().decode()
+        assert " memory.exhausted during='connection.failed client=/127.0.0.1' " in line
+        assert " of 500 MB of address space" in line
+        broker.kill()

@@ -2,27 +2,36 @@
 The log: one line for each event on stderr, as key=value text or JSON.
 
 A thread writes the lines, so a reader of stderr that stops reading never stops the broker. The lines that wait for the thread
-are bounded; further lines are dropped and counted, and a line says how many as soon as there is room.
+are bounded; further lines are dropped and counted, and a line says how many as soon as there is room. If the process has no
+memory left, a line says so: some memory is reserved for it.
 """
 
 import json
 import logging
 import os
+import resource
 import selectors
 import sys
 import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from typing import Final, TextIO
+from types import TracebackType
+from typing import Final, TextIO, TypeAlias
 
 from kohort.model.limits import LOG_WAITING_BYTES_MAX
+from kohort.model.text import printable, printable_json, printable_lines
 
 FLUSH_SECONDS_MAX: Final = 1.0
 """How long a flush, and therefore the end of the process, waits for the reader of the log."""
 REPEATS_MAX: Final = 10
 REPEATS_SECONDS: Final = 10.0
 CLIENTS_MAX: Final = 1_000
+MEMORY_SECONDS: Final = 1.0
+"""The shortest time between two lines about a lack of memory."""
+_RESERVE_BYTES: Final = 4 * 1024 * 1024
+"""Address space for the line about a lack of memory. Nothing is written to it, so it takes no memory."""
+_ExcInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
 
 class KeyValueFormatter(logging.Formatter):
@@ -35,6 +44,12 @@ class KeyValueFormatter(logging.Formatter):
         self.default_msec_format = "%s.%03dZ"
         self.default_time_format = "%Y-%m-%dT%H:%M:%S"
         self.datefmt = None
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 -- the name in logging
+        return printable(super().formatMessage(record))
+
+    def formatException(self, ei: _ExcInfo) -> str:  # noqa: N802 -- as above
+        return printable_lines(super().formatException(ei))
 
 
 class JsonFormatter(logging.Formatter):
@@ -61,7 +76,7 @@ class JsonFormatter(logging.Formatter):
                 fields["event"] = f"{fields['event']} {pair}"
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)
-        return json.dumps(fields, ensure_ascii=False)
+        return printable_json(json.dumps(fields, ensure_ascii=False))
 
 
 class RepeatLimit(logging.Filter):
@@ -119,14 +134,44 @@ class LogWriter(logging.Handler):
         """Dropped lines of which no line has been written."""
         self._thread: threading.Thread | None = None
         self.dropped = 0
+        self._reserve: bytearray | None = bytearray(_RESERVE_BYTES)
+        self._lacked_at = -MEMORY_SECONDS
+
+    def start(self) -> None:
+        """Start the thread, which takes 8 MB of address space: later there may be none. Without a call, the first line does."""
+        with self._changed:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="kohort-log", daemon=True)
+                self._thread.start()
 
     def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and isinstance(record.exc_info[1], MemoryError):
+            self._say_lack(record)
+            return
         try:
             line = self.format(record)
+        except MemoryError:
+            self._say_lack(record)
+            return
         except Exception:  # noqa: BLE001 -- a line that cannot be formatted is logging's own affair
             self.handleError(record)
             return
         self.write_line(line)
+
+    def _say_lack(self, record: logging.LogRecord) -> None:
+        """Say that there is no memory left, once in a while, without the traceback, which needs memory."""
+        now = time.monotonic()
+        if now - self._lacked_at < MEMORY_SECONDS:
+            return
+        self._lacked_at = now
+        self._reserve = None
+        arguments = (record.getMessage(), record.exc_info[1] if record.exc_info else None, _memory())
+        message = "memory.exhausted during=%r error=%r hint=%r"
+        self.write_line(self.format(logging.LogRecord(record.name, logging.ERROR, "", 0, message, arguments, None)))
+        try:
+            self._reserve = bytearray(_RESERVE_BYTES)
+        except MemoryError:
+            self._lacked_at = now + 10 * MEMORY_SECONDS
 
     def write_line(self, text: str) -> None:
         """Write a line as it is, after the lines before it."""
@@ -138,9 +183,7 @@ class LogWriter(logging.Handler):
                 return
             self._waiting_bytes += len(line)
             self._lines.append(line)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="kohort-log", daemon=True)
-                self._thread.start()
+            self.start()
             self._changed.notify_all()
 
     def flush(self) -> None:
@@ -188,11 +231,23 @@ class LogWriter(logging.Handler):
                 self.dropped += data.count(b"\n")
 
 
+def _memory() -> str:
+    """How much memory the process has, and may have, as a sentence."""
+    usage = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // (1 if sys.platform != "darwin" else 1024)
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    bound = "without a limit of its own" if limit == resource.RLIM_INFINITY else f"of {limit >> 20} MB of address space"
+    return (
+        f"the process had up to {usage >> 10} MB of memory, {bound}, and gets no more: raise the limit (ulimit -v, the "
+        "container's), or keep less: with --memory all records stay in memory until retention or a deletion removes them"
+    )
+
+
 def configure_logs(level: str, form: str) -> LogWriter:
     """Log to stderr. `form` is "text" or "json"."""
     writer = LogWriter(sys.stderr)
     writer.setFormatter(JsonFormatter() if form == "json" else KeyValueFormatter())
     writer.addFilter(RepeatLimit())
+    writer.start()
     logging.basicConfig(level=level.upper(), handlers=[writer], force=True)
     # asyncio's own messages concern the implementation, not the operator.
     logging.getLogger("asyncio").setLevel(logging.ERROR)

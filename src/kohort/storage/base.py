@@ -183,6 +183,14 @@ class LogBase(ABC):
     def when_offline(self, listener: Callable[[], None]) -> None:
         self._offline_listeners.append(listener)
 
+    def forget_listeners(self) -> None:
+        """
+        Call no listener any more: the store has removed the log. A listener refers to the log, so the records would stay in
+        memory until a garbage collection finds the cycle.
+        """
+        self._listeners.clear()
+        self._offline_listeners.clear()
+
     def _refuse(self, refusal: str) -> None:
         """Take the log offline and tell the listeners, whose requests would wait for ever."""
         self.refusal = refusal

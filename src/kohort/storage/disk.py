@@ -512,6 +512,7 @@ class DiskStore:
         del self._logs[log.topic_partition]
         log.is_deleted = True
         log.close(f"{log.topic_partition} was deleted")
+        log.forget_listeners()
         self.cleaner.forget(log.topic_partition)
         self._flush_coordinator.on_delete(log)
         return path

@@ -71,6 +71,7 @@ class MemoryStore:
         log = self._logs.pop(topic_partition, None)
         if log is not None:
             log.refusal = f"{topic_partition} was deleted"
+            log.forget_listeners()
             self.cleaner.forget(topic_partition)
 
     def flush_aged(self) -> None:

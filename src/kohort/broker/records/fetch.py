@@ -558,9 +558,15 @@ class _DelayedFetch(Delayed):
         assert waiting is not None, "a delayed operation completes once"
         read, reply = waiting
         answers, self._answers = self._answers, None
+        self._forget_partitions()
         reply(read.respond(read.collect()[0] if answers is None else answers))
 
     def abandon(self) -> None:
         """Drop the request of a disconnected client at once, not at the next purge of the watch lists."""
         if self.cancel():
             self._waiting = None
+            self._forget_partitions()
+
+    def _forget_partitions(self) -> None:
+        """The connection may keep this request until its next one; a deleted partition must not stay in memory with it."""
+        self._numbers = {}

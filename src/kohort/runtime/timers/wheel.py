@@ -3,7 +3,8 @@ A hierarchical timing wheel: to arm, move or cancel a timer costs the same with 
 
 Near deadlines lie in buckets of 1 ms, later ones in buckets that are 256 times as wide per level. When a wide bucket is due its
 timers move to narrower buckets. A heap orders the buckets; timers are not ordered. To move a deadline to a later time, as every
-heartbeat does, sets one number: when the old bucket is due, the timer moves to its new bucket.
+heartbeat does, sets one number: when the old bucket is due, the timer moves to its new bucket. A cancelled timer stays in its
+bucket until the bucket is due, or until half of the timers of a large bucket may be cancelled ones.
 
 The wheel has no clock: its owner calls `advance` at `next_ms`, and `on_earlier` tells the owner that `next_ms` is earlier now.
 
@@ -15,6 +16,8 @@ from heapq import heappop, heappush
 from typing import Final
 
 _LEVEL_BITS: Final = 8
+_SWEEP_TIMERS_MIN: Final = 256
+"""Timers of a bucket from which on cancelled ones are removed before the bucket is due: clients choose far deadlines."""
 
 
 class WheelTimer:
@@ -44,7 +47,7 @@ class Wheel:
     Not thread-safe: called on the thread that owns the node.
     """
 
-    __slots__ = ("_buckets", "_due", "now_ms", "on_earlier")
+    __slots__ = ("_buckets", "_due", "_sweep_at", "now_ms", "on_earlier")
 
     def __init__(self, now_ms: int, on_earlier: Callable[[int], None] | None = None) -> None:
         self.now_ms = now_ms
@@ -53,6 +56,8 @@ class Wheel:
         """By (start of the bucket in ms, level)."""
         self._due: list[tuple[int, int]] = []
         """A heap of the keys of `_buckets`, each once."""
+        self._sweep_at: dict[tuple[int, int], int] = {}
+        """The number of timers at which a large bucket is swept next."""
 
     @property
     def next_ms(self) -> int | None:
@@ -88,7 +93,10 @@ class Wheel:
             key = heappop(due)
             if key[0] > self.now_ms:
                 self.now_ms = key[0]
-            for timer in self._buckets.pop(key):
+            timers = self._buckets.pop(key)
+            if self._sweep_at:
+                self._sweep_at.pop(key, None)
+            for timer in timers:
                 action = timer.action
                 if action is None:
                     continue
@@ -111,6 +119,9 @@ class Wheel:
         bucket = self._buckets.get(key)
         if bucket is not None:
             bucket.append(timer)
+            if len(bucket) >= _SWEEP_TIMERS_MIN and len(bucket) >= self._sweep_at.get(key, _SWEEP_TIMERS_MIN):
+                bucket[:] = [each for each in bucket if each.action is not None]
+                self._sweep_at[key] = max(2 * len(bucket), _SWEEP_TIMERS_MIN)
             return
         self._buckets[key] = [timer]
         is_earlier = not self._due or start_ms < self._due[0][0]

@@ -103,6 +103,9 @@ class ClientConnection(ClientSocket):
         except WireError as error:
             self._refuse(error)
             return
+        except MemoryError as error:
+            self._fail(error)
+            return
         if self._is_held or self._is_handling or self._waiting:
             self._waiting.extend(frames)
             self._pause_if_behind()

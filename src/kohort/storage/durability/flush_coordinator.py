@@ -125,7 +125,7 @@ class FlushCoordinator:
         self._watermarks = Watermarks(defer)
         self._flush_batch: FlushBatch[DiskLog] = FlushBatch()
         self._done: deque[_Done] = deque()
-        self._dirty: list[DiskLog] = []
+        self._dirty: dict[DiskLog, None] = {}
         self._dirty_bytes = 0
         self._wants_checkpoint = False
         self._running: Checkpoint | None = None
@@ -170,7 +170,7 @@ class FlushCoordinator:
             log.flush_batch, log.flush_batch_bytes = flush_batch, size
             if not log.is_dirty:
                 log.is_dirty = True
-                self._dirty.append(log)
+                self._dirty[log] = None
         if log.flush_batch_bytes > self._bulk_bytes:
             flush_batch.bulk.add(log)
             return
@@ -222,6 +222,7 @@ class FlushCoordinator:
     def on_delete(self, log: DiskLog) -> None:
         """Note a deletion, so that recovery does not restore the log."""
         self.on_removed(log.topic_partition)
+        self._dirty.pop(log, None)
         if self._is_journaled and log.has_segments:
             self._add_entry(log, DELETE, b"")
 
@@ -280,7 +281,7 @@ class FlushCoordinator:
     def _mark_dirty(self, log: DiskLog) -> None:
         if not log.is_dirty:
             log.is_dirty = True
-            self._dirty.append(log)
+            self._dirty[log] = None
 
     def on_start(self, log: DiskLog, done: Callable[[], None]) -> None:
         """Make a new log start durable. Segments before it are removed by the next checkpoint, which is requested if needed."""
@@ -363,7 +364,7 @@ class FlushCoordinator:
     def _begin_checkpoint(self, logs: Iterable[DiskLog], files: Iterable[Path] = ()) -> Checkpoint:
         """Begin a checkpoint of all data written so far; appends continue meanwhile."""
         checkpoint = Checkpoint.begin(logs, files, self.offsets, self.start_offsets)
-        self._dirty = []
+        self._dirty = {}
         self._dirty_bytes = 0
         self._wants_checkpoint = False
         self._running = checkpoint

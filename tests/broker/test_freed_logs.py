@@ -1,0 +1,49 @@
+"""A deleted topic leaves no log in memory, although no garbage collection runs: those of a server are rare."""
+
+import gc
+from pathlib import Path
+
+import pytest
+
+from kohort.storage.base import LogBase
+from kohort.testing.virtual import VirtualNode
+from kohort.wire import messages as m
+from kohort.wire.apis import ApiKey
+from tests.broker.harness import Harness, disk_store
+from tests.broker.test_fetch import asked, fetch_request
+
+
+def come_and_go(harness: Harness, name: str) -> None:
+    """A topic with records, a consumer that waits for more, and a producer that waits for the disk."""
+    harness.create(name, 2)
+    for partition in range(2):
+        harness.write(name, b"v" * 10_000, partition=partition)
+    fetch = fetch_request(asked(1), topic=name, max_wait_ms=60_000, session_epoch=0)
+    waiting = harness.begin(ApiKey.FETCH, fetch, version=12)
+    assert waiting == []
+    request = m.DeleteTopicsRequest(topics=[m.DeleteTopicsRequestDeleteTopicState(name=name)], timeout_ms=1_000)
+    (result,) = harness.ask(ApiKey.DELETE_TOPICS, request).responses
+    assert (result.error_code, len(waiting)) == (0, 1)
+
+
+@pytest.mark.parametrize("is_on_disk", [False, True], ids=["memory", "disk"])
+def test_the_log_of_a_deleted_topic_is_freed_at_once(tmp_path: Path, is_on_disk: bool) -> None:
+    node = VirtualNode()
+    store = disk_store(tmp_path, node) if is_on_disk else None
+    harness = Harness(node=node, store=store, max_incremental_fetch_session_cache_slots="2")
+
+    def logs() -> set[str]:
+        node.advance(60_000)
+        harness.store.flush()
+        return {each.topic_partition.topic for each in gc.get_objects() if isinstance(each, LogBase)}
+
+    gc.collect()
+    gc.disable()
+    try:
+        before = logs()
+        for number in range(20):
+            come_and_go(harness, f"t{number}")
+        assert logs() <= before
+    finally:
+        gc.enable()
+    harness.store.close()
