@@ -60,7 +60,6 @@ class Context(SerialExecution, Generic[S]):
         self._epoch_told = -1
         """The newest leader epoch that `shard` knows."""
         self.shard: S | None = None
-        self.log: PartitionLog | None = None
         self._timers: ShardTimers | None = None
         self.position = Position()
         self.generation = 0
@@ -213,7 +212,7 @@ class Context(SerialExecution, Generic[S]):
                 self._deliver()
                 yield
         except Exception:  # noqa: BLE001 -- the shard is dropped even if it fails to unload
-            _log.exception("shard.unload_failed partition=%d", self.partition)
+            _log.exception("shard.unload_failed partition=%s", self.name)
 
     def _close_scheduled(self) -> Iterator[None]:
         """Cancel timers and tasks now, for good; the iterator frees their memory."""
@@ -392,7 +391,7 @@ class Context(SerialExecution, Generic[S]):
         self._outbox.extend(answer for event in events if (answer := event.refuse(error)) is not None)
 
     def _completion_failed(self, event: DeferredEvent, failure: Exception) -> None:
-        _log.error("shard.completion_failed partition=%d", self.partition, exc_info=failure)
+        _log.error("shard.completion_failed partition=%s", self.name, exc_info=failure)
         answer = event.expire(failure)
         if answer is not None:
             self._outbox.append(answer)
@@ -520,7 +519,7 @@ class Context(SerialExecution, Generic[S]):
     def _logged(self, error: Exception) -> Exception:
         # The appender has logged errors of the log; a refused request is no error of the shard.
         if not isinstance(error, CoordinatorError | StorageError):
-            _log.error("shard.operation_failed partition=%d", self.partition, exc_info=error)
+            _log.error("shard.operation_failed partition=%s", self.name, exc_info=error)
         return error
 
     @property

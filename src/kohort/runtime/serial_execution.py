@@ -10,7 +10,7 @@ from collections.abc import Callable
 from kohort.runtime.append.deferred import Answer
 from kohort.runtime.append.long_appends import LongAppend
 from kohort.runtime.metrics import ShardMetrics
-from kohort.runtime.ports import Clock
+from kohort.runtime.ports import Clock, PartitionLog
 
 _log = logging.getLogger("kohort.runtime")
 
@@ -24,6 +24,7 @@ class SerialExecution:
 
     def __init__(self, partition: int, clock: Clock, metrics: ShardMetrics) -> None:
         self.partition = partition
+        self.log: PartitionLog | None = None
         self._now_ms = clock.now_ms
         self._metrics = metrics
         self._busy = False
@@ -31,6 +32,11 @@ class SerialExecution:
         """The records that are replayed in slices. The partition is busy until their end."""
         self._queue: deque[Callable[[], None]] = deque()
         self._outbox: list[Answer] = []
+
+    @property
+    def name(self) -> str:
+        """For log lines: topic and partition; before the first load the number alone."""
+        return str(self.partition if self.log is None else self.log.topic_partition)
 
     def _exclusively(self, action: Callable[[], None]) -> None:
         """Run an action now, or after the one in progress and the queued ones."""
@@ -88,4 +94,4 @@ class SerialExecution:
                 try:
                     reply(response)
                 except Exception:  # noqa: BLE001 -- the failure of one reply must not stop the others
-                    _log.exception("shard.reply_failed partition=%d", self.partition)
+                    _log.exception("shard.reply_failed partition=%s", self.name)

@@ -43,7 +43,8 @@ class ThreadedContext(Context[S]):
         def event() -> None:
             response = run()
             if response is not None and reply is not None:
-                reply(response)
+                self._outbox.append((reply, response))
+                self._deliver()
 
         def reject() -> None:
             response = on_error(CoordinatorError(ErrorCode.NOT_COORDINATOR))
