@@ -5,11 +5,15 @@ from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kohort.group.configs import GroupConfig
 from kohort.group.offsets import transactional_commit
+from kohort.group.offsets.offsets import Offsets
 from kohort.group.records import GroupRecordSerde
 from kohort.machine.shard import Producer
+from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import CoordinatorError, ErrorCode, UnavailableError
 from kohort.records.values import OffsetCommit, OffsetCommitTombstone
 from kohort.testing import deleted_topics
@@ -298,6 +302,54 @@ def test_a_transaction_has_a_bound_of_pending_offsets(monkeypatch: pytest.Monkey
     coordinator.end_transaction(committed=True)
     assert coordinator.fetch() == {("orders", 0): 5, ("orders", 1): 6}
     assert coordinator.commit_in_transaction({("orders", 2): 6}) == {("orders", 2): NONE}
+
+
+@given(st.data())
+def test_the_offsets_of_a_transaction_are_taken_over_as_one_by_one(data: st.DataObject) -> None:
+    """A marker handles the offsets of a group together. Other producers, later commits and a revert are not affected."""
+    partitions = st.tuples(st.sampled_from("gh"), st.integers(0, 3))
+    registry = SnapshotRegistry()
+    offsets = Offsets(registry)
+    committed: dict[tuple[str, int], int] = {}
+    pending: dict[int, dict[tuple[str, int], int]] = {}
+    for number, (producer_id, (group, partition)) in enumerate(
+        data.draw(st.lists(st.tuples(st.sampled_from((-1, 7, 8)), partitions), max_size=20))
+    ):
+        record = OffsetCommit(group, "t", partition, number, -1, "", 0)
+        if producer_id == -1:
+            offsets.replay_commit(number, record)
+            committed[group, partition] = number
+        else:
+            offsets.replay_transactional_commit(number, producer_id, record)
+            pending.setdefault(producer_id, {})[group, partition] = number
+    before = shown(offsets)
+    registry.create(100)
+    is_committed = data.draw(st.booleans())
+    offsets.replay_marker(7, committed=is_committed)
+    ended = pending.pop(7, {})
+    for place, number in ended.items() if is_committed else ():
+        committed[place] = max(number, committed.get(place, -1))
+    writers: dict[tuple[str, int], set[int]] = {}
+    for producer_id, places in pending.items():
+        for place in places:
+            writers.setdefault(place, set()).add(producer_id)
+    assert shown(offsets) == (committed, pending, writers)
+    assert all(offsets.by_group.values())
+    assert all(offsets.writers.values())
+    registry.revert_to(100)
+    assert shown(offsets) == before
+
+
+def shown(offsets: Offsets) -> tuple[Any, Any, Any]:
+    """Committed and pending offsets, and who has pending ones."""
+    return (
+        {(group, number): it.offset for group, table in offsets.by_group.items() for (_, number), it in table.items()},
+        {
+            producer_id: {(group, number): it.offset for (group, (_, number)), it in table.items()}
+            for producer_id, table in offsets.pending.items()
+        },
+        {(group, number): set(ids) for group, table in offsets.writers.items() for (_, number), ids in table.items()},
+    )
 
 
 def test_repeated_transactions_leave_nothing_behind() -> None:

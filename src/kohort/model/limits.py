@@ -90,6 +90,11 @@ FETCH_SESSION_PARTITIONS_MAX: Final = 500_000
 """Partitions of all fetch sessions. Beyond it, clients fetch without a session."""
 UNPUBLISHED_TOPICS_MAX: Final = 10_000
 """Topics that Metadata has created and does not name yet. Beyond it, the oldest is named at once."""
+PENDING_OFFSETS_MAX: Final = 20_000
+"""
+Offsets that a transaction leaves pending in one partition of `__consumer_offsets`; a commit refuses those beyond.
+Its end is one operation, which takes a microsecond an offset. Kafka has no limit.
+"""
 PATTERNS_OF_GROUP_MAX: Final = 100
 """Regular expressions of one consumer group. A further one is refused."""
 PATTERN_LENGTH_MAX: Final = 1_024

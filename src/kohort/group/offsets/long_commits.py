@@ -17,6 +17,7 @@ from kohort.machine.bulk import LongRecords
 from kohort.machine.gradual import HANDLER_STEP
 from kohort.machine.shard import Result
 from kohort.model.errors import CoordinatorError, ErrorCode
+from kohort.model.limits import PENDING_OFFSETS_MAX
 from kohort.records.offset_commits import NO_TIMESTAMP_MS
 from kohort.records.values import OffsetCommit
 from kohort.wire import messages as m
@@ -137,7 +138,7 @@ def long_txn_offset_commit(
     except CoordinatorError as exc:
         return Result(response=exc.code)
     pending: Mapping[GroupPartition, object] = context.offsets.pending.get(request.producer_id, {})
-    if len(pending) + len(partitions - pending.keys()) > transactional_commit.PENDING_OFFSETS_MAX:
+    if len(pending) + len(partitions - pending.keys()) > PENDING_OFFSETS_MAX:
         return Result(response=ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
     return _accepted(context, request.group_id, entries, now_ms, NO_TIMESTAMP_MS, lambda _topic: None)
 

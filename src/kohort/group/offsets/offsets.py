@@ -7,7 +7,7 @@ replaces the committed one only if its record is later in the log. So the state 
 Source: Kafka OffsetMetadataManager (Offsets, OpenTransactions), OffsetAndMetadata.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final, TypeAlias
 from uuid import UUID
 
@@ -141,14 +141,34 @@ class Offsets:
             self._drop_pending(producer_id, group_id, partition)
 
     def replay_marker(self, producer_id: int, *, committed: bool) -> None:
-        """End a transaction. A transaction without pending offsets here is ignored."""
+        """
+        End a transaction. A transaction without pending offsets here is ignored.
+
+        The offsets of a group are handled together: a transaction of many takes effect in one step.
+        """
         written = self.pending.remove(producer_id)
-        for (group_id, partition), offset in () if written is None else written.items():
-            self._remove_writer(producer_id, group_id, partition)
-            if committed:
-                present = self.get(group_id, partition)
-                if present is None or present.record_offset < offset.record_offset:
-                    self._put(group_id, partition, offset)
+        if written is None:
+            return
+        groups: dict[str, dict[Partition, CommittedOffset]] = {}
+        for (group_id, partition), offset in written.items():
+            offsets = groups.get(group_id)
+            if offsets is None:
+                offsets = groups[group_id] = {}
+            offsets[partition] = offset
+        for group_id, offsets in groups.items():
+            self._remove_writers(producer_id, group_id, offsets)
+            if not committed:
+                continue
+            present = self.by_group.get(group_id)
+            if present is not None:
+                get = present.get
+                offsets = {
+                    partition: offset
+                    for partition, offset in offsets.items()
+                    if (known := get(partition)) is None or known.record_offset < offset.record_offset
+                }
+            if offsets:
+                self.to_fill(group_id).put_all(offsets)
 
     def to_fill(self, group_id: str) -> GroupOffsets:
         """The table of a group, created if missing; the caller must put an offset into it."""
@@ -166,6 +186,15 @@ class Offsets:
         if not written:
             self.pending.remove(producer_id)
         self._remove_writer(producer_id, group_id, partition)
+
+    def _remove_writers(self, producer_id: int, group_id: str, partitions: Collection[Partition]) -> None:
+        writers = self.writers[group_id]
+        alone = frozenset((producer_id,))
+        if len(writers) == len(partitions) and all(each == alone for each in writers.values()):
+            self.writers.remove(group_id)
+            return
+        for partition in partitions:
+            self._remove_writer(producer_id, group_id, partition)
 
     def _remove_writer(self, producer_id: int, group_id: str, partition: Partition) -> None:
         writers = self.writers[group_id]

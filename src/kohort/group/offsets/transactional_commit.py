@@ -21,18 +21,13 @@ from kohort.group.offsets.offsets import GroupPartition, Partition
 from kohort.group.records import GroupRecord
 from kohort.machine.shard import Producer, Result
 from kohort.model.errors import CoordinatorError, ErrorCode
+from kohort.model.limits import PENDING_OFFSETS_MAX
 from kohort.records.values import OffsetCommit
 from kohort.wire import messages as m
 
 LOAD_IN_PROGRESS_SINCE: Final = 2
 ABORTABLE_SINCE: Final = 4
 ADDS_PARTITION_SINCE: Final = 5
-
-PENDING_OFFSETS_MAX: Final = 100_000
-"""
-The number of offsets that a transaction may leave pending in one partition of `__consumer_offsets`. The end of the transaction
-is one operation, so their number bounds its duration. Kafka has no limit.
-"""
 
 
 def producer_of(request: m.TxnOffsetCommitRequest, api_version: int) -> Producer:
