@@ -39,6 +39,10 @@ IN_FLIGHT_BYTES_MAX: Final = 4 * 1024 * 1024
 """Size of these requests; the request that exceeds it is still handled."""
 STRING_BYTES_MAX: Final = 32_767
 """Size of a string of the protocol, of compact ones too, as in Kafka. A longer one closes the connection."""
+HELD_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Requests that have arrived and are not handled yet, of all connections, unless `queued.max.request.bytes` is set; up to
+`COUNTED_BYTES_MIN` of a connection do not count. Beyond it, large requests are read one at a time, and clients that do not go
+on for `STALLED_SECONDS_MAX` are disconnected."""
 HEADER_TAGS_MAX: Final = 1_000
 """Tagged fields of one header, none of which is known. More close the connection."""
 SHORT_ELEMENTS_MAX: Final = 1_000

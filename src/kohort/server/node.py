@@ -27,6 +27,7 @@ from kohort.broker.features import Features
 from kohort.broker.topics.foreign import check_directory
 from kohort.model.errors import ConfigError, ErrorCode, UnavailableError
 from kohort.model.ids import uuid_text
+from kohort.model.limits import HELD_BYTES_MAX
 from kohort.runtime.background import BackgroundThread
 from kohort.runtime.processors import InlineProcessor
 from kohort.runtime.ready_queue import ReadyQueue
@@ -125,12 +126,14 @@ class Node:
             node_id: ConnectionLimits(config, descriptors)
             for node_id, config in self._broker.dynamic_configs.brokers.items()
         }
+        held_bytes_max = settings.config.get_int("queued.max.request.bytes")
         self._connections = ClientConnections(
             self._dispatches,
             self._ready_queue,
             Slices(self._call_soon),
             limits,
             frame_bytes_max=settings.config.get_int("socket.request.max.bytes"),
+            held_bytes_max=held_bytes_max if held_bytes_max > 0 else HELD_BYTES_MAX,
         )
         addresses = listener_addresses(
             settings.config, settings.host, settings.port, settings.advertised, settings.brokers

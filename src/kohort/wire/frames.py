@@ -36,6 +36,11 @@ class FrameReader:
         self._size = -1
         """The size of the incomplete frame; -1 while it is unknown."""
 
+    @property
+    def missing_bytes(self) -> int:
+        """How many bytes of the incomplete frame have not arrived; 0 if there is none, or its size is not known."""
+        return max(self._size - self.buffered_bytes, 0)
+
     def feed(self, chunk: bytes) -> list[bytes]:
         """
         The frames that are complete with this chunk, without their sizes.

@@ -210,7 +210,7 @@ BROKER: Final[tuple[Row, ...]] = (
     ("producer.id.expiration.check.interval.ms", "INT", "600000", "[1,...]", "LOW", "shown internal", "read-only"),
     ("producer.id.expiration.ms", "INT", "86400000", "[1,...]", "LOW", "effect", "cluster-wide"),
     ("producer.purgatory.purge.interval.requests", "INT", "1000", None, "MEDIUM", "shown", "read-only"),
-    ("queued.max.request.bytes", "LONG", "-1", None, "MEDIUM", "shown", "read-only"),
+    ("queued.max.request.bytes", "LONG", "-1", None, "MEDIUM", "effect", "read-only"),
     ("queued.max.requests", "INT", "500", "[1,...]", "HIGH", "shown", "read-only"),
     ("quota.window.num", "INT", "11", "[1,...]", "LOW", "effect", "read-only"),
     ("quota.window.size.seconds", "INT", "1", "[1,...]", "LOW", "effect", "read-only"),

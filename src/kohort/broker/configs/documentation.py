@@ -196,7 +196,7 @@ BROKER: Final[dict[str, str]] = {
     "producer.id.expiration.check.interval.ms": "Interval of the search for idle producers to forget.",
     "producer.id.expiration.ms": "Age at which a partition forgets the sequence numbers of an idle producer.",
     "producer.purgatory.purge.interval.requests": "Number of waiting Produce requests after which completed ones are removed from memory.",
-    "queued.max.request.bytes": "Maximum size of all requests that wait to be handled; -1 sets no limit.",
+    "queued.max.request.bytes": "Maximum size of all requests that have arrived and are not handled yet; -1 stands for 256 MiB.",
     "queued.max.requests": "Maximum number of requests that wait to be handled.",
     "quota.window.num": "Number of samples that client quotas are measured over.",
     "quota.window.size.seconds": "Length of one sample of client quotas.",

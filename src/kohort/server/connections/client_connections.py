@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from kohort.model.limits import (
     CLOSING_SECONDS_MAX,
     FETCH_BYTES_ALWAYS,
+    HELD_BYTES_MAX,
     STALLED_SECONDS_MAX,
     UNSENT_BYTES_MAX,
 )
 from kohort.runtime.ready_queue import ReadyQueue
 from kohort.server.connections.connection_limits import ConnectionLimits
+from kohort.server.connections.held_requests import HeldRequests
 from kohort.server.requests.dispatch import Dispatch, Route
 from kohort.server.requests.slices import Slices
 from kohort.wire.templates import Memory
@@ -51,6 +53,7 @@ class ClientConnections:
         slow: the connections whose client has not taken more than `COUNTED_BYTES_MIN` of replies.
         unsent_bytes: the replies of these connections, as of the last look at each.
         unsent_bytes_max: the bound of `unsent_bytes`.
+        held: the bytes of requests that have arrived and are not handled yet.
         abandoned_bytes: the requests that are worked on although their client has disconnected.
         throttled: connections that are not read for a time because of a quota.
         call_later: `call_later(seconds, function)` of the event loop.
@@ -65,6 +68,7 @@ class ClientConnections:
         limits: Mapping[int, ConnectionLimits],
         *,
         frame_bytes_max: int,
+        held_bytes_max: int = HELD_BYTES_MAX,
         call_later: CallLater = loop_call_later,
     ) -> None:
         self.limits = limits
@@ -78,6 +82,7 @@ class ClientConnections:
         self.slow: set[ClientSocket] = set()
         self.unsent_bytes = 0
         self.unsent_bytes_max = UNSENT_BYTES_MAX
+        self.held = HeldRequests(held_bytes_max)
         self.abandoned_bytes = 0
         self.throttled = 0
         self.call_later = call_later
@@ -123,6 +128,7 @@ class ClientConnections:
             if limits.excess:
                 self._close_excess(limits)
         self._abort_stalled(now)
+        self.held.abort_stalled(now)
         for connection, since in list(self.closing.items()):
             if not since:
                 self.closing[connection] = now

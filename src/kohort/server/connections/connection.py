@@ -65,7 +65,11 @@ class ClientConnection(ClientSocket):
         self._throttle: asyncio.TimerHandle | None = None
         self._is_held = False
         """Whether requests wait: the client is slow, or throttled."""
+        self._is_full = False
+        """Whether the requests of all connections take too much memory for this one to be read."""
         self._is_paused = False
+        self.held_bytes = 0
+        """What `HeldRequests` counts of this connection."""
         self._software = UNKNOWN_SOFTWARE
         self.forget: Callable[[], None] | None = None
 
@@ -92,6 +96,7 @@ class ClientConnection(ClientSocket):
         super().connection_lost(exc)
         self._drop_throttle()
         self._templates.forget()
+        self._shared.held.count(self, 0)
         self._waiting.clear()
         self._in_flight.clear()
         self._long_works = 0
@@ -106,8 +111,11 @@ class ClientConnection(ClientSocket):
         except MemoryError as error:
             self._fail(error)
             return
+        if not frames or self.held_bytes:
+            self._count_held()
         if self._is_held or self._is_handling or self._waiting:
             self._waiting.extend(frames)
+            self._count_held()
             self._pause_if_behind()
         elif self._in_flight or len(frames) != 1:
             self._handle(frames)
@@ -141,6 +149,7 @@ class ClientConnection(ClientSocket):
         for index, frame in enumerate(frames):
             if (self._in_flight or self._is_held) and not self._may_overlap(frame):
                 self._waiting.extend(frames[index:])
+                self._count_held()
                 break
             answer = self._handle_one(frame)
             if self._transport is None:
@@ -252,6 +261,8 @@ class ClientConnection(ClientSocket):
             first = in_flight.popleft()
             self._in_flight_bytes -= first.size_bytes
             self._out.append(first.answer or b"")
+        if self.held_bytes:
+            self._count_held()
         if self._is_handling:
             return
         if not in_flight and not self._waiting:
@@ -281,6 +292,7 @@ class ClientConnection(ClientSocket):
             return None
         self._long_works += 1
         self._enqueue(pending, len(frame))
+        self._count_held()
         self._shared.slices.add(LongRequest(pending), steps)
         return None
 
@@ -356,11 +368,46 @@ class ClientConnection(ClientSocket):
             self._handle(frames)
         else:
             self._flush()
-        if self._is_paused and not self._waiting and not self._is_held and self._transport is not None:
-            if self._shared.is_draining:
-                return
+        if self.held_bytes:
+            self._count_held()
+        self._read_on()
+
+    def _read_on(self) -> None:
+        """Read the socket again, unless there is a reason not to."""
+        if not self._is_paused or self._waiting or self._is_held or self._is_full or self._transport is None:
+            return
+        if not self._shared.is_draining:
             self._is_paused = False
             self._transport.resume_reading()
+
+    # -- the memory of requests, see `HeldRequests` ------------------------------------------------------------
+
+    def _count_held(self) -> None:
+        held_bytes = self._frames.buffered_bytes + sum(map(len, self._waiting))
+        if self._long_works:
+            held_bytes += self._in_flight_bytes
+        if held_bytes <= COUNTED_BYTES_MIN:
+            held_bytes = 0
+        if (held_bytes or self.held_bytes) and self._transport is not None:
+            self._shared.held.count(self, held_bytes)
+
+    @property
+    def missing_bytes(self) -> int:
+        """How many bytes of a frame are still to come."""
+        return self._frames.missing_bytes
+
+    @property
+    def is_worked_on(self) -> bool:
+        """Whether a long request is worked on: it ends by itself."""
+        return self._long_works > 0
+
+    def set_full(self, *, is_full: bool) -> None:
+        """Do not read the socket while the requests of all connections take too much memory."""
+        self._is_full = is_full
+        if is_full:
+            self._pause_if_behind()
+        else:
+            self._read_on()
 
     def throttle(self, throttle_ms: int) -> None:
         """
@@ -390,7 +437,8 @@ class ClientConnection(ClientSocket):
             self._is_held = self._is_slow
 
     def _pause_if_behind(self) -> None:
-        if (self._waiting or self._is_held) and not self._is_paused and self._transport is not None:
+        is_behind = self._waiting or self._is_held or self._is_full
+        if is_behind and not self._is_paused and self._transport is not None:
             self._is_paused = True
             self._transport.pause_reading()
 
