@@ -105,7 +105,8 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
         topics: partitions by name.
         versions: oldest and newest version by API, if the script limits them.
         newest_only: whether there is one scenario only, with the newest version of each API.
-        alone: whether no other scenario runs at the same time. Such a script changes shared state, and restores it at its end.
+        alone: whether no other scenario runs at the same time. Such a script changes shared state, and restores it at its end,
+            or disturbs others.
         brokers: the script runs on each of these brokers.
         cases: values by name; one empty case by default.
     """
