@@ -13,9 +13,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from prometheus_client.metrics_core import Metric
-
 from kohort.broker.configs.definitions import BrokerConfig
+from kohort.scrape import Family
 from kohort.server.node import Node
 from kohort.server.settings import Settings
 from kohort.wire import messages as m
@@ -54,10 +53,10 @@ _TITLES = {
 }
 
 
-def collected() -> list[Metric]:
+def collected() -> list[Family]:
     """The metrics of a node with a topic and a request."""
 
-    async def collect() -> list[Metric]:
+    async def collect() -> list[Family]:
         node = Node(Settings(port=0, config=BrokerConfig({})), asyncio.get_running_loop())
         host, port = await node.start()
         reader, writer = await asyncio.open_connection(host, port)
@@ -76,9 +75,9 @@ def collected() -> list[Metric]:
     return asyncio.run(collect())
 
 
-def page(families: Iterable[Metric]) -> str:
+def page(families: Iterable[Family]) -> str:
     """The text of the page."""
-    by_prefix: dict[str, list[Metric]] = {prefix: [] for prefix in _TITLES}
+    by_prefix: dict[str, list[Family]] = {prefix: [] for prefix in _TITLES}
     for family in families:
         by_prefix[family.name.partition("_")[0]].append(family)
     sections = [_INTRODUCTION]
@@ -88,7 +87,7 @@ def page(families: Iterable[Metric]) -> str:
     return "\n".join(sections)
 
 
-def _table(families: Iterable[Metric], *, has_mbean: bool) -> str:
+def _table(families: Iterable[Family], *, has_mbean: bool) -> str:
     columns = ["metric", "type", "labels", "meaning", *(["MBean"] if has_mbean else [])]
     lines = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
     for family in families:

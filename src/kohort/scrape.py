@@ -6,23 +6,25 @@ The listener for metrics: a minimal HTTP/1.1 server on a port of its own.
 request that is too large or arrives too slowly is cut off, and so is a client that does not take its answer. The number of
 connections and the bytes of their answers have bounds.
 
-The values are collected on the event loop. Their text is made on another thread, because the metrics of thousands of partitions
-take a second.
+The text is made on the event loop, in steps of a millisecond between which other clients have their turns, and once for all
+scrapers that ask meanwhile. It takes as much time as thousands of requests: a program with other clients that cannot wait for
+one step, or whose metrics change at known times, gives a function that makes it elsewhere.
 """
 
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from time import perf_counter
 from types import MappingProxyType
-from typing import cast
+from typing import Protocol, TypeAlias, cast
 
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.samples import Sample
+from prometheus_client.utils import floatToGoString
 
 from kohort.model.limits import SCRAPE_BYTES_MAX, SCRAPERS_MAX
+from kohort.model.text import printable
 
 _log = logging.getLogger("kohort.scrape")
 
@@ -42,53 +44,153 @@ _REASONS = {
 }
 
 
-Render = Callable[[list[Metric], bool], bytes]
-"""Makes the text of metrics, on another thread; the second argument tells whether it is compressed by gzip."""
+STEP_SECONDS = 0.001
+"""How long the text is made before other clients of the event loop have their turns."""
+_number: Callable[[float], str] = floatToGoString
+_PIECE_LINES = 100
+_PIECE_BYTES = 64 * 1024
+"""A part of an answer that is handed to the socket at once: many scrapers share one text, and each has a part of its own."""
 
 
-def plain(families: list[Metric], is_gzip: bool) -> bytes:  # noqa: ARG001 -- a `Render`
-    """Return the text of metrics, never compressed."""
-    return generate_latest(_Collected(families))
+class Family(Protocol):
+    """A family of metrics, such as prometheus-client's. Its samples may be made while they are asked for."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def type(self) -> str: ...
+
+    @property
+    def documentation(self) -> str: ...
+
+    @property
+    def samples(self) -> Iterable[Sample]: ...
 
 
-@dataclass(slots=True)
-class ScrapeLimits:
-    """What the connections of one listener hold: their number, and the bytes of answers."""
-
-    connections: int = 0
-    answer_bytes: int = 0
+MakeText: TypeAlias = Callable[[bool], Awaitable[bytes]]
+"""Makes the text of the metrics; the argument tells whether it is compressed by gzip."""
 
 
-class Scrape(asyncio.Protocol):
+def text_of(families: Iterable[Family | None]) -> Iterator[bytes]:
     """
-    One connection of a scraper, for one request.
+    Make the text of metrics in small pieces.
+
+    Control characters in labels are escaped: clients choose some of them, and people look at the page.
 
     Args:
-        collect: returns the metrics as they are now.
+        families: None stands for a step of work without a family; its piece is empty.
+    """
+    for family in families:
+        if family is None:
+            yield b""
+            continue
+        kind = family.type
+        name = f"{family.name}_total" if kind == "counter" else family.name
+        about = family.documentation.replace("\\", r"\\").replace("\n", r"\n")
+        lines = [f"# HELP {name} {about}\n# TYPE {name} {kind}\n"]
+        for sample in family.samples:
+            lines.append(_line(sample))
+            if len(lines) == _PIECE_LINES:
+                yield "".join(lines).encode()
+                lines.clear()
+        yield "".join(lines).encode()
+
+
+def _line(sample: Sample) -> str:
+    labels = ",".join(f'{name}="{_label(text)}"' for name, text in sorted(sample.labels.items()))
+    braced = f"{{{labels}}}" if labels else ""
+    return f"{sample.name}{braced} {_number(sample.value)}\n"
+
+
+def _label(text: str) -> str:
+    return printable(text).replace("\\", r"\\").replace('"', r"\"")
+
+
+class ScrapeListener:
+    """
+    What the connections of one listener share.
+
+    Args:
+        collect: returns the metrics as they are now, and None between steps of its work.
         not_ready: returns the reasons, as sentences, for which clients should not use the server now.
-        limits: shared by the connections of a listener.
-        render: makes the text of the metrics.
-        has_gzip: `render` can compress.
+        make_text: makes the text of the metrics instead of `collect`.
+        has_gzip: `make_text` can compress.
         aliases: other names of `PATHS`.
+
+    Attributes:
+        connections: their number.
+        answer_bytes: the size of the texts that they have not taken yet, each counted once.
     """
 
     def __init__(
         self,
-        collect: Callable[[], Iterable[Metric]],
+        collect: Callable[[], Iterable[Family | None]] = list,
         not_ready: Callable[[], list[str]] = list,
         *,
-        limits: ScrapeLimits | None = None,
-        render: Render = plain,
+        make_text: MakeText | None = None,
         has_gzip: bool = False,
         aliases: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._collect = collect
-        self._not_ready = not_ready
-        self._limits = limits or ScrapeLimits()
-        self._render = render
-        self._has_gzip = has_gzip
-        self._aliases = aliases
-        self._answer_bytes = 0
+        self.not_ready = not_ready
+        self._make_text = make_text or self._text_in_steps
+        self.has_gzip = has_gzip
+        self.aliases = aliases
+        self.connections = 0
+        self.answer_bytes = 0
+        self._readers: dict[int, int] = {}
+        """By the identity of a text, which its readers keep: how many there are."""
+        self._making: dict[bool, asyncio.Task[bytes]] = {}
+
+    async def text(self, *, is_gzip: bool) -> bytes:
+        """The text of the metrics. Whoever asks while one is made gets the same."""
+        task = self._making.get(is_gzip)
+        if task is None:
+            task = self._making[is_gzip] = asyncio.get_running_loop().create_task(self._made(is_gzip))
+        return await asyncio.shield(task)
+
+    async def _made(self, is_gzip: bool) -> bytes:
+        try:
+            return await self._make_text(is_gzip)
+        finally:
+            del self._making[is_gzip]
+
+    async def _text_in_steps(self, _is_gzip: bool) -> bytes:
+        pieces = []
+        began_at = perf_counter()
+        for piece in text_of(self._collect()):
+            pieces.append(piece)
+            if perf_counter() - began_at >= STEP_SECONDS:
+                await asyncio.sleep(0)
+                began_at = perf_counter()
+        return b"".join(pieces)
+
+    def lend(self, text: bytes) -> bool:
+        """Count a reader of a text; False if other texts take too much memory already."""
+        count = self._readers.get(id(text), 0)
+        if not count:
+            if self.answer_bytes and self.answer_bytes + len(text) > SCRAPE_BYTES_MAX:
+                return False
+            self.answer_bytes += len(text)
+        self._readers[id(text)] = count + 1
+        return True
+
+    def give_back(self, text: bytes) -> None:
+        self._readers[id(text)] -= 1
+        if not self._readers[id(text)]:
+            del self._readers[id(text)]
+            self.answer_bytes -= len(text)
+
+
+class Scrape(asyncio.Protocol):
+    """One connection of a scraper, for one request."""
+
+    def __init__(self, listener: ScrapeListener) -> None:
+        self._listener = listener
+        self._lent: bytes | None = None
+        self._rest = memoryview(b"")
+        self._is_paused = False
         self._received = b""
         self._transport: asyncio.Transport | None = None
         self._deadline: asyncio.TimerHandle | None = None
@@ -97,15 +199,14 @@ class Scrape(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._deadline = asyncio.get_running_loop().call_later(REQUEST_SECONDS_MAX, self._transport.abort)
-        self._limits.connections += 1
-        if self._limits.connections > SCRAPERS_MAX:
+        self._listener.connections += 1
+        if self._listener.connections > SCRAPERS_MAX:
             self._answer(503, b"There are too many scrapers.\n")
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 -- asyncio's signature
         self._transport = None
-        self._limits.connections -= 1
-        self._limits.answer_bytes -= self._answer_bytes
-        self._answer_bytes = 0
+        self._listener.connections -= 1
+        self._give_back()
         if self._deadline is not None:
             self._deadline.cancel()
 
@@ -116,7 +217,7 @@ class Scrape(asyncio.Protocol):
         if _END in self._received:
             method, target = _request_line(self._received)
             path = target.partition("?")[0]
-            self._decide(method, self._aliases.get(path, path))
+            self._decide(method, self._listener.aliases.get(path, path))
         elif len(self._received) > REQUEST_BYTES_MAX:
             self._answer(400, b"The request is too long.\n")
 
@@ -131,29 +232,34 @@ class Scrape(asyncio.Protocol):
         elif path == "/health":
             self._answer(200, b'{"status": "ok"}\n', JSON, has_body=has_body)
         elif path == "/ready":
-            reasons = self._not_ready()
+            reasons = self._listener.not_ready()
             body = {"status": "not ready", "reasons": reasons} if reasons else {"status": "ready"}
             self._answer(503 if reasons else 200, json.dumps(body).encode() + b"\n", JSON, has_body=has_body)
         else:
             self._rendering = asyncio.get_running_loop().create_task(self._scrape(has_body=has_body))
 
     async def _scrape(self, *, has_body: bool) -> None:
-        is_gzip = self._has_gzip and _accepts_gzip(self._received)
+        is_gzip = self._listener.has_gzip and _accepts_gzip(self._received)
         try:
-            families = list(self._collect())
-            body = await asyncio.to_thread(self._render, families, is_gzip)
+            text = await self._listener.text(is_gzip=is_gzip)
         except Exception:  # noqa: BLE001 -- a defect in a metric fails the scrape, never the server
             _log.exception("metrics.failed")
             self._answer(500, b"The metrics cannot be computed; the log has the reason.\n")
             return
         if self._transport is None:
             return
-        if self._limits.answer_bytes and self._limits.answer_bytes + len(body) > SCRAPE_BYTES_MAX:
+        if not self._listener.lend(text):
             self._answer(503, b"Other scrapers have not taken their answers yet.\n")
             return
-        self._answer_bytes = len(body)
-        self._limits.answer_bytes += self._answer_bytes
-        self._answer(200, body, CONTENT_TYPE_PLAIN_0_0_4, has_body=has_body, is_gzip=is_gzip)
+        self._lent = text
+        self._answer(200, text, CONTENT_TYPE_PLAIN_0_0_4, has_body=has_body, is_gzip=is_gzip)
+
+    def pause_writing(self) -> None:
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        self._send()
 
     def _answer(
         self, status: int, body: bytes, content_type: str = TEXT, *, has_body: bool = True, is_gzip: bool = False
@@ -168,18 +274,24 @@ class Scrape(asyncio.Protocol):
             *(["Allow: GET, HEAD"] if status == 405 else []),
             "Connection: close",
         ]
-        self._transport.write("\r\n".join(head).encode() + _END + (body if has_body else b""))
-        self._transport.close()
+        self._transport.write("\r\n".join(head).encode() + _END)
+        self._rest = memoryview(body if has_body else b"")
+        self._send()
 
+    def _send(self) -> None:
+        """Hand the socket as much of the answer as it takes."""
+        while self._rest and not self._is_paused and self._transport is not None:
+            piece, self._rest = self._rest[:_PIECE_BYTES], self._rest[_PIECE_BYTES:]
+            self._transport.write(piece)
+        if not self._rest and self._transport is not None:
+            self._give_back()
+            self._transport.close()
 
-class _Collected(Collector):
-    """Metrics in the place of prometheus-client's registry."""
-
-    def __init__(self, families: list[Metric]) -> None:
-        self._families = families
-
-    def collect(self) -> Iterable[Metric]:
-        return self._families
+    def _give_back(self) -> None:
+        self._rest = memoryview(b"")
+        if self._lent is not None:
+            self._listener.give_back(self._lent)
+            self._lent = None
 
 
 def _accepts_gzip(request: bytes) -> bool:

@@ -11,6 +11,7 @@ from kohort.model.ids import CONSUMER_OFFSETS
 from kohort.records.serde import CoordinatorRecordSerde
 from kohort.records.values import GroupMetadata, GroupMetadataTombstone, StreamsGroupMetadata
 from kohort.wire import messages as m
+from kohort.wire.generated.gradual import drain
 from tests.group.harness import Answer, Coordinator
 from tests.group.tiny_kind import TINY, TinyGroup, TinyManager, TinyRecord, TinySerde
 
@@ -185,7 +186,7 @@ def test_a_commit_of_an_unknown_group_makes_a_classic_group() -> None:
 def test_gauges_count_it_apart() -> None:
     found = with_tiny("a", "b")
     found.commit(group="classic")
-    gauges = found.service.gauges()
+    gauges = drain(found.service.gauges_in_steps())
     assert gauges.groups == {(STREAMS, "Stable"): 1, (CLASSIC, "Empty"): 1}
     assert gauges.members == {STREAMS: 2, CLASSIC: 0}
 

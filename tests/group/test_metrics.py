@@ -6,6 +6,7 @@ from kohort.group.groups import CLASSIC
 from kohort.group.metrics import GroupCounters
 from kohort.model.errors import ErrorCode
 from kohort.wire import messages as m
+from kohort.wire.generated.gradual import drain
 from tests.group.harness import Coordinator
 
 MINUTE_MS = 60_000
@@ -37,10 +38,10 @@ def test_offsets_in_transactions_count_as_commits_when_they_are_written() -> Non
     coordinator.commit_in_transaction(metadata="long")
     coordinator.commit_in_transaction(generation=7)
     assert counted(coordinator) == (2, 0, 0, 0)
-    assert coordinator.service.gauges().offsets == 0, "pending offsets are no committed offsets"
+    assert drain(coordinator.service.gauges_in_steps()).offsets == 0, "pending offsets are no committed offsets"
     coordinator.end_transaction(committed=True)
     assert counted(coordinator) == (2, 0, 0, 0)
-    assert coordinator.service.gauges().offsets == 2
+    assert drain(coordinator.service.gauges_in_steps()).offsets == 2
 
 
 def test_deletions_are_those_of_offset_delete() -> None:
@@ -76,7 +77,7 @@ def test_gauges() -> None:
     coordinator.commit({("orders", 0): 1, ("orders", 1): 2}, group="simple")
     coordinator.join(group="joining", version=3)
     for _ in range(2):
-        gauges = coordinator.service.gauges()
+        gauges = drain(coordinator.service.gauges_in_steps())
         assert gauges.groups == {(CLASSIC, state.value): 1 for state in (STABLE, EMPTY, PREPARING_REBALANCE)}
         assert (gauges.members[CLASSIC], gauges.offsets) == (3, 2)
 

@@ -124,8 +124,8 @@ def test_one_partition_goes_offline_and_the_others_go_on(base: Path, what: str) 
         assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
         assert "t-0 is offline" in str(refused.value)
         assert store.offline_reason is None
-        metrics = store.metrics()
-        assert [log.is_offline for log in metrics.logs] == [True, False]
+        metrics = store.flush_metrics()
+        assert [log.is_offline for log in store.log_metrics()] == [True, False]
         assert metrics.flushes == 2
         assert metrics.flush_time_s > 0
         assert logs[1].high_watermark == 6

@@ -60,7 +60,9 @@ class Api(NamedTuple):
 
 
 _CONFIGS: Final = "CONFIGS_MAX configurations of a resource, CONFIG_LENGTH_MAX characters of a value"
-_PATTERN: Final = "PATTERN_LENGTH_MAX, PATTERN_CLASSES_MAX and PATTERN_PROGRAM_BYTES_MAX of an expression"
+_PATTERN: Final = (
+    "PATTERN_LENGTH_MAX, PATTERN_CLASSES_MAX and PATTERN_PROGRAM_BYTES_MAX of an expression, MATCH_STEPS_MAX of a match"
+)
 _BATCHES: Final = "DECOMPRESSED_BYTES_MAX and BATCH_RECORDS_MAX of a batch; one large batch at a time, in slices"
 
 
@@ -134,7 +136,7 @@ API_TABLE: Final[dict[ApiKey, Api]] = {
     ApiKey.DESCRIBE_CLIENT_QUOTAS: _each(),
     ApiKey.ALTER_CLIENT_QUOTAS: _whole(),
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _each(),
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _each(),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _each(bounded_by="SCRAM_NAME_LENGTH_MAX, SCRAM_SALT_BYTES_MAX"),
     ApiKey.DESCRIBE_QUORUM: _each(),
     ApiKey.UPDATE_FEATURES: _each(),
     ApiKey.DESCRIBE_CLUSTER: _one(),
@@ -149,7 +151,7 @@ API_TABLE: Final[dict[ApiKey, Api]] = {
         Cost(
             memory=4 * TELEMETRY_UNPACKED_BYTES_MAX,
             request_bytes=FRAME_BYTES_MAX + TELEMETRY_UNPACKED_BYTES_MAX,
-            bounded_by="TELEMETRY_POINTS_MAX of a push",
+            bounded_by="TELEMETRY_FIELDS_MAX and TELEMETRY_POINTS_MAX of a push",
         )
     ),
     ApiKey.LIST_CONFIG_RESOURCES: _each(),

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterable
 
 from kohort.group.groups import Group
-from kohort.group.offsets.offsets import Offsets
 from kohort.machine.counters import add_counters
 
 
@@ -63,10 +62,8 @@ class GroupGauges:
         self.members: Counter[str] = Counter()
         self.offsets = 0
 
-    def add(self, groups: Iterable[Group], offsets: Offsets) -> "GroupGauges":
-        """Add the groups and offsets of a shard."""
+    def add(self, groups: Iterable[Group]) -> None:
+        """Add groups and their members."""
         for group in groups:
             self.groups[group.kind, group.state_name] += 1
             self.members[group.kind] += group.member_count
-        self.offsets += sum(map(len, offsets.by_group.values()))
-        return self

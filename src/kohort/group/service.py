@@ -15,6 +15,7 @@ from kohort.group.deletion import DeleteGroupResults, delete_groups
 from kohort.group.errors import append_error, stable_fetch_error
 from kohort.group.events import GroupEvents, no_events
 from kohort.group.front import GroupFront, HasContext
+from kohort.group.groups import Group
 from kohort.group.kind import GroupKind
 from kohort.group.kinds import KINDS
 from kohort.group.listing import GroupFilter, Listed, begin_listing, filter_of, list_groups
@@ -32,6 +33,7 @@ from kohort.group.offsets.long_commits import (
     partitions_of,
     txn_offset_commit_of,
 )
+from kohort.group.offsets.offsets import GroupOffsets
 from kohort.group.offsets.prepared_commits import RepeatedCommits
 from kohort.group.offsets.transactional_commit import (
     producer_of,
@@ -39,7 +41,7 @@ from kohort.group.offsets.transactional_commit import (
     txn_commit_refused,
     txn_offset_commit,
 )
-from kohort.machine.gradual import HANDLER_STEP, Awaited, GradualHandler, LongHandler
+from kohort.machine.gradual import HANDLER_STEP, LOOK_STEP, Awaited, GradualHandler, LongHandler, chunks
 from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.machine.shard import Reply, Result, Runner
 from kohort.model.context import RequestContext
@@ -331,12 +333,20 @@ class GroupService(GroupFront):
 
     # Metrics
 
-    def gauges(self) -> GroupGauges:
-        """Count the groups and offsets of all shards that are active here."""
+    def gauges_in_steps(self) -> Generator[None, None, GroupGauges]:
+        """Count, in steps, the groups and offsets of all shards that are active here."""
         gauges = GroupGauges()
-        self.runner.read_all(
-            lambda shard, _: gauges.add(shard.context.groups.values(), shard.context.offsets), lambda _: gauges
+        shards: Sequence[tuple[list[Group], list[GroupOffsets]]] = self.runner.read_all(
+            lambda shard, _: (list(shard.context.groups.values()), list(shard.context.offsets.by_group.values())),
+            lambda _: ([], []),
         )
+        for groups, offsets in shards:
+            for some in chunks(groups, LOOK_STEP):
+                gauges.add(some)
+                yield
+            for lists in chunks(offsets, LOOK_STEP):
+                gauges.offsets += sum(map(len, lists))
+                yield
         return gauges
 
 

@@ -116,7 +116,7 @@ match takes 16 ms at most. ListTransactions answers INVALID_REGULAR_EXPRESSION f
 SCRAPERS_MAX: Final = 500
 """Connections of a listener for metrics. Further ones are answered with 503."""
 SCRAPE_BYTES_MAX: Final = 256 * 1024 * 1024
-"""Answers of a listener for metrics that scrapers have not taken. Further scrapes are answered with 503."""
+"""Texts of a listener for metrics that scrapers have not taken, each counted once. Further scrapes are answered with 503."""
 
 # The exporter of the pipeline (another process than the broker)
 

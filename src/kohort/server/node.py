@@ -50,8 +50,7 @@ from kohort.storage.durability.recovery import RecoveryProgress
 from kohort.storage.log import LogStore
 
 if TYPE_CHECKING:
-    from prometheus_client.metrics_core import Metric
-
+    from kohort.scrape import Family
     from kohort.server.control import Control
 
 _log = logging.getLogger("kohort.server")
@@ -256,12 +255,12 @@ class Node:
         settings = self._settings
         self.bound = {node_id: listeners.bind() for node_id, listeners in self._listeners.items()}
         if settings.metrics_port is not None:
-            from kohort.scrape import Scrape, ScrapeLimits
+            from kohort.scrape import Scrape, ScrapeListener
 
-            limits = ScrapeLimits()
+            listener = ScrapeListener(self._metric_steps, self.not_ready)
             with self._binding(settings.metrics_port, "--metrics-port"):
                 self._metrics_server = await self._loop.create_server(
-                    lambda: Scrape(self.metrics, self.not_ready, limits=limits),
+                    lambda: Scrape(listener),
                     settings.host,
                     settings.metrics_port,
                     start_serving=False,
@@ -291,8 +290,11 @@ class Node:
                 f"choose another address with --host and {option} ({option} 0 takes a free port)"
             ) from error
 
-    def metrics(self) -> Iterator["Metric"]:
+    def metrics(self) -> Iterator["Family"]:
         """The families of metrics as they are now; docs/metrics.md lists them."""
+        return (family for family in self._metric_steps() if family is not None)
+
+    def _metric_steps(self) -> Iterator["Family | None"]:
         from kohort.server.metrics.collection import node_families
 
         return node_families(

@@ -8,7 +8,7 @@ first scans segments from their recovery points, truncates torn tails and restor
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from operator import ne
 from pathlib import Path
@@ -66,7 +66,7 @@ from kohort.storage.durability.recovery import (
 )
 from kohort.storage.epochs import EpochCache
 from kohort.storage.errno_hints import errno_hint
-from kohort.storage.log import NO_TOPIC_ID, CallSoon, CleanerConfig, CleanerMetrics, LogConfig, StoreMetrics
+from kohort.storage.log import NO_TOPIC_ID, CallSoon, CleanerConfig, CleanerMetrics, FlushMetrics, LogConfig, LogMetrics
 from kohort.storage.segments.file_handles import FileHandleCache, open_files_max
 
 _log = logging.getLogger("kohort.storage")
@@ -593,9 +593,11 @@ class DiskStore:
         if self.offline_reason is None:
             self.cleaner.clean()
 
-    def metrics(self) -> StoreMetrics:
-        flushes, flush_time_s = self._flush_coordinator.flushes
-        return StoreMetrics(tuple(log.metrics() for log in self._logs.values()), flushes, flush_time_s)
+    def log_metrics(self) -> Iterator[LogMetrics]:
+        return (log.metrics() for log in list(self._logs.values()))
+
+    def flush_metrics(self) -> FlushMetrics:
+        return FlushMetrics(*self._flush_coordinator.flushes)
 
     def cleaner_metrics(self) -> CleanerMetrics:
         return self.cleaner.metrics()

@@ -8,7 +8,7 @@ every listener.
 Source: Kafka UnifiedLog, LogManager, LogConfig.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import ClassVar, Final, Protocol, TypeAlias
 from uuid import UUID
@@ -113,15 +113,14 @@ class LogMetrics(msgspec.Struct, frozen=True):
     oldest_transaction_ms: int | None
 
 
-class StoreMetrics(msgspec.Struct, frozen=True):
+class FlushMetrics(msgspec.Struct, frozen=True):
     """
-    The opened logs, and the flushes that acknowledgements waited for. Source: Kafka UnifiedLog, LogFlushStats.
+    The flushes that acknowledgements waited for. Source: Kafka LogFlushStats.
 
     Attributes:
         flush_time_s: the sum over all flushes.
     """
 
-    logs: tuple[LogMetrics, ...]
     flushes: int = 0
     flush_time_s: float = 0.0
 
@@ -296,8 +295,11 @@ class LogStore(Protocol):
         Source: Kafka LogCleaner.CleanerThread.doWork.
         """
 
-    def metrics(self) -> StoreMetrics:
-        """Sizes of the logs, and counts and times of flushes."""
+    def log_metrics(self) -> Iterator[LogMetrics]:
+        """The gauges of each opened log, as it is when the iterator comes to it; there may be many thousands."""
+
+    def flush_metrics(self) -> FlushMetrics:
+        """Counts and times of flushes."""
 
     def cleaner_metrics(self) -> CleanerMetrics:
         """Counters and gauges of the cleaner."""

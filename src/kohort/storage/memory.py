@@ -1,6 +1,6 @@
 """Logs that live as long as the process: for tests, and for brokers without a data directory."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from uuid import UUID
 
@@ -9,7 +9,7 @@ from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Clock, Defer
 from kohort.runtime.timers.clock import SystemClock
 from kohort.storage.cleaning.memory_cleaner import MemoryCleaner
-from kohort.storage.log import CallSoon, CleanerConfig, CleanerMetrics, LogConfig, StoreMetrics
+from kohort.storage.log import CallSoon, CleanerConfig, CleanerMetrics, FlushMetrics, LogConfig, LogMetrics
 from kohort.storage.memory_log import MemoryLog
 from kohort.storage.watermarks import Watermarks
 
@@ -81,8 +81,11 @@ class MemoryStore:
         if not self._is_closed:
             self.cleaner.clean(config)
 
-    def metrics(self) -> StoreMetrics:
-        return StoreMetrics(tuple(log.metrics() for log in self._logs.values()))
+    def log_metrics(self) -> Iterator[LogMetrics]:
+        return (log.metrics() for log in list(self._logs.values()))
+
+    def flush_metrics(self) -> FlushMetrics:
+        return FlushMetrics()
 
     def cleaner_metrics(self) -> CleanerMetrics:
         return self.cleaner.metrics()

@@ -2,7 +2,7 @@
 
 import gzip
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from urllib.error import HTTPError
@@ -16,6 +16,7 @@ from kohort.model.errors import ConfigError
 from kohort.pipeline.exporter import endpoint as endpoint_module
 from kohort.pipeline.exporter.endpoint import Endpoint
 from kohort.pipeline.exporter.exporter import Exporter
+from kohort.scrape import Family
 from tests.clients.waiting import wait_until
 from tests.pipeline.sources.growing import GrowingLog
 
@@ -90,11 +91,11 @@ def test_the_text_is_made_once_for_all_scrapers_of_a_poll(
 ) -> None:
     made = []
 
-    def counted(registry: Exporter) -> bytes:
-        made.append(registry)
-        return b"text\n"
+    def counted(families: Iterable[Family]) -> list[bytes]:
+        made.append(families)
+        return [b"text\n"]
 
-    monkeypatch.setattr(endpoint_module, "generate_latest", counted)
+    monkeypatch.setattr(endpoint_module, "text_of", counted)
     for headers in ({}, {"Accept-Encoding": "gzip"}, {}):
         assert ask(endpoint, "/metrics", **headers) == (200, b"text\n")
     assert len(made) == 1
@@ -117,12 +118,15 @@ def test_connections_that_send_nothing_are_bounded(endpoint: Endpoint, monkeypat
 def test_answers_that_nobody_takes_are_bounded(
     endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, exporter: Exporter
 ) -> None:
-    monkeypatch.setattr(endpoint_module, "generate_latest", lambda _: b"x" * (16 << 20))
+    monkeypatch.setattr(endpoint_module, "text_of", lambda _: [b"x" * (16 << 20)])
     monkeypatch.setattr(scrape, "SCRAPE_BYTES_MAX", 24 << 20)
     exporter.poll()
     with socket.create_connection((HOST, endpoint.port), PATIENCE_S) as slow:
         slow.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
         assert slow.recv(1)
+        # Scrapers of one poll share its text.
+        assert ask(endpoint, "/metrics")[0] == 200
+        exporter.poll()
         status, text = ask(endpoint, "/metrics")
         assert (status, text) == (503, b"Other scrapers have not taken their answers yet.\n")
         assert ask(endpoint, "/health")[0] == 200

@@ -5,9 +5,9 @@ import re
 from pathlib import Path
 
 import pytest
-from prometheus_client.metrics_core import Metric
 
 from kohort.broker.replicas import NO_LEADER, PartitionState
+from kohort.scrape import Family
 from kohort.server.metrics import kafka
 from kohort.server.metrics.kafka import exporter_name
 from kohort.server.metrics.latency import LAST, TIMED_AT_FIRST, TIMED_EVERY, LatencyHistogram
@@ -43,14 +43,14 @@ def test_names_by_the_rules_of_the_exporter(mbean: str) -> None:
     assert exporter_name(mbean) == NAMES[mbean]
 
 
-def families(node: Node) -> list[Metric]:
+def families(node: Node) -> list[Family]:
     return [family for family in node.metrics() if family.name.startswith("kafka_")]
 
 
 def test_each_metric_is_one_of_apache_kafka() -> None:
     """The recording has the MBeans of a node of 4.2.1 with their attributes (`record_mbeans`)."""
     recorded: dict[str, list[str]] = json.loads(RECORDED.read_text())
-    found: list[Metric] = []
+    found: list[Family] = []
 
     async def story(node: Node, client: Client) -> None:
         await with_topic(client)

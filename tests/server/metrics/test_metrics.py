@@ -4,19 +4,24 @@ import asyncio
 import re
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterable
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
+from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.cli.serve import parser
-from kohort.scrape import REQUEST_BYTES_MAX, Scrape
-from kohort.server.metrics.families import gauge, late_transactions, log_families, producer_families
+from kohort.scrape import REQUEST_BYTES_MAX, Family, Scrape, ScrapeListener, text_of
+from kohort.server.metrics.families import gauge, gauges_by, late_transactions, log_families, producer_families
 from kohort.server.node import Node
 from kohort.server.settings import Settings
+from kohort.storage.log import FlushMetrics
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from tests.broker.test_read_committed import Readers
@@ -63,7 +68,8 @@ PROBES = {  # path, what the node finds: status and body
 def test_probes(path: bytes, reason: str, method: bytes) -> None:
     async def probed() -> tuple[int, bytes]:
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: Scrape(list, lambda: [reason] if reason else []), HOST, 0)
+        listener = ScrapeListener(not_ready=lambda: [reason] if reason else [])
+        server = await loop.create_server(lambda: Scrape(listener), HOST, 0)
         async with server, asyncio.timeout(SECONDS_MAX):
             return await _ask(server.sockets[0].getsockname()[1], method + b" " + path + b" HTTP/1.1\r\n\r\n")
 
@@ -113,8 +119,116 @@ def test_a_number_that_cannot_be_had_costs_the_scrape(caplog: pytest.LogCaptureF
     assert "no such number" in caplog.text
 
 
+def test_the_text_is_that_of_the_library() -> None:
+    async def story(node: Node, client: Client) -> None:
+        await with_topic(client)
+        await client.ask(ApiKey.OFFSET_COMMIT, 9, commit(1))
+        families = [_whole(family) for family in node.metrics()]
+        families.append(_whole(gauges_by("text", "texts", "A \\ and a \n newline.", [('a"b\\c', 1), ("é", 2e9)])))
+
+        class Collected(Collector):
+            def collect(self) -> Iterable[Metric]:
+                return families
+
+        assert b"".join(text_of(families)) == generate_latest(Collected())
+        assert len(families) > 150
+
+    played(story)
+
+
+def _whole(family: Family) -> Metric:
+    found = Metric(family.name, family.documentation, family.type)
+    found.samples = list(family.samples)
+    return found
+
+
+def test_no_name_of_a_client_moves_the_cursor_of_who_looks_at_the_page() -> None:
+    family = gauges_by("group", "lag", "About.", [("a\x1b[2J\n\x9b\u2028", 1)])
+    text = b"".join(text_of([family])).decode()
+    assert text.splitlines()[2:] == [r'lag{group="a\\x1b[2J\\n\\x9b\\u2028"} 1.0']
+
+
+class Slow:
+    """A family of many samples, each of which takes a tenth of a millisecond."""
+
+    name, type, documentation = "slow", "gauge", "About."
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.made = 0
+
+    @property
+    def samples(self) -> Iterator[Sample]:
+        self.made += 1
+        for number in range(self.count):
+            until = time.perf_counter() + 0.0001
+            while time.perf_counter() < until:
+                pass
+            yield Sample(self.name, {"number": str(number)}, number)
+
+
+def test_the_text_is_made_in_steps_and_once_for_all_who_ask_meanwhile() -> None:
+    families = Slow(2_000)
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        listener = ScrapeListener(lambda: [families])
+        server = await loop.create_server(lambda: Scrape(listener), HOST, 0)
+        async with server, asyncio.timeout(SECONDS_MAX):
+            port = server.sockets[0].getsockname()[1]
+            scrapes = [loop.create_task(_ask(port)) for _ in range(20)]
+            turns = 0
+            while not all(scrape.done() for scrape in scrapes):
+                await asyncio.sleep(0)
+                turns += 1
+        answers = {scrape.result() for scrape in scrapes}
+        assert [(status, body.count(b"\n")) for status, body in answers] == [(200, 2_002)]
+        assert families.made == 1
+        # A piece of 100 lines takes 10 ms; the loop has a turn behind each.
+        assert turns >= 20
+        assert (listener.connections, listener.answer_bytes) == (0, 0)
+
+    asyncio.run(story())
+
+
+def test_scrapers_that_take_nothing_share_a_text_and_have_a_small_part_of_it_each() -> None:
+    text = b"x" * (8 << 20)
+
+    async def story() -> None:
+        async def make(_is_gzip: bool) -> bytes:
+            return text
+
+        loop = asyncio.get_running_loop()
+        listener = ScrapeListener(make_text=make)
+        made: list[Scrape] = []
+
+        def connected() -> Scrape:
+            made.append(Scrape(listener))
+            return made[-1]
+
+        server = await loop.create_server(connected, HOST, 0)
+        async with server, asyncio.timeout(SECONDS_MAX):
+            port = server.sockets[0].getsockname()[1]
+            streams = [await asyncio.open_connection(HOST, port) for _ in range(20)]
+            for _, writer in streams:
+                writer.write(GET)
+            while len(made) < 20 or not all(scrape._is_paused for scrape in made):
+                await asyncio.sleep(0)
+            assert listener.answer_bytes == len(text)
+            unsent = [scrape._transport.get_write_buffer_size() for scrape in made if scrape._transport]
+            assert len(unsent) == 20
+            assert max(unsent) < 256 * 1024
+            for reader, writer in streams:
+                assert len((await reader.read()).partition(b"\r\n\r\n")[2]) == len(text)
+                writer.close()
+        assert listener.answer_bytes == 0
+
+    asyncio.run(story())
+
+
 async def _scraped(request: bytes, step: int, collect: Callable[[], Iterable[Metric]]) -> tuple[int, bytes]:
-    server = await asyncio.get_running_loop().create_server(lambda: Scrape(collect), "127.0.0.1", 0)
+    listener = ScrapeListener(collect)
+    server = await asyncio.get_running_loop().create_server(lambda: Scrape(listener), "127.0.0.1", 0)
     async with server, asyncio.timeout(SECONDS_MAX):
         return await _ask(server.sockets[0].getsockname()[1], request, step)
 
@@ -304,7 +418,7 @@ HOUR_MS = 3_600_000
 LATE_MS = 900_000 + 300_000
 
 
-def value(families: Iterable[Metric], name: str) -> float:
+def value(families: Iterable[Family], name: str) -> float:
     """The sum of a gauge over its labels."""
     return sum(float(sample.value) for family in families if family.name == name for sample in family.samples)
 
@@ -319,12 +433,12 @@ def test_a_transaction_is_late_when_its_producer_has_been_silent_beyond_every_ti
     readers.write(1, timestamp_ms=-HOUR_MS)
 
     def shown(now_ms: int) -> tuple[float, float, float]:
-        store = readers.harness.store.metrics()
-        families = list(producer_families(store, late_transactions(store, now_ms, 900_000)))
+        logs = list(readers.harness.store.log_metrics())
+        families = list(producer_families(logs, late_transactions(logs, now_ms, 900_000)))
         return (
             value(families, "kohort_log_partitions_with_late_transactions"),
             value(families, "kohort_log_producers"),
-            value(log_families(store), "kohort_log_last_stable_offset_lag"),
+            value(log_families(logs, FlushMetrics()), "kohort_log_last_stable_offset_lag"),
         )
 
     assert shown(now_ms) == (late, 2, 3)

@@ -29,6 +29,7 @@ from kohort.wire.encoders import request_encoder
 from kohort.wire.message_classes import message_classes
 from kohort.wire.schema import Field
 from kohort.wire.schema import message as schema_of
+from tests.broker import otlp_messages
 from tests.broker.otlp_messages import gauge, message
 from tests.server.clients import Client
 
@@ -208,7 +209,11 @@ async def stored_requests(api: ApiKey, address: tuple[str, int]) -> AsyncIterato
         await client.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, m.IncrementalAlterConfigsRequest(resources=[resource]))
         for codec in Codec.NONE, Codec.ZSTD:
             got = await client.ask(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, 0, m.GetTelemetrySubscriptionsRequest())
-            yield StoredRequest(f"{api.api_name} {codec.name}", _push(got, codec))
+            yield StoredRequest(f"{api.api_name} {codec.name}", _push(got, codec, _metrics(codec)))
+        got = await client.ask(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, 0, m.GetTelemetrySubscriptionsRequest())
+        yield StoredRequest(
+            f"{api.api_name} of empty fields", _push(got, Codec.ZSTD, otlp_messages.field(15, 0) * ((2 << 20) - 8))
+        )
         client.writer.close()
         return
     topics = [
@@ -292,12 +297,15 @@ def _txn_commit(producer: m.InitProducerIdResponse, count: int) -> bytes:
     return request_encoder(ApiKey.TXN_OFFSET_COMMIT, 5)(1, "test", request)
 
 
-def _push(got: m.GetTelemetrySubscriptionsResponse, codec: Codec) -> bytes:
+def _metrics(codec: Codec) -> bytes:
     """Metrics of a megabyte, or of four megabytes before compression."""
     size, texts = (1 << 20, 4) if codec is Codec.NONE else (4 << 20, 12)
     labels = {f"label{number}": "x" * 100 for number in range(texts)}
     one = gauge("metric", 1.0, **labels)
-    metrics = message([one] * (size // (len(one) + 4) - 1))
+    return message([one] * (size // (len(one) + 4) - 1))
+
+
+def _push(got: m.GetTelemetrySubscriptionsResponse, codec: Codec, metrics: bytes) -> bytes:
     request = m.PushTelemetryRequest(
         client_instance_id=got.client_instance_id,
         subscription_id=got.subscription_id,

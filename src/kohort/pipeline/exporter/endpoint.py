@@ -10,13 +10,10 @@ import socket
 import threading
 import time
 
-from prometheus_client.exposition import generate_latest
-from prometheus_client.metrics_core import Metric
-
 from kohort.model.errors import ConfigError
 from kohort.pipeline.exporter.exporter import Exporter
 from kohort.pipeline.exporter.metrics import Snapshot
-from kohort.scrape import Scrape, ScrapeLimits
+from kohort.scrape import Scrape, ScrapeListener, text_of
 
 ALIASES = {"/": "/metrics", "/healthz": "/health", "/-/healthy": "/health", "/readyz": "/ready", "/-/ready": "/ready"}
 """Names under which other exporters, Prometheus and Kubernetes serve the same."""
@@ -45,7 +42,9 @@ class Endpoint:
         except OSError as exc:
             raise ConfigError(f"{host}:{port} cannot be listened at: {exc.strerror or exc}") from exc
         self.port = int(self._socket.getsockname()[1])
-        self._limits = ScrapeLimits()
+        self._listener = ScrapeListener(
+            not_ready=self.not_ready, make_text=self._make_text, has_gzip=True, aliases=ALIASES
+        )
         self._rendered: dict[bool, tuple[Snapshot | None, bytes]] = {}
         self._rendering = threading.Lock()
         self._loop = asyncio.new_event_loop()
@@ -82,9 +81,13 @@ class Endpoint:
             await self._stopped.wait()
 
     def _connection(self) -> Scrape:
-        return Scrape(list, self.not_ready, limits=self._limits, render=self._render, has_gzip=True, aliases=ALIASES)
+        return Scrape(self._listener)
 
-    def _render(self, _: list[Metric], is_gzip: bool) -> bytes:
+    async def _make_text(self, is_gzip: bool) -> bytes:
+        """On another thread: probes are answered meanwhile."""
+        return await asyncio.to_thread(self._render, is_gzip)
+
+    def _render(self, is_gzip: bool) -> bytes:
         with self._rendering:
             now = self._exporter.snapshot
             known, text = self._rendered.get(is_gzip, (None, b""))
@@ -97,7 +100,7 @@ class Endpoint:
 
     def _text(self, now: Snapshot | None) -> bytes:
         known, text = self._rendered.get(False, (None, b""))
-        return text if known is not None and known is now else generate_latest(self._exporter)
+        return text if known is not None and known is now else b"".join(text_of(self._exporter.collect()))
 
 
 def _family(host: str) -> socket.AddressFamily:

@@ -18,7 +18,7 @@ from kohort.server.coordinators.interface import CoordinatorEnvironment, Coordin
 from kohort.storage.log import Log
 
 if TYPE_CHECKING:
-    from prometheus_client.metrics_core import Metric
+    from kohort.scrape import Family
 
 _log = logging.getLogger("kohort.server")
 
@@ -174,7 +174,7 @@ class Coordinators:
         """Partitions that are being loaded, and those whose log could not be opened and is tried again."""
         return len(self._retries) + sum(hosted.loading for hosted in self._hosted.values())
 
-    def metrics(self) -> Iterator[Metric]:
+    def metrics(self) -> Iterator[Family | None]:
         for hosted in self._hosted.values():
             yield from hosted.metrics()
 

@@ -35,7 +35,7 @@ from kohort.wire.apis import ApiKey
 from kohort.wire.compression import Codec
 
 if TYPE_CHECKING:
-    from prometheus_client.metrics_core import Metric
+    from kohort.scrape import Family
 
 
 class GroupCoordinator:
@@ -118,10 +118,11 @@ class GroupCoordinator:
     def on_image(self, _image: ClusterImage, delta: ImageDelta) -> None:
         self._runtime.on_image(delta)
 
-    def metrics(self) -> Iterator[Metric]:
+    def metrics(self) -> Iterator[Family | None]:
         from kohort.server.metrics import families, kafka
 
-        gauges, counters = self._service.gauges(), GroupCounters.total(self._counters.values())
+        gauges = yield from self._service.gauges_in_steps()
+        counters = GroupCounters.total(self._counters.values())
         runtime = self._runtime.metrics()
         yield from families.group_families(gauges, counters)
         yield from families.group_event_families(self._events.refused_heartbeats, self._events.rebalance_timeouts)

@@ -17,7 +17,7 @@ from kohort.server.coordinators.local_runner import Leads
 from kohort.wire.apis import ApiKey
 
 if TYPE_CHECKING:
-    from prometheus_client.metrics_core import Metric
+    from kohort.scrape import Family
 
 
 class CoordinatorEnvironment(msgspec.Struct, frozen=True):
@@ -74,8 +74,8 @@ class HostedCoordinator(Protocol):
     def loading(self) -> int:
         """How many partitions are being loaded."""
 
-    def metrics(self) -> Iterable[Metric]:
-        """The metrics of the coordinator and of its runtime, as they are now."""
+    def metrics(self) -> Iterable[Family | None]:
+        """The metrics of the coordinator and of its runtime, as they are now, and None between steps of work."""
 
     def close(self) -> None:
         """Unload everything; waiting requests are answered NOT_COORDINATOR. Later requests are refused."""

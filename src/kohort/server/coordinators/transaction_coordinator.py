@@ -31,7 +31,7 @@ from kohort.transaction.shard import TransactionShard
 from kohort.wire.apis import ApiKey
 
 if TYPE_CHECKING:
-    from prometheus_client.metrics_core import Metric
+    from kohort.scrape import Family
 
 WRITE_TIMEOUT_MS: Final = 30_000
 """Source: request.timeout.ms of Kafka's brokers. Kafka waits for the timeout of the transaction, which a client chooses."""
@@ -128,7 +128,7 @@ class TransactionCoordinator:
     def on_image(self, _image: ClusterImage, delta: ImageDelta) -> None:
         self._runtime.on_image(delta)
 
-    def metrics(self) -> Iterator[Metric]:
+    def metrics(self) -> Iterator[Family | None]:
         from kohort.server.metrics import families, kafka
 
         gauges = self._service.gauges()

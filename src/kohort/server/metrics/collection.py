@@ -1,15 +1,19 @@
-"""All metrics of a node: each is computed when it is asked for."""
+"""All metrics of a node: each is computed when it is asked for, in steps."""
 
 from collections.abc import Iterator
-
-from prometheus_client.metrics_core import Metric
+from typing import Final
 
 from kohort.broker.broker import Broker
 from kohort.runtime.ports import Clock
+from kohort.scrape import Family
 from kohort.server.connections.client_connections import ClientConnections
 from kohort.server.coordinators.coordinators import Coordinators
 from kohort.server.logs import LogWriter
 from kohort.server.metrics import brokers, families, kafka
+from kohort.storage.log import LogMetrics
+
+_STEP: Final = 100
+"""Logs that are looked at between two yields."""
 
 
 def node_families(
@@ -19,26 +23,31 @@ def node_families(
     clock: Clock,
     log: LogWriter | None,
     started_at_s: float,
-) -> Iterator[Metric]:
+) -> Iterator[Family | None]:
     """
-    The families of metrics as they are now; docs/metrics.md lists them.
+    The families of metrics as they are now, and None between steps of work; docs/metrics.md lists them.
 
     Args:
         log: the writer of the log, for the metric of dropped lines.
         started_at_s: the time of the start, in seconds since 1970.
     """
     now_ms = clock.now_ms()
-    store, fetches, verification = broker.store.metrics(), broker.fetches.metrics(), broker.verifier.metrics
+    logs: list[LogMetrics] = []
+    for each in broker.store.log_metrics():
+        logs.append(each)
+        if len(logs) % _STEP == 0:
+            yield None
+    flushes, fetches, verification = broker.store.flush_metrics(), broker.fetches.metrics(), broker.verifier.metrics
     apis = broker.apis.values()
-    invalid = sum(each.produce.invalid_offsets_or_sequences for each in apis)
+    invalid = sum(api.produce.invalid_offsets_or_sequences for api in apis)
     cleaner = broker.store.cleaner_metrics()
-    late = families.late_transactions(store, now_ms, broker.config.get_int("transaction.max.timeout.ms"))
+    late = families.late_transactions(logs, now_ms, broker.config.get_int("transaction.max.timeout.ms"))
     yield from families.process_families(started_at_s)
     yield from families.server_families(connections)
     yield from brokers.broker_families(broker, connections)
     yield families.log_family(log)
-    yield from families.log_families(store)
-    yield from families.producer_families(store, late)
+    yield from families.log_families(logs, flushes)
+    yield from families.producer_families(logs, late)
     yield from families.produce_families(invalid, verification)
     yield from families.cleaner_families(cleaner)
     yield from families.purgatory_families("fetch", fetches)
@@ -49,7 +58,7 @@ def node_families(
     registered = broker.cluster.brokers
     fenced = sum(each.is_fenced for each in registered.values())
     state = kafka.STOPPING if connections.is_draining else kafka.RUNNING
-    yield from kafka.broker_families(store, len(topics), partitions, state, late, len(registered) - fenced, fenced)
+    yield from kafka.broker_families(logs, len(topics), partitions, state, late, len(registered) - fenced, fenced)
     yield from kafka.replica_families(state for topic in topics for state in topic.partitions)
     yield from kafka.traffic_families(broker.partitions.traffic, invalid)
     yield from kafka.request_families(connections)
@@ -58,5 +67,5 @@ def node_families(
         sum(len(each.fetch.sessions) for each in apis), sum(each.fetch.sessions.partition_count for each in apis)
     )
     yield from kafka.verification_families(verification.failures, verification.time)
-    yield from kafka.log_families(store)
+    yield from kafka.log_families(logs, flushes)
     yield from kafka.cleaner_families(cleaner)

@@ -10,7 +10,8 @@ import os
 import resource
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -22,10 +23,12 @@ from kohort.group.metrics import GroupCounters, GroupGauges
 from kohort.model.errors import ErrorCode
 from kohort.runtime.metrics import Histogram, RuntimeMetrics
 from kohort.runtime.purgatory import PurgatoryMetrics
+from kohort.scrape import Family
 from kohort.server.connections.client_connections import ClientConnections
 from kohort.server.logs import LogWriter
 from kohort.server.metrics.latency import LatencyHistogram
-from kohort.storage.log import CleanerMetrics, StoreMetrics
+from kohort.server.metrics.log_gauges import LogGauge
+from kohort.storage.log import CleanerMetrics, FlushMetrics, LogMetrics
 from kohort.transaction.metrics import TransactionCounters, TransactionGauges
 
 _BOUNDS_MS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000)
@@ -179,42 +182,35 @@ def transaction_families(gauges: TransactionGauges, counters: TransactionCounter
     yield counter(f"{prefix}_expired_ids_total", "Transactional ids that were forgotten.", counters.expired)
 
 
-def log_families(metrics: StoreMetrics) -> Iterator[Metric]:
+def log_families(logs: Sequence[LogMetrics], flushes: FlushMetrics) -> Iterator[Family]:
     """The logs. Source: Kafka's gauges of `Log` and `LogManager`, and its `LogFlushStats`."""
-    families = {
-        "size_bytes": "Size of the batches.",
-        "segments": "Segments.",
-        "start_offset": "First offset of the log.",
-        "end_offset": "Log end offset: the offset of the next record.",
-        "last_stable_offset_lag": "Offsets from the last stable offset to the high watermark.",
+    gauges: dict[str, tuple[str, Callable[[LogMetrics], float]]] = {
+        "size_bytes": ("Size of the batches.", attrgetter("size_bytes")),
+        "segments": ("Segments.", attrgetter("segments")),
+        "start_offset": ("First offset of the log.", attrgetter("log_start_offset")),
+        "end_offset": ("Log end offset: the offset of the next record.", attrgetter("end_offset")),
+        "last_stable_offset_lag": (
+            "Offsets from the last stable offset to the high watermark.",
+            attrgetter("last_stable_offset_lag"),
+        ),
     }
-    gauges = {
-        name: GaugeMetricFamily(f"kohort_log_{name}", about, labels=["topic", "partition"])
-        for name, about in families.items()
-    }
-    for log in metrics.logs:
-        labels = [log.topic_partition.topic, str(log.topic_partition.partition)]
-        gauges["size_bytes"].add_metric(labels, log.size_bytes)
-        gauges["segments"].add_metric(labels, log.segments)
-        gauges["start_offset"].add_metric(labels, log.log_start_offset)
-        gauges["end_offset"].add_metric(labels, log.end_offset)
-        gauges["last_stable_offset_lag"].add_metric(labels, log.last_stable_offset_lag)
-    yield from gauges.values()
+    for name, (about, value) in gauges.items():
+        yield LogGauge(f"kohort_log_{name}", about, logs, value)
     about = "Partitions whose disk failed; they answer KAFKA_STORAGE_ERROR until the next start."
-    yield gauge("kohort_log_offline_partitions", about, sum(log.is_offline for log in metrics.logs))
-    yield counter("kohort_log_flushes_total", "Flushes before acknowledgements.", metrics.flushes)
-    yield counter("kohort_log_flush_seconds_total", "Total time of the flushes.", metrics.flush_time_s)
+    yield gauge("kohort_log_offline_partitions", about, sum(log.is_offline for log in logs))
+    yield counter("kohort_log_flushes_total", "Flushes before acknowledgements.", flushes.flushes)
+    yield counter("kohort_log_flush_seconds_total", "Total time of the flushes.", flushes.flush_time_s)
 
 
-def late_transactions(metrics: StoreMetrics, now_ms: int, transaction_max_timeout_ms: int) -> int:
+def late_transactions(logs: Sequence[LogMetrics], now_ms: int, transaction_max_timeout_ms: int) -> int:
     """Partitions whose first open transaction should have timed out. Source: Kafka ReplicaManager."""
     late_ms = now_ms - transaction_max_timeout_ms - _LATE_TRANSACTION_BUFFER_MS
-    return sum(log.oldest_transaction_ms is not None and log.oldest_transaction_ms < late_ms for log in metrics.logs)
+    return sum(log.oldest_transaction_ms is not None and log.oldest_transaction_ms < late_ms for log in logs)
 
 
-def producer_families(metrics: StoreMetrics, late: int) -> Iterator[Metric]:
+def producer_families(logs: Sequence[LogMetrics], late: int) -> Iterator[Metric]:
     """The producers of all logs, and the number of `late_transactions`. Source: Kafka's gauges of `ReplicaManager`."""
-    yield gauge("kohort_log_producers", "Producers whose state is known.", sum(log.producers for log in metrics.logs))
+    yield gauge("kohort_log_producers", "Producers whose state is known.", sum(log.producers for log in logs))
     about = "Partitions whose first open transaction should have timed out; readers of committed records wait there."
     yield gauge("kohort_log_partitions_with_late_transactions", about, late)
 

@@ -9,21 +9,24 @@ Source: example rules kafka-2_0_0.yml and kafka-kraft-3_0_0.yml of the JMX expor
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Final
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.samples import Sample
 
-from kohort.broker.records.traffic import Traffic
+from kohort.broker.records.traffic import TopicTraffic, Traffic
 from kohort.broker.replicas import NO_LEADER, PartitionState
 from kohort.group.kinds import KINDS
 from kohort.group.metrics import GroupCounters, GroupGauges
 from kohort.runtime.metrics import Histogram, RuntimeMetrics
 from kohort.runtime.purgatory import PurgatoryMetrics
+from kohort.scrape import Family
 from kohort.server.connections.client_connections import ClientConnections
 from kohort.server.metrics.latency import LatencyHistogram
-from kohort.storage.log import CleanerMetrics, StoreMetrics
+from kohort.server.metrics.log_gauges import LogGauge
+from kohort.storage.log import CleanerMetrics, FlushMetrics, LogMetrics
 from kohort.transaction.metrics import TransactionGauges
 from kohort.wire.apis import ApiKey
 
@@ -104,12 +107,34 @@ def _shown(mbean: str) -> str:
     return f"MBean {mbean.replace('/', ' ')}."
 
 
-def _by_topic_and_total(traffic: Traffic, name: str) -> list[Value]:
-    total = float(getattr(traffic.total(), name))
-    return [({}, total), *(({"topic": topic}, getattr(each, name)) for topic, each in sorted(traffic.topics.items()))]
+class TrafficCounter:
+    """
+    A counter of all topics, and of each. Its samples are made while the text is made.
+
+    Args:
+        attribute: of `TopicTraffic`.
+    """
+
+    type = "counter"
+
+    def __init__(self, mbean: str, about: str, traffic: Traffic, topics: Sequence[str], attribute: str) -> None:
+        self.name = exporter_name(mbean)
+        self.documentation = f"{about} {_shown(mbean)}"
+        self._traffic = traffic
+        self._topics = topics
+        self._value: Callable[[TopicTraffic], int] = attrgetter(attribute)
+
+    @property
+    def samples(self) -> Iterator[Sample]:
+        name, value, topics = f"{self.name}_total", self._value, self._traffic.topics
+        yield Sample(name, {}, value(self._traffic.unknown) + sum(map(value, topics.values())))
+        for topic in self._topics:
+            traffic = topics.get(topic)
+            if traffic is not None:
+                yield Sample(name, {"topic": topic}, value(traffic))
 
 
-def traffic_families(traffic: Traffic, invalid_offsets_or_sequences: int) -> Iterator[Metric]:
+def traffic_families(traffic: Traffic, invalid_offsets_or_sequences: int) -> Iterator[Family]:
     """BrokerTopicMetrics: of all topics, and of each."""
     counters = {
         "MessagesIn": ("messages_in", "Records that were appended for producers."),
@@ -121,9 +146,10 @@ def traffic_families(traffic: Traffic, invalid_offsets_or_sequences: int) -> Ite
         "TotalFetchRequests": ("fetch_requests", "Partitions in Fetch requests."),
         "FailedFetchRequests": ("failed_fetch_requests", "Those answered with an error of the broker."),
     }
+    topics = sorted(traffic.topics)
     for name, (attribute, about) in counters.items():
         mbean = f"kafka.server:type=BrokerTopicMetrics,name={name}PerSec"
-        yield _counter(mbean, about, *_by_topic_and_total(traffic, attribute))
+        yield TrafficCounter(mbean, about, traffic, topics, attribute)
     about = "Batches refused for their offsets or their sequence number."
     mbean = "kafka.server:type=BrokerTopicMetrics,name=InvalidOffsetOrSequenceRecordsPerSec"
     yield _counter(mbean, about, invalid_offsets_or_sequences)
@@ -155,7 +181,7 @@ def request_families(connections: ClientConnections) -> Iterator[Metric]:
 
 
 def broker_families(
-    metrics: StoreMetrics, topics: int, partitions: int, state: int, late: int, brokers: int, fenced: int
+    logs: Sequence[LogMetrics], topics: int, partitions: int, state: int, late: int, brokers: int, fenced: int
 ) -> Iterator[Metric]:
     """
     ReplicaManager, KafkaServer and KafkaController.
@@ -166,12 +192,12 @@ def broker_families(
         late: partitions with late transactions.
         brokers, fenced: the brokers of the process that run, and those that were stopped.
     """
-    offline = sum(log.is_offline for log in metrics.logs)
+    offline = sum(log.is_offline for log in logs)
     manager = "kafka.server:type=ReplicaManager,name="
     yield _gauge(f"{manager}PartitionCount", "Partitions of this broker.", partitions)
     yield _gauge(f"{manager}LeaderCount", "Partitions that this broker leads.", partitions - offline)
     yield _gauge(f"{manager}OfflineReplicaCount", "Partitions whose disk failed.", offline)
-    producers = sum(log.producers for log in metrics.logs)
+    producers = sum(log.producers for log in logs)
     yield _gauge(f"{manager}ProducerIdCount", "Producers whose state is known.", producers)
     about = "Partitions whose first open transaction should have timed out."
     yield _gauge(f"{manager}PartitionsWithLateTransactionsCount", about, late)
@@ -202,26 +228,23 @@ def replica_families(states: Iterable[PartitionState]) -> Iterator[Metric]:
     yield _gauge("kafka.controller:type=KafkaController,name=PreferredReplicaImbalanceCount", about, not_preferred)
 
 
-def log_families(metrics: StoreMetrics) -> Iterator[Metric]:
+def log_families(logs: Sequence[LogMetrics], flushes: FlushMetrics) -> Iterator[Family]:
     """Log, Partition and LogFlushStats."""
-    named = {
-        "kafka.log:type=Log,name=Size": ("size_bytes", "Size of the batches, in bytes."),
-        "kafka.log:type=Log,name=NumLogSegments": ("segments", "Segments."),
-        "kafka.log:type=Log,name=LogStartOffset": ("log_start_offset", "First offset of the log."),
-        "kafka.log:type=Log,name=LogEndOffset": ("end_offset", "The offset of the next record."),
+    named: dict[str, tuple[Callable[[LogMetrics], float], str]] = {
+        "kafka.log:type=Log,name=Size": (attrgetter("size_bytes"), "Size of the batches, in bytes."),
+        "kafka.log:type=Log,name=NumLogSegments": (attrgetter("segments"), "Segments."),
+        "kafka.log:type=Log,name=LogStartOffset": (attrgetter("log_start_offset"), "First offset of the log."),
+        "kafka.log:type=Log,name=LogEndOffset": (attrgetter("end_offset"), "The offset of the next record."),
         "kafka.cluster:type=Partition,name=LastStableOffsetLag": (
-            "last_stable_offset_lag",
+            attrgetter("last_stable_offset_lag"),
             "Offsets from the last stable offset to the high watermark.",
         ),
     }
-    labels = [
-        {"topic": log.topic_partition.topic, "partition": str(log.topic_partition.partition)} for log in metrics.logs
-    ]
-    for mbean, (attribute, about) in named.items():
-        values = [(each, float(getattr(log, attribute))) for each, log in zip(labels, metrics.logs, strict=True)]
-        yield _gauge(f"{mbean},topic={{}},partition={{}}", about, *values)
+    for bean, (value, about) in named.items():
+        mbean = f"{bean},topic={{}},partition={{}}"
+        yield LogGauge(exporter_name(mbean), f"{about} {_shown(mbean)}", logs, value)
     about = "Flushes before acknowledgements."
-    yield _count("kafka.log:type=LogFlushStats,name=LogFlushRateAndTimeMs", about, metrics.flushes)
+    yield _count("kafka.log:type=LogFlushStats,name=LogFlushRateAndTimeMs", about, flushes.flushes)
 
 
 def cleaner_families(metrics: CleanerMetrics) -> Iterator[Metric]:
