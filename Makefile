@@ -20,6 +20,11 @@ TESTS_COMPILED ?= $(IN_PROCESS) $(PROCESSES)
 SIMULATIONS := $(wildcard tests/testing/test_*simulation.py)
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 unexport PYTHONDONTWRITEBYTECODE
+# Runs of pytest leave the names of failed tests in this file (tests/plugins/failures.py), and a recipe ends with them. `.ci/run`
+# prints them itself, after make's own last line.
+FAILED := $(or $(KOHORT_FAILED),$(CURDIR)/build/failed-tests)
+BEGIN := mkdir -p build; rm -f $(FAILED); status=0;
+END := $(if $(KOHORT_FAILED),,if [ $$status != 0 ] && [ -s $(FAILED) ]; then echo "Failed:"; cat $(FAILED); fi;) exit $$status
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-ci test-long test-compiled durations largest-requests mutants crash torture history simulate fuzz fuzz-decoders lint compiled format configuration serve bench bench-java bench-compare instructions profile conformance conformance-record lock clean wheel
@@ -50,14 +55,15 @@ demo: $(READY) java-note ## start a broker, run real clients against it, kill it
 
 ifeq ($(CI),)
 test: $(READY) java-note ## every test on plain Python (long tests in their short version)
-	@$(PYTEST) $(TESTS)
+	@$(BEGIN) KOHORT_FAILED=$(FAILED) $(PYTEST) $(TESTS) || status=$$?; $(END)
 else
 test: test-ci
 endif
 
 test-ci: $(READY) java-note $(WITH_TEST_BUILD) ## the tests of .ci/run: plain and compiled, each served process once
-	@$(PYTEST) $(TESTS) $(if $(COMPILER),$(PROCESSES:%=--ignore=%))
-	@$(MAKE) --no-print-directory test-compiled
+	@$(BEGIN) export KOHORT_FAILED=$(FAILED); \
+	  $(PYTEST) $(TESTS) $(if $(COMPILER),$(PROCESSES:%=--ignore=%)) || status=$$?; \
+	  $(MAKE) --no-print-directory test-compiled || status=$$?; $(END)
 
 test-long: $(READY) ## the nightly tier, some hours: long versions, all scenarios on a live Apache Kafka, mutants
 	@KOHORT_LONG=1 $(PYTEST) $(TESTS)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from kohort.compiled import is_compiled
-from tests.plugins import durations, seeds, skips
+from tests.plugins import durations, failures, seeds, skips
 
 LONG = bool(os.environ.get("KOHORT_LONG"))
 """Whether the long versions of crash, fuzz and simulation tests run (`make test-long`)."""
@@ -38,6 +38,7 @@ settings.load_profile("kohort")
 
 def pytest_configure(config: pytest.Config) -> None:
     durations.register(config)
+    failures.register(config)
     seeds.register(config)
     skips.register(config, SKIPS_ALLOWED)
 

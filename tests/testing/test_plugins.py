@@ -1,6 +1,7 @@
 """The rules of CI: budgets, skips, order and seeds. And each mutant can be applied."""
 
 import json
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kohort.compiled import is_compiled
 from tests.plugins.durations import BUDGET_LEAST_S, Table, by_room, over_budget
 from tools import mutants
 
@@ -15,10 +17,11 @@ ROOT = Path(__file__).parents[2]
 PLUGINS = """\
 from random import Random
 import pytest
-from tests.plugins import durations, seeds, skips
+from tests.plugins import durations, failures, seeds, skips
 
 def pytest_configure(config):
     durations.register(config)
+    failures.register(config)
     seeds.register(config)
     skips.register(config, {"allowed": "for a reason"})
 
@@ -71,6 +74,77 @@ def run_pytest(directory: Path, test: str, *arguments: str, **environment: str) 
     return subprocess.run(
         command, cwd=directory, env=variables, capture_output=True, text=True, timeout=300, check=False
     )
+
+
+FAILING = """
+import pytest
+
+def test_passes():
+    pass
+
+def test_fails():
+    assert False
+
+@pytest.fixture
+def broken():
+    raise RuntimeError
+
+def test_cannot_begin(broken):
+    pass
+"""
+DYING = "import os, signal\n\ndef test_ends_its_process():\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+
+
+def test_the_names_of_failed_tests_are_left_in_a_file_also_if_a_worker_dies(tmp_path: Path) -> None:
+    names = tmp_path / "names"
+    (tmp_path / "test_unreadable.py").write_text("import nothing_of_this_name")
+    run_pytest(tmp_path, FAILING, KOHORT_FAILED=str(names))
+    assert names.read_text().split("\n") == ["ERROR test_unreadable.py", ""]
+    (tmp_path / "test_unreadable.py").unlink()
+    names.unlink()
+    (tmp_path / "test_dying.py").write_text(DYING)
+    done = run_pytest(tmp_path, FAILING, "-n", "2", "--dist", "loadfile", KOHORT_FAILED=str(names))
+    assert done.returncode == 1, done.stdout
+    suffix = " (compiled build)" if is_compiled() else ""
+    assert sorted(names.read_text().splitlines()) == [
+        f"ERROR test_it.py::test_cannot_begin{suffix}",
+        f"FAILED test_dying.py::test_ends_its_process{suffix}",
+        f"FAILED test_it.py::test_fails{suffix}",
+    ]
+
+
+def test_a_run_that_fails_without_a_failed_test_is_named_too(tmp_path: Path) -> None:
+    names = tmp_path / "names"
+    run_pytest(tmp_path, SKIPPED.format(reason="no Java"), CI="true", KOHORT_FAILED=str(names))
+    assert names.read_text().startswith("ERROR pytest ended with exit status 1, and no test failed")
+    names.unlink()
+    assert run_pytest(tmp_path, "def test_it():\n    pass\n", KOHORT_FAILED=str(names)).returncode == 0
+    assert not names.exists()
+
+
+@pytest.mark.parametrize("makes_fail", ["lint", "test"])
+def test_the_checks_end_with_the_names_of_failed_tests(tmp_path: Path, makes_fail: str) -> None:
+    """With a `make` that does nothing but fail."""
+    names = tmp_path / "names"
+    names.write_text("FAILED of an earlier run\n")
+    fake = tmp_path / "make"
+    tells = f"echo FAILED tests/a.py::test_b >>{names}; " if makes_fail == "test" else ""
+    fake.write_text(
+        f'#!/bin/sh\ncase " $* " in *" {makes_fail} "*) echo output; {tells}echo "make: Error 1" >&2; exit 2;; esac\n'
+    )
+    fake.chmod(0o755)
+    done = subprocess.run(
+        [ROOT / ".ci" / "run"],
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "KOHORT_FAILED": str(names)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    ending = ["Failed:", "FAILED tests/a.py::test_b"] if makes_fail == "test" else []
+    assert done.stdout.splitlines()[-len(["output", "error", *ending]) :] == ["output", "make: Error 1", *ending]
 
 
 SKIPPED = 'import pytest\ndef test_it():\n    pytest.skip("{reason}")\n'
