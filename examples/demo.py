@@ -4,33 +4,28 @@ Kohort in a minute: `make demo`, or `python examples/demo.py`.
 Starts a broker on a new directory, produces records, and runs a consumer group with aiokafka, kafka-python and confluent-kafka
 as members, each in its own process (demo_members.py). One member leaves, one is killed. Then the broker is killed while members
 commit, and started again. A transactional application (demo_application.py) is killed in the middle of a transaction, and
-resumed. At the end, the pipeline explains from the broker's logs what happened.
+resumed. At the end, the pipeline (demo_pipeline.py) explains from the broker's logs what happened: with PySpark, in one
+process, and as a stream.
 
 Every claim is checked. If one does not hold, the exit code is 1.
 """
 
 import argparse
-import importlib.util
 import json
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from demo_application import TRANSACTIONAL_ID
 from demo_parts import (
     GROUP,
-    KOHORT,
     RECEIPTS,
     TOPICS,
     WAIT_SECONDS_MAX,
@@ -42,6 +37,7 @@ from demo_parts import (
     Narrator,
     Orders,
 )
+from demo_pipeline import explain, why_no_pipeline
 from demo_queries import (
     AUDIT,
     PARTITIONS,
@@ -49,12 +45,10 @@ from demo_queries import (
     committed_offsets,
     consumer,
     end_offsets,
-    lag_over_the_wire,
     read_everything,
 )
-from demo_transactions import transact, transaction_table
+from demo_transactions import transact
 from rich.console import Console
-from rich.table import Table
 
 MEMBERS: Final = ("aiokafka", "kafka-python", "confluent-kafka")
 MARKER: Final = ".kohort-demo"
@@ -172,82 +166,6 @@ def end(narrator: Narrator, broker: Broker, members: dict[str, Member], orders: 
     check_records(narrator, broker, ledger.records())
 
 
-# -- the pipeline --------------------------------------------------------------------------------------------------------
-
-
-def why_no_pipeline() -> str | None:
-    """Return why the pipeline cannot run; None if it can."""
-    missing = next((name for name in ("duckdb", "pyarrow", "numpy") if importlib.util.find_spec(name) is None), None)
-    return None if missing is None else f"{missing} is not installed (pip install 'kohort[tables]')"
-
-
-def explain(narrator: Narrator, broker: Broker, runs: list[Application], report: Path) -> dict[str, Any]:
-    """Run the pipeline on the directory of the running broker, and compare its tables with the broker's answers."""
-    narrator.step("Read the broker's logs")
-    expected = lag_over_the_wire(broker)
-    command = [KOHORT, "pipeline", "report", str(broker.data_dir), "--json", "--report", str(report)]
-    # Progress is printed on standard error.
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode:
-        raise ClaimError(f"the pipeline ended with exit code {done.returncode}")
-    tables: dict[str, Any] = json.loads(done.stdout)
-    latest = {(it["group"], it["topic"], it["partition"]): it["offset"] for it in tables["offsets"]}
-    computed = {(it["group"], it["topic"], it["partition"]): (it["offset"], it["lag"]) for it in tables["lag"]}
-    narrator.console.print(lag_table(computed))
-    narrator.claim(
-        computed == expected and latest == {key: offset for key, (offset, _) in expected.items()},
-        f"latest offsets and lag of {len(expected)} partitions of three groups equal the broker's answers",
-        f"the pipeline and the broker differ: {sorted(set(computed.items()) ^ set(expected.items()))}",
-    )
-    happened = [it for it in tables["rebalances"] if it["group"] == GROUP and it["event"] == "rebalanced"]
-    narrator.console.print(rebalance_table(happened))
-    sizes = [len(it["members"]) for it in happened]
-    gone = [member["client_id"] for it in happened for member in it["left"]]
-    narrator.claim(
-        {3, 2, 1} <= set(sizes) and gone[:2] == ["confluent-kafka", "kafka-python"],
-        f"{len(happened)} rebalances, including the member that left and the member that was killed",
-        f"the rebalances are not as expected: {sizes} members, {gone} left",
-    )
-    outcomes = Counter(it["outcome"] for it in tables["transactions"] if it["transactional_id"] == TRANSACTIONAL_ID)
-    narrator.console.print(transaction_table(tables["transactions"]))
-    committed = sum(it.transactions for it in runs)
-    narrator.claim(
-        outcomes == {"committed": committed, "aborted": 1},
-        f"{committed} committed transactions and an aborted one, as the application reported",
-        f"the application committed {committed} transactions, and the pipeline found {dict(outcomes)}",
-    )
-    narrator.claim(report.exists(), f"report: {report}", f"there is no report at {report}")
-    return tables
-
-
-def lag_table(lag: dict[tuple[str, str, int], tuple[int, int]]) -> Table:
-    table = Table(
-        "group", "topic", title="offsets and lag by partition", title_justify="left", box=None, padding=(0, 2)
-    )
-    for heading in ("partitions", "latest offsets", "lag", "total lag"):
-        table.add_column(heading, justify="right")
-    for group, topic in sorted({(group, topic) for group, topic, _ in lag}):
-        rows = [lag[it] for it in sorted(lag) if it[:2] == (group, topic)]
-        offsets, lags = (" ".join(str(row[index]) for row in rows) for index in (0, 1))
-        table.add_row(group, topic, str(len(rows)), offsets, lags, str(sum(row[1] for row in rows)))
-    return table
-
-
-def rebalance_table(rebalances: list[dict[str, Any]]) -> Table:
-    from kohort.pipeline.report.formatting import rebalance_duration
-
-    table = Table(
-        "completed (UTC)", "generation", title=f"rebalances of {GROUP}", title_justify="left", box=None, padding=(0, 2)
-    )
-    for heading in ("members", "joined", "left", "took"):
-        table.add_column(heading)
-    for it in rebalances:
-        at = datetime.fromtimestamp(it["completed_at_ms"] / 1000, UTC)
-        who = (", ".join(member["client_id"] for member in it[which]) or "-" for which in ("members", "joined", "left"))
-        table.add_row(f"{at:%H:%M:%S}", str(it["generation"]), *who, rebalance_duration(it))
-    return table
-
-
 # -- the run -----------------------------------------------------------------------------------------------------------
 
 
@@ -294,7 +212,7 @@ def run(narrator: Narrator, root: Path, *, has_pipeline: bool, keep: bool) -> di
         tables: dict[str, Any] = {}
         missing = why_no_pipeline() if has_pipeline else "--no-pipeline was given"
         if missing is None:
-            tables = explain(narrator, broker, runs, root / "report.html")
+            tables = explain(narrator, broker, runs, root)
         else:
             narrator.step(f"The pipeline is skipped: {missing}")
         if keep:
@@ -315,7 +233,7 @@ def main() -> int:
         help="emptied first (default ./kohort-demo)",
     )
     parser.add_argument("--keep", action="store_true", help="keep the broker running at the end, until Ctrl-C")
-    parser.add_argument("--no-pipeline", action="store_true", help="skip the tables of the broker's logs")
+    parser.add_argument("--no-pipeline", action="store_true", help="skip the tables of the broker's logs, and Spark")
     parser.add_argument(
         "--json", action="store_true", help="print the pipeline's tables as JSON, and progress on standard error"
     )

@@ -63,12 +63,12 @@ class Narrator:
     def held(self, text: str) -> None:
         self.fact(f"[green]✓[/] {text}")
 
-    def until(self, condition: Callable[[], bool], what: str) -> float:
+    def until(self, condition: Callable[[], bool], what: str, seconds_max: float = WAIT_SECONDS_MAX) -> float:
         """Wait for a condition and return the seconds it took."""
         begun = time.monotonic()
         while not condition():
-            if time.monotonic() - begun > WAIT_SECONDS_MAX:
-                raise ClaimError(f"waited {WAIT_SECONDS_MAX:.0f} seconds in vain until {what}")
+            if time.monotonic() - begun > seconds_max:
+                raise ClaimError(f"waited {seconds_max:.0f} seconds in vain until {what}")
             time.sleep(0.05)
         return time.monotonic() - begun
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import NIGHTLY
+
 DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
 
 
@@ -20,13 +22,23 @@ def demo(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[st
 
 @pytest.mark.clients
 @pytest.mark.spark
-def test_the_demo_succeeds(tmp_path: Path) -> None:
-    # The logs of a demo are small: their tables need no Java.
+@NIGHTLY  # two sessions of Spark take a minute
+def test_the_demo_succeeds_with_spark(tmp_path: Path) -> None:
+    done = demo("--data-dir", str(tmp_path / "demo"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the same " in done.stdout
+    assert "new commits are in the published tables" in done.stdout
+    assert "Everything held" in done.stdout
+
+
+@pytest.mark.clients
+def test_the_demo_succeeds_without_java(tmp_path: Path) -> None:
     done = demo("--data-dir", str(tmp_path / "demo"), "--json", JAVA_HOME=str(tmp_path / "no-java"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "no acknowledged commit is lost" in done.stderr
     assert "exactly once: " in done.stderr
     assert "Everything held" in done.stderr
+    assert "Spark is skipped, because" in done.stderr
     tables = json.loads(done.stdout)
     if tables:
         assert {it["group"] for it in tables["lag"]} == {"shop", "audit", "receipts"}
