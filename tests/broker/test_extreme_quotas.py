@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from kohort.broker.broker import Broker
 from kohort.broker.catalog import CatalogChange
 from kohort.broker.quotas.entities import quota_setting
-from kohort.broker.quotas.rates import INT32_MAX, SampledRate, TokenBucket, Windows, whole_ms
+from kohort.broker.quotas.rates import SampledRate, TokenBucket, Windows, whole_ms
 from kohort.model.errors import ErrorCode
+from kohort.model.numbers import INT32_MAX
 from kohort.testing.virtual import VirtualNode
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey

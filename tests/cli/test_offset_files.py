@@ -63,7 +63,7 @@ REFUSED = {
     "orders,0,5\norders,x,5":           r"line 2: .*\('x' is not a number\)",
     "orders,0,-5":                      "'-5' is not a number",
     "orders,0,5\norders,0,6":           "orders-0 twice",
-    "orders,0,99999999999999999999":    "is not valid",
+    "orders,0,99999999999999999999":    "is not a number",
     "orders,2147483648,1":              "is not valid",
     ",0,1":                             "is not valid",
     '"orders,0,1':                      "line 1",

@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from kohort.cli.options import BOOTSTRAP_DEFAULT, Bootstrap, CommandConfig
+from kohort.cli.options import BOOTSTRAP_DEFAULT, SECONDS_MAX, Bootstrap, CommandConfig
 from kohort.client.cluster import Client
 from kohort.client.connection import TIMEOUT_S
 from kohort.client.security import PLAINTEXT, SUPPORTED_CONFIGS, Security, read_properties
@@ -64,7 +64,10 @@ def _options(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     command_config: CommandConfig = None,
     timeout_s: Annotated[
-        float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="Longest time to wait for one response.")
+        float,
+        typer.Option(
+            "--timeout", metavar="SECONDS", min=0.1, max=SECONDS_MAX, help="Longest time to wait for one response."
+        ),
     ] = TIMEOUT_S,
 ) -> None:
     """Declare the shared options. Only the signature is used."""

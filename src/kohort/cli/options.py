@@ -30,6 +30,8 @@ CommandConfig: TypeAlias = Annotated[
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print a JSON array of objects instead of a table.")]
 
 BOOTSTRAP_DEFAULT = BOOTSTRAP
+SECONDS_MAX = 1_000_000
+"""The longest time of an option, eleven days: as milliseconds it has 32 bits, and threads and sockets can wait it."""
 
 
 def new_app(**settings: Any) -> typer.Typer:

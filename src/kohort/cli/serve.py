@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kohort.model.errors import ConfigError
+from kohort.model.numbers import is_number, is_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -138,7 +139,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _broker_count(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= BROKERS_MAX:
+    if not is_number(text, 1, BROKERS_MAX):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of brokers: give a number from 1 to {BROKERS_MAX}")
     return int(text)
 
@@ -153,7 +154,7 @@ def _racks(text: str | None, brokers: int) -> tuple[str, ...]:
 
 
 def _port(text: str) -> int:
-    if not text.isdecimal() or int(text) > 65_535:
+    if not is_port(text, 0):
         raise argparse.ArgumentTypeError(f"{text!r} is not a port: give a number from 0 to 65535")
     return int(text)
 

@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
+from kohort.cli.options import SECONDS_MAX
 from kohort.cli.output import print_json
 from kohort.model.errors import ConfigError, KohortError
+from kohort.model.numbers import is_port
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -212,7 +214,7 @@ def scrape(address: str) -> Scraped:
         KohortError: nothing there answers with metrics.
     """
     host, separator, port = address.removeprefix("http://").removesuffix("/metrics").rpartition(":")
-    if not separator or not host or not port.isdecimal():
+    if not separator or not host or not is_port(port):
         raise ConfigError(f"--metrics must be HOST:PORT, for example {DEFAULT_METRICS}; it is {address!r}")
     hint = f"start the broker with `kohort serve --metrics-port {port}`, or give its address by --metrics"
     connection = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=TIMEOUT_S)
@@ -240,7 +242,8 @@ def top(
         ),
     ] = DEFAULT_METRICS,
     interval: Annotated[
-        float, typer.Option("--interval", metavar="SECONDS", min=0.1, help="Time between two views.")
+        float,
+        typer.Option("--interval", metavar="SECONDS", min=0.1, max=SECONDS_MAX, help="Time between two views."),
     ] = 2.0,
     once: Annotated[
         bool, typer.Option("--once", help="Print one view with the numbers since the start of the broker, and exit.")

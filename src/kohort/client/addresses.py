@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from kohort.model.errors import ConfigError
+from kohort.model.numbers import is_port
 
 PORT = 9092
 BOOTSTRAP = f"127.0.0.1:{PORT}"
@@ -38,7 +39,6 @@ def _parse(text: str) -> Address:
     if not colon or text.endswith("]"):
         host, port = text, str(PORT)
     host = host.removeprefix("[").removesuffix("]")
-    is_port = port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16
-    if not host or not is_port or (":" in host and not text.startswith("[")):
+    if not host or not is_port(port) or (":" in host and not text.startswith("[")):
         raise ConfigError(f"{text!r} is not a broker address; write host:port, for example {BOOTSTRAP}")
     return Address(host, int(port))

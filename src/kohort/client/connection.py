@@ -8,6 +8,7 @@ the option that is missing.
 
 import socket
 import ssl
+import struct
 import time
 from contextlib import suppress
 from types import TracebackType
@@ -184,7 +185,11 @@ class Connection:
 
         self._correlation_id += 1
         try:
-            self._socket.sendall(request_encoder(api_key, version)(self._correlation_id, self._client_id, request))
+            encoded = request_encoder(api_key, version)(self._correlation_id, self._client_id, request)
+        except (struct.error, OverflowError) as error:
+            raise ConfigError(f"a number is too large for {api_key.api_name}: {error}") from None
+        try:
+            self._socket.sendall(encoded)
             frame = self._receive()
             return self._read(api_key, version, frame)
         except TimeoutError:

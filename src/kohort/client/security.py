@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Self
 
 from kohort.model.errors import ConfigError
+from kohort.model.numbers import is_number
 from kohort.model.properties import parse_properties
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -159,10 +160,10 @@ def _scram(algorithm: str, username: str, password: str, exchange: Exchange, non
     bare = f"n={username.replace('=', '=3D').replace(',', '=2C')},r={nonce}"
     first = exchange(f"n,,{bare}".encode()).decode()
     fields = _fields(first)
-    iterations = int(fields["i"]) if fields.get("i", "").isdecimal() else 0
-    if not fields.get("r", "").startswith(nonce) or not 0 < iterations <= _ITERATIONS_MAX or "s" not in fields:
+    iterations = fields.get("i", "")
+    if not fields.get("r", "").startswith(nonce) or not is_number(iterations, 1, _ITERATIONS_MAX) or "s" not in fields:
         raise ConfigError("the broker does not follow the SCRAM protocol")
-    salted = hashlib.pbkdf2_hmac(algorithm, password.encode(), base64.b64decode(fields["s"]), iterations)
+    salted = hashlib.pbkdf2_hmac(algorithm, password.encode(), base64.b64decode(fields["s"]), int(iterations))
     final = f"c=biws,r={fields['r']}"
     signed = f"{bare},{first},{final}".encode()
     client_key = hmac.digest(salted, b"Client Key", algorithm)

@@ -7,6 +7,9 @@ Source: java.lang.Integer.parseInt, Long.parseLong, Double.parseDouble, Double.t
 import re
 from typing import Final
 
+INT32_MAX: Final = (1 << 31) - 1
+INT64_MAX: Final = (1 << 63) - 1
+
 _BLANKS: Final = "".join(map(chr, range(33)))
 _DIGITS_MAX: Final = 19
 """Digits of the largest integer of 64 bits."""

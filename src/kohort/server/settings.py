@@ -7,6 +7,7 @@ import msgspec
 
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.model.errors import ConfigError
+from kohort.model.numbers import is_port
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +47,7 @@ def parse_host_port(text: str, what: str) -> tuple[str, int]:
         ConfigError: the text has another form.
     """
     host, separator, port = text.rpartition(":")
-    if not separator or not host or not port.isdecimal() or not 0 < int(port) < 65_536:
+    if not separator or not host or not is_port(port):
         raise ConfigError(
             f"{what} must be HOST:PORT with a port from 1 to 65535, for example localhost:9092; it is {text!r}"
         )

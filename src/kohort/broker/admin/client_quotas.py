@@ -232,7 +232,7 @@ def check_quota(name: str, key: str, value: object) -> None:
         _check_texts(entity.items())
         (number,) = quota_values({key: value}).values()  # type: ignore[dict-item]
     except (ValueError, TypeError, OverflowError):
-        raise ConfigError(f"Quota {key} of {name} cannot be {value!r}") from None
+        raise ConfigError(f"Quota {key} of {name} cannot be {repr(value)[:100]}") from None
     _check_value(_keys_of(entity), key, number)
 
 

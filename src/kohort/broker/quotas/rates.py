@@ -4,11 +4,9 @@ Rates over sliding windows, and a token bucket: how much a client may do, and ho
 Source: Kafka SampledStat, Rate, TokenBucket, QuotaUtils.
 """
 
-from typing import Final
-
 import msgspec
 
-INT32_MAX: Final = (1 << 31) - 1
+from kohort.model.numbers import INT32_MAX
 
 
 def whole_ms(duration_ms: float) -> int:

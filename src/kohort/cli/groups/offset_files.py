@@ -19,9 +19,7 @@ import msgspec
 
 from kohort.model.errors import ConfigError
 from kohort.model.ids import TopicPartition
-
-_INT32_MAX = (1 << 31) - 1
-_INT64_MAX = (1 << 63) - 1
+from kohort.model.numbers import INT32_MAX, INT64_MAX, is_number
 
 
 class FileOffset(msgspec.Struct, frozen=True):
@@ -70,7 +68,13 @@ def read_offsets(path: Path) -> list[FileOffset]:
 
 
 def _check(path: Path, each: FileOffset) -> None:
-    if not each.topic or not 0 <= each.partition <= _INT32_MAX or not 0 <= each.offset <= _INT64_MAX:
+    epoch = each.leader_epoch
+    if (
+        not each.topic
+        or not -1 <= epoch <= INT32_MAX
+        or not 0 <= each.partition <= INT32_MAX
+        or not 0 <= each.offset <= INT64_MAX
+    ):
         raise ConfigError(
             f"{path}: topic {each.topic!r}, partition {each.partition}, offset {each.offset} is not valid"
         )
@@ -120,6 +124,6 @@ def _csv_row(row: Sequence[str]) -> FileOffset:
     group = row[0] if len(row) == 4 else None
     topic, partition, offset = (field.strip() for field in row[-3:])
     for number in (partition, offset):
-        if not (number.isascii() and number.isdecimal()):
-            raise ValueError(f"{number!r} is not a number")
+        if not is_number(number, 0, INT64_MAX):
+            raise ValueError(f"{number[:30]!r} is not a number")
     return FileOffset(topic, int(partition), int(offset), group)

@@ -25,6 +25,7 @@ from kohort.cli.topics import queries
 from kohort.client.cluster import Client
 from kohort.model.errors import ConfigError
 from kohort.model.ids import TopicPartition
+from kohort.model.numbers import INT32_MAX, is_number
 
 Topics: TypeAlias = Mapping[str, Sequence[int] | None]
 """Topics by name, with partition numbers; None for all partitions."""
@@ -69,7 +70,7 @@ def parse_topics(texts: Iterable[str]) -> dict[str, list[int] | None]:
     for text in texts:
         topic, colon, numbers = text.partition(":")
         partitions = [number.strip() for number in numbers.split(",")]
-        if not topic or (colon and not all(each.isascii() and each.isdecimal() for each in partitions)):
+        if not topic or (colon and not all(is_number(each, 0, INT32_MAX) for each in partitions)):
             raise ConfigError(f"--topic {text!r} does not have the form TOPIC or TOPIC:0,1")
         if topic in found:
             raise ConfigError(f"--topic names {topic!r} twice; write {topic}:0,1 for some partitions")

@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeAlias, assert_never
 
 from kohort.model.errors import ConfigError
 from kohort.model.ids import TopicPartition
+from kohort.model.numbers import is_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +146,10 @@ _DURATION = re.compile(
 )
 
 
+_UNITS_MAX = 1_000_000_000_000
+"""Days, hours, minutes or seconds; as milliseconds they have no more than 64 bits."""
+
+
 def duration_ms(text: str) -> int:
     """
     Parse an ISO 8601 duration of days and smaller units (`P7D`, `PT1H30M`) into milliseconds.
@@ -157,6 +162,9 @@ def duration_ms(text: str) -> int:
         raise ConfigError(
             f"{text!r} is not a duration; write for example PT1H30M for an hour and a half, or P7D for a week"
         )
-    days, hours, minutes = (int(match[name] or 0) for name in ("days", "hours", "minutes"))
-    seconds, _, fraction = (match["seconds"] or "0").partition(".")
-    return ((days * 24 + hours) * 60 + minutes) * 60_000 + int(seconds) * 1000 + int(f"{fraction:0<3.3}" or 0)
+    whole, _, fraction = (match["seconds"] or "0").partition(".")
+    texts = (match["days"] or "0", match["hours"] or "0", match["minutes"] or "0", whole)
+    if not all(is_number(each, 0, _UNITS_MAX) for each in texts):
+        raise ConfigError(f"{text[:40]!r} is too long a duration")
+    days, hours, minutes, seconds = map(int, texts)
+    return ((days * 24 + hours) * 60 + minutes) * 60_000 + seconds * 1000 + int(f"{fraction:0<3.3}" or 0)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from kohort.cli.options import SECONDS_MAX
 from kohort.cli.pipeline.columns import show, show_schema, to_json
 from kohort.cli.pipeline.options import CommandOptions, LogSource, on_source
 from kohort.cli.pipeline.tables import (
@@ -27,6 +28,7 @@ from kohort.cli.pipeline.tables import (
     write_full_report,
     write_published_report,
 )
+from kohort.model.numbers import INT64_MAX
 
 app = typer.Typer(
     name="pipeline",
@@ -77,10 +79,13 @@ def status(
     history: Annotated[bool, typer.Option("--history", help="Every past status with its begin and end.")] = False,
     intervals: Annotated[int | None, typer.Option(min=1, max=10_000, help="Commits in the window; default 10.")] = None,
     allowed_lag: Annotated[
-        int | None, typer.Option(min=0, help="Lag up to which a partition is OK; default 0.")
+        int | None, typer.Option(min=0, max=INT64_MAX, help="Lag up to which a partition is OK; default 0.")
     ] = None,
     min_distance: Annotated[
-        int | None, typer.Option(metavar="SECONDS", min=0, help="Commits closer together count as one; default 0.")
+        int | None,
+        typer.Option(
+            metavar="SECONDS", min=0, max=SECONDS_MAX, help="Commits closer together count as one; default 0."
+        ),
     ] = None,
     fail_on: Annotated[
         str | None,
@@ -234,7 +239,12 @@ def run(
     is_stream: Annotated[bool, typer.Option("--stream", help="Continue until SIGTERM or Ctrl-C.")] = False,
     every: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", min=0, help="With --stream: shortest time between two versions; default 10."),
+        typer.Option(
+            metavar="SECONDS",
+            min=0,
+            max=SECONDS_MAX,
+            help="With --stream: shortest time between two versions; default 10.",
+        ),
     ] = None,
     is_anew: Annotated[bool, typer.Option("--anew", help="Discard earlier results and read everything.")] = False,
     history: Annotated[
@@ -270,13 +280,13 @@ def follow(
     out: Annotated[str, typer.Option("--out", metavar="DIR", help="Local directory for the tables, as for `run`.")],
     groups: Annotated[str | None, typer.Option(metavar="NAMES", help="Only these groups, separated by commas.")] = None,
     every: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0, help="Shortest time between two versions.")
+        float, typer.Option(metavar="SECONDS", min=0, max=SECONDS_MAX, help="Shortest time between two versions.")
     ] = DEFAULT_INTERVAL_S,
     patience: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0, help="How long the source may be unreachable.")
+        float, typer.Option(metavar="SECONDS", min=0, max=SECONDS_MAX, help="How long the source may be unreachable.")
     ] = 600.0,
     max_records: Annotated[
-        int, typer.Option(min=1, help="Records of a micro-batch, which a backlog is cut into.")
+        int, typer.Option(min=1, max=INT64_MAX, help="Records of a micro-batch, which a backlog is cut into.")
     ] = 5_000_000,
 ) -> None:
     """
@@ -326,7 +336,9 @@ def export(
         int, typer.Option(min=0, max=65_535, help="Port of the endpoint /metrics; 0 for any free one.")
     ] = 9308,
     host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
-    interval: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="Time between two polls.")] = 10.0,
+    interval: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.1, max=SECONDS_MAX, help="Time between two polls.")
+    ] = 10.0,
     names: Annotated[
         str,
         typer.Option(

@@ -17,6 +17,7 @@ from kohort.cli.pipeline.columns import to_json
 from kohort.cli.pipeline.options import CommandOptions
 from kohort.cli.pipeline.progress import print_damage, shown_progress
 from kohort.model.errors import ConfigError
+from kohort.model.numbers import INT64_MAX, is_number
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -159,7 +160,7 @@ def parse_as_of(as_of: str | None) -> int | None:
     if as_of is None:
         return None
     try:
-        moment = None if as_of.isdecimal() else datetime.fromisoformat(as_of)
+        moment = None if is_number(as_of, 0, INT64_MAX) else datetime.fromisoformat(as_of)
     except ValueError as exc:
         raise ConfigError(
             f"--as-of {as_of!r} is not a time; write 2026-11-21T09:30:00, or milliseconds since 1970"

@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from kohort.client.security import PLAINTEXT, SUPPORTED_CONFIGS, Security
 from kohort.model.errors import ConfigError
 from kohort.model.ids import INTERNAL_TOPICS
+from kohort.model.numbers import INT64_MAX, is_number
 from kohort.pipeline.decode import schemas
 from kohort.pipeline.sources import positions
 from kohort.pipeline.sources.positions import EARLIEST, Positions
@@ -287,7 +288,7 @@ def milliseconds(text: str, name: str) -> int:
     Raises:
         ConfigError: the text is neither a number nor a time.
     """
-    if text.isdecimal():
+    if is_number(text, 0, INT64_MAX):
         return int(text)
     try:
         moment = datetime.fromisoformat(text)

@@ -18,6 +18,7 @@ import msgspec
 from kohort.broker.cluster import DEFAULT_LISTENER
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.model.errors import ConfigError
+from kohort.model.numbers import is_number
 
 PORTS: Final = 65_536
 _URI: Final = re.compile(r"([a-zA-Z0-9_-]+)://(?:\[([0-9a-fA-F:%.]*)\]|([^\[\]:/]*)):(\d+)")
@@ -98,7 +99,7 @@ def _parse(config: BrokerConfig, key: str) -> list[tuple[str, str, int]]:
     found: dict[str, tuple[str, str, int]] = {}
     for text in config.get_list(key):
         matched = _URI.fullmatch(text)
-        if matched is None or int(matched[4]) >= PORTS:
+        if matched is None or not is_number(matched[4], 0, PORTS - 1):
             raise ConfigError(f"{key} has {text!r}; write NAME://HOST:PORT, for example PLAINTEXT://localhost:9092")
         name = matched[1].upper()
         if name in found:
