@@ -47,6 +47,20 @@ def test_a_close_answers_the_rest_at_once_and_nobody_twice() -> None:
     assert bench.answers["parked"] == ["unloaded"] * PARKED
 
 
+def test_a_reply_of_an_unload_may_close_the_runtime() -> None:
+    bench = crowded()
+    other = bench.answers.setdefault("other", [])
+    bench.write("park", lambda shard, _: shard.park(other.append), partition=1)
+
+    def close(_: str) -> None:
+        bench.runtime.close()
+
+    bench.shards[0].parked.insert(3, close)
+    bench.runtime.unload(0, None)
+    assert bench.answers["parked"] == ["unloaded"] * PARKED
+    assert other == ["unloaded"]
+
+
 def test_the_next_shard_is_there_while_the_last_one_goes() -> None:
     bench = crowded()
     bench.shard.timers.schedule("old", 1, lambda _: Result())

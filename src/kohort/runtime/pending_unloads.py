@@ -19,6 +19,9 @@ class PendingUnloads:
         self._clock = clock
         self._changing = threading.Lock()
         self._in_progress: set[Iterator[None]] = set()
+        self._running: set[Iterator[None]] = set()
+        """Those of which a slice runs now. A reply in a slice may close the runtime, and so call `finish`."""
+        self._has_time = True
 
     def begin(self, unload: Iterator[None], executor: PartitionExecutor) -> None:
         """Run an unload to its end: one slice now, the following ones as events of the partition."""
@@ -27,10 +30,11 @@ class PendingUnloads:
         self._run_slice(unload, executor)
 
     def finish(self) -> None:
-        """Run all unloads to their end now; called when no executor runs events any more."""
+        """Run all unloads to their end now; called when no executor runs events any more, or by a reply of a slice."""
+        self._has_time = False
         with self._changing:
             in_progress, self._in_progress = self._in_progress, set()
-        for unload in in_progress:
+        for unload in in_progress - self._running:
             for _ in unload:
                 pass
 
@@ -38,9 +42,13 @@ class PendingUnloads:
         if unload not in self._in_progress:
             return
         until_ms = self._clock.now_ms() + STEP_MS
-        for _ in unload:
-            if self._clock.now_ms() >= until_ms:
-                executor.call_soon(partial(self._run_slice, unload, executor))
-                return
+        self._running.add(unload)
+        try:
+            for _ in unload:
+                if self._has_time and self._clock.now_ms() >= until_ms:
+                    executor.call_soon(partial(self._run_slice, unload, executor))
+                    return
+        finally:
+            self._running.discard(unload)
         with self._changing:
             self._in_progress.discard(unload)

@@ -48,7 +48,22 @@ def age(broker: SimulatedBroker, transactional_id: str, steps_left: int, aged: C
         if is_aged:
             aged()
 
-    partition = coordinator_partition(transactional_id, PARTITIONS[TRANSACTION_STATE])
-    response = broker.runtime(TRANSACTION_STATE).write(partition, operation, answered, lambda _: False)
+    response = broker.runtime(TRANSACTION_STATE).write(
+        _partition(transactional_id), operation, answered, lambda _: False
+    )
     if response is not None:
         answered(response)
+
+
+def is_exhausted(broker: SimulatedBroker, transactional_id: str) -> bool:
+    """Whether the id is at one of its last two epochs, where Kafka answers UNKNOWN_SERVER_ERROR to some requests."""
+
+    def query(shard: HasContext, _offset: int) -> bool:
+        found = shard.context.transactions.get(transactional_id)
+        return found is not None and found.is_epoch_exhausted
+
+    return broker.runtime(TRANSACTION_STATE).read(_partition(transactional_id), query, lambda _: False)
+
+
+def _partition(transactional_id: str) -> int:
+    return coordinator_partition(transactional_id, PARTITIONS[TRANSACTION_STATE])

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from kohort.model.errors import ErrorCode
+from kohort.testing.transactions.aging import is_exhausted
 from kohort.testing.transactions.broker import DISCONNECTED, PARTITIONS, TOPIC, SimulatedBroker
 from kohort.testing.transactions.ledger import Ledger, Outcome, SimulatedTransaction
-from kohort.transaction.transaction import EPOCH_MAX
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.batches import BatchRecord, build_batch
@@ -119,8 +119,10 @@ class SimulatedProducer:
             elif code in _FENCED:
                 self._ledger.counts["fenced"] += 1
                 self.is_dead = True
-            elif code == ErrorCode.UNKNOWN_SERVER_ERROR and self._is_at_the_last_epoch(kind):
-                self.is_dead = True
+            elif code == ErrorCode.UNKNOWN_SERVER_ERROR and is_exhausted(self._broker, self.transactional_id):
+                # Kafka's answer to a producer that has the last epoch, or whose epochs another one has used up, and to a new
+                # producer while a transaction of the last epoch is open. A new one asks again.
+                self.is_dead = self._epoch != NO_PRODUCER_EPOCH
             elif code == ErrorCode.UNKNOWN_SERVER_ERROR or code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
                 self._ledger.broken(f"{kind} of {self.transactional_id} is answered {ErrorCode(code).name}")
             heard(code, response)
@@ -128,10 +130,6 @@ class SimulatedProducer:
         self._broker.ask(api_key, version, request, answered, may_be_late=may_be_late)
 
     # Epochs
-
-    def _is_at_the_last_epoch(self, kind: str) -> bool:
-        """Whether UNKNOWN_SERVER_ERROR is Kafka's answer: another producer has used up the epochs, or this one has the last."""
-        return self._epoch == EPOCH_MAX or (kind == "init" and self._epoch != NO_PRODUCER_EPOCH)
 
     def _init(self) -> None:
         request = m.InitProducerIdRequest(
