@@ -8,15 +8,16 @@ from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kohort.model.errors import ErrorCode, UnavailableError
 from kohort.model.ids import TopicPartition
+from kohort.runtime.states import State
 from kohort.transaction.records import to_record
 from kohort.transaction.states import PREDECESSORS, is_prepared, is_unfinished
-from kohort.transaction.transaction import Transaction
+from kohort.transaction.transaction import EPOCH_EXHAUSTED, EPOCH_MAX, Transaction
 from tests.conftest import LONG
-from tests.transaction.bench import Bench
+from tests.transaction.bench import Bench, transaction
 
 IDS = st.sampled_from(["a", "b"])
 PARTITIONS = st.sampled_from([TopicPartition("t", index) for index in range(3)])
@@ -24,7 +25,7 @@ VERSION = st.sampled_from([4, 5])
 
 
 class Transactions(RuleBasedStateMachine):
-    """Producers that keep or forget their epochs, markers that are refused, appends that fail, restarts."""
+    """Producers that keep, forget or use up their epochs, refused markers, failing appends and reads, restarts."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,6 +43,7 @@ class Transactions(RuleBasedStateMachine):
         if code == 0 and producer_id >= 0:
             self.known[name].append((producer_id, epoch))
 
+    @precondition(lambda self: not self.bench.ids.is_empty)
     @rule(name=IDS, back=st.integers(-1, 2))
     def init(self, name: str, back: int) -> None:
         expected = (-1, -1) if back < 0 else self.producer(name, back)
@@ -81,8 +83,46 @@ class Transactions(RuleBasedStateMachine):
         self.bench.restart()
         assert self.state() == before
 
+    @rule()
+    def restart_with_a_read_that_fails(self) -> None:
+        log = self.bench.logs[0]
+        log.fail_next_append = None
+        log.fail_next_read = UnavailableError("offline")
+        self.bench.markers.code = None
+        self.bench.restart()
+        log.fail_next_read = None
+        self.bench.advance(1_000)
+        assert self.bench.runtime.states()[0] is State.ACTIVE, "a second after the last fault"
+
+    @rule(name=IDS)
+    def use_up_the_epochs(self, name: str) -> None:
+        """One epoch before the last one, as after 32 765 other transactions."""
+        found = self.bench.transaction(name)
+        if found is None or is_unfinished(found.state) or found.producer_epoch >= EPOCH_EXHAUSTED:
+            return
+        self.bench.logs[0].fail_next_append = None
+        epoch = EPOCH_EXHAUSTED - 1
+        self.bench.put(transaction(transactional_id=name, producer_id=found.producer_id, producer_epoch=epoch))
+        self.learn(name, 0, found.producer_id, epoch)
+
+    @rule()
+    def use_up_the_ids(self) -> None:
+        self.bench.ids.is_empty = True
+
+    @rule()
+    def reserve_ids(self) -> None:
+        """End the reservation, if a request has begun one."""
+        ids = self.bench.ids
+        waiting, ids.waiting = ids.waiting, []
+        ids.is_empty = ids.is_empty and not waiting
+        for ready in waiting:
+            ready(ErrorCode.NONE)
+        self.bench.settle()
+
     def state(self) -> dict[str, Any]:
-        return {name: to_record(found, 1) for name in ("a", "b") if (found := self.bench.transaction(name)) is not None}
+        version = min(self.bench.level, 1)
+        found = {name: self.bench.transaction(name) for name in ("a", "b")}
+        return {name: to_record(each, version) for name, each in found.items() if each is not None}
 
     @invariant()
     def records_follow_each_other(self) -> None:
@@ -106,13 +146,30 @@ class Transactions(RuleBasedStateMachine):
         self.bench.markers.code = ErrorCode.NONE
         self.bench.markers.answer()
         self.bench.logs[0].fail_next_append = None
+        self.reserve_ids()
         self.bench.advance(200_000)
+        self.retriable_errors_end()
         for name in ("a", "b"):
             found = self.bench.transaction(name)
             assert found is None or not is_unfinished(found.state), "every transaction ends once faults stop"
         states = self.state()
         self.bench.restart()
         assert self.state() == states
+
+    def retriable_errors_end(self) -> None:
+        """Whoever asks for an id gets it: at once, or after the reservation that its own request has begun."""
+        for name in ("a", "b"):
+            found = self.bench.transaction(name)
+            if found is None or found.producer_epoch >= EPOCH_MAX:
+                continue
+            codes = []
+            for _ in range(2):
+                answer = self.bench.end(
+                    found.producer_id, found.producer_epoch, committed=False, version=5, transactional_id=name
+                )
+                codes.append(answer[0])
+                self.reserve_ids()
+            assert codes[-1] != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
 TestTransactions = Transactions.TestCase
