@@ -42,7 +42,7 @@ ANSWERS = {
     b"POST /metrics HTTP/1.1\r\n\r\n":                     (405, b"Only GET is answered.\n"),
     b"GET /metrics\r\n\r\n":                               (400, b"This is not an HTTP request.\n"),
     b"\x00\x00\x00\x0a\x00\x12\r\n\r\n":                   (400, b"This is not an HTTP request.\n"),
-    b"GET /metrics HTTP/1.1\r\nX: " + b"x" * REQUEST_BYTES_MAX: (400, b"The request is too long.\n"),
+    b"GET /metrics HTTP/1.1\r\nX: ".ljust(REQUEST_BYTES_MAX + 1, b"x"): (400, b"The request is too long.\n"),
 }
 # fmt: on
 
