@@ -220,3 +220,23 @@ def test_configurations_are_there_after_a_restart(tmp_path: Path, name: str) -> 
     assert described(harness, name) == before
     assert before[SESSION][0] == "50000"
     harness.store.close()
+
+
+def test_the_number_of_groups_with_configurations_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that have none any more do not count; beyond the bound they are not listed any more."""
+    monkeypatch.setattr("kohort.broker.catalog.CONFIGURED_GROUPS_MAX", 3)
+    harness = Harness()
+    for name in ("a", "b", "c"):
+        assert alter(harness, (BEAT, SET, "5000"), name=name) == (0, None)
+    assert alter(harness, (BEAT, SET, "5000"), name="d")[0] == ErrorCode.POLICY_VIOLATION
+    assert alter(harness, (BEAT, SET, "6000"), name="b") == (0, None)
+    assert alter(harness, (BEAT, DELETE, None), name="a") == (0, None)
+    assert [name for name, _ in listed(harness, GROUP)[1]] == ["a", "b", "c"]
+    assert alter(harness, (BEAT, SET, "5000"), name="d") == (0, None)
+    assert [name for name, _ in listed(harness, GROUP)[1]] == ["b", "c", "d"]
+    for number in range(20):
+        alter(harness, (BEAT, DELETE, None), name="c")
+        assert alter(harness, (BEAT, SET, "5000"), name=f"e{number}") == (0, None)
+        alter(harness, (BEAT, DELETE, None), name=f"e{number}")
+        assert len(list(harness.broker.catalog.configured_groups())) <= 3
+        assert alter(harness, (BEAT, SET, "5000"), name="c") == (0, None)

@@ -21,6 +21,7 @@ class Connection:
     """
 
     def __init__(self, port: int) -> None:
+        self.port = port
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=WAIT_SECONDS_MAX)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._file = self._socket.makefile("rb")

@@ -69,7 +69,11 @@ SENTENCES: list[tuple[str, str, tuple[float, ...]]] = [
             1_000 * limits.STALLED_SECONDS_MAX,
         ),
     ),
-    ("unsupported.md", r"(N) entities with quotas and (N) credentials", (limits.SETTINGS_MAX, limits.SETTINGS_MAX)),
+    (
+        "unsupported.md",
+        r"(N) entities with quotas, (N) credentials and (N) such groups",
+        (limits.SETTINGS_MAX, limits.SETTINGS_MAX, limits.CONFIGURED_GROUPS_MAX),
+    ),
     (
         "unsupported.md",
         r"at most (N) configurations for a broker, and (N) subscriptions of client metrics with (N) expr",

@@ -46,6 +46,7 @@ from kohort.broker.replicas import PartitionState
 from kohort.model.errors import ConfigError, CorruptError, ErrorCode, StorageError
 from kohort.model.ids import TopicPartition
 from kohort.model.image import ImageDelta
+from kohort.model.limits import CONFIGURED_GROUPS_MAX
 from kohort.runtime.loading.checks import check_batches
 from kohort.runtime.ports import Clock
 from kohort.storage.log import Log, LogConfig, LogStore
@@ -183,6 +184,8 @@ class _View:
             self.put(topic)
         for group in change.groups:
             self.groups[group.group_id] = group
+            if len(self.groups) > CONFIGURED_GROUPS_MAX:
+                self.groups = {name: each for name, each in self.groups.items() if each.configs}
         for setting in change.settings:
             self.settings.apply(setting)
 
@@ -341,6 +344,15 @@ class Catalog:
 
     def newest_group(self, group_id: str) -> ConfiguredGroup:
         return self._newest.groups.get(group_id) or ConfiguredGroup(group_id)
+
+    @property
+    def has_room_for_groups(self) -> bool:
+        """Whether one more group may have configurations. Those that have none any more do not count."""
+        groups = self._newest.groups
+        return (
+            len(groups) < CONFIGURED_GROUPS_MAX
+            or sum(bool(each.configs) for each in groups.values()) < CONFIGURED_GROUPS_MAX
+        )
 
     def newest_settings(self, kind: str) -> Mapping[str, dict[str, Any]]:
         return self._newest.settings.of_kind(kind)

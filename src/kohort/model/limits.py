@@ -135,6 +135,8 @@ EXPORTED_OPEN_TRANSACTIONS_MAX: Final = 100
 
 # Settings, quotas and telemetry of clients
 
+CONFIGURED_GROUPS_MAX: Final = 10_000
+"""Groups with configurations of their own, which need not exist. More are POLICY_VIOLATION."""
 SETTINGS_MAX: Final = 10_000
 """Entities with client quotas; SCRAM credentials. More are POLICY_VIOLATION."""
 SCRAM_NAME_LENGTH_MAX: Final = 1_024

@@ -35,7 +35,7 @@ from kohort.machine.gradual import repeated
 from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.machine.shard import Reply
 from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode
-from kohort.model.limits import CONFIGS_MAX
+from kohort.model.limits import CONFIGS_MAX, CONFIGURED_GROUPS_MAX
 from kohort.wire import messages as m
 
 if TYPE_CHECKING:
@@ -214,6 +214,12 @@ class AlterConfigs:
                 if subject is None:
                     raise CoordinatorError(
                         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.resource_name}' does not exist."
+                    )
+                is_new = isinstance(subject, ConfiguredGroup) and configs and not subject.configs
+                if is_new and not self._catalog.has_room_for_groups:
+                    raise CoordinatorError(
+                        ErrorCode.POLICY_VIOLATION,
+                        f"{CONFIGURED_GROUPS_MAX} groups have configurations of their own, which is the most.",
                     )
                 return msgspec.structs.replace(subject, configs=configs)
             case 4:
