@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 
 def test_the_broker_answers(bootstrap: str) -> None:
-    assert AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=30).brokers
+    assert AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=120).brokers
 """
 
 

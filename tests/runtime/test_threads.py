@@ -23,7 +23,7 @@ from kohort.storage.memory import MemoryStore
 from kohort.testing import FaultyLog, FixedImage
 from tests.runtime.shards import Put, PutSerde, TableShard
 
-WAIT_SECONDS = 20
+WAIT_SECONDS = 120
 PARTITIONS = 4
 
 

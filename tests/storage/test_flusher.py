@@ -181,7 +181,7 @@ def test_the_owner_flushes_while_it_is_quick(tmp_path: Path) -> None:
             flusher.flush_by_owner(round_)
             return "owner"
         flusher.hand_over(round_)
-        assert done.get(timeout=20) is round_
+        assert done.get(timeout=120) is round_
         flusher.wait()
         return "thread"
 

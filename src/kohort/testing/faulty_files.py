@@ -39,7 +39,7 @@ from kohort.testing.crashed_disk import (
 Refuse = Callable[[str, Path], int | None]
 """Called with the name and the path of a call; returns the errno that the call fails with, or None."""
 
-_WAIT_SECONDS_MAX = 20.0
+_WAIT_SECONDS_MAX = 120.0
 
 
 class FaultyFiles:

@@ -12,8 +12,8 @@ from kohort.model.limits import ABANDONED_BYTES_MAX
 from kohort.server.node import Node
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
-from kohort.wire.batches import write_crc
-from kohort.wire.compression import Codec
+from kohort.wire.batches import HEADER_BYTES, read_header, write_crc
+from kohort.wire.compression import Codec, decompress
 from kohort.wire.scanning.room import Room
 from tests.broker.harness import batch, produce_request
 from tests.server.clients import Client, play, with_topic
@@ -21,7 +21,14 @@ from tests.server.clients import Client, play, with_topic
 LARGE = batch(bytes(24 << 20), compression=Codec.GZIP)
 TOO_LARGE = batch(bytes(130 << 20), compression=Codec.ZSTD)
 STEP_SECONDS_MAX = 0.02
-"""Processor time of the loop's thread between two of its turns."""
+"""Processor time of the loop's thread between two of its turns, on a machine that is not slow; see `seconds_at_once`."""
+
+
+def seconds_at_once(records: bytes) -> float:
+    """The processor time of the decompression in one step, on this machine: a slow one takes longer for a part, too."""
+    began = time.thread_time()
+    decompress(memoryview(records)[HEADER_BYTES:], read_header(records).codec, 1 << 30)
+    return time.thread_time() - began
 
 
 def cut(records: bytes) -> bytes:
@@ -66,7 +73,7 @@ def test_the_loop_goes_on_and_the_replies_of_a_connection_keep_their_order() -> 
             replies.append(waiting.result())
         assert replies == [(number, 0, place) for place, number in enumerate(expected)]
         assert turns > 20
-        assert worst < STEP_SECONDS_MAX
+        assert worst < max(STEP_SECONDS_MAX, seconds_at_once(LARGE) / 4)
         assert await end_offset(other) == len(expected)
 
     play(story)
