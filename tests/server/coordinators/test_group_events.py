@@ -97,6 +97,7 @@ def test_refused_heartbeats_are_counted_and_their_lines_are_limited(caplog: pyte
     assert caplog.records[0].getMessage().endswith(f"suppressed={100 - REPEATS_MAX}")
     assert log.refused_heartbeats == {
         ("ConsumerGroupHeartbeat", ErrorCode.FENCED_MEMBER_EPOCH): 101,
+        ("ConsumerGroupHeartbeat", ErrorCode.UNKNOWN_MEMBER_ID): 0,
         ("Heartbeat", ErrorCode.UNKNOWN_MEMBER_ID): 1,
     }
 

@@ -128,6 +128,7 @@ class GroupCoordinator:
         yield from families.group_event_families(self._events.refused_heartbeats, self._events.rebalance_timeouts)
         yield from families.runtime_families("group", runtime)
         yield from kafka.group_families(gauges, counters)
+        yield from kafka.heartbeat_families(self._events.refused_heartbeats)
         yield from kafka.runtime_families("group", runtime)
 
     @property

@@ -23,7 +23,10 @@ class GroupEventLog:
     """
 
     def __init__(self) -> None:
-        self.refused_heartbeats: Counter[tuple[str, ErrorCode]] = Counter()
+        self.refused_heartbeats: Counter[tuple[str, ErrorCode]] = Counter(
+            # So that a rate is known from the first one on.
+            {(api, ErrorCode.UNKNOWN_MEMBER_ID): 0 for api in ("ConsumerGroupHeartbeat", "Heartbeat")}
+        )
         self.rebalance_timeouts = 0
 
     def __call__(self, event: GroupEvent) -> None:

@@ -147,13 +147,11 @@ def group_families(gauges: GroupGauges, counters: GroupCounters) -> Iterator[Met
 def group_event_families(
     refused_heartbeats: Mapping[tuple[str, ErrorCode], int], rebalance_timeouts: int
 ) -> Iterator[Metric]:
-    """Kafka has neither: its ErrorsPerSec counts errors of all requests, and time-outs of rebalances are in its log only."""
+    """Kafka counts neither: its ErrorsPerSec is about all requests, and time-outs of rebalances are in its log only."""
     prefix = "kohort_group_coordinator"
     about = "Heartbeats that were refused by their group or for their form; REBALANCE_IN_PROGRESS does not count."
     refused = CounterMetricFamily(f"{prefix}_refused_heartbeats_total", about, labels=["api", "error"])
-    shown = {(api, ErrorCode.UNKNOWN_MEMBER_ID): 0 for api in ("ConsumerGroupHeartbeat", "Heartbeat")}
-    shown.update(refused_heartbeats)
-    for (api, error), count in sorted(shown.items()):
+    for (api, error), count in sorted(refused_heartbeats.items()):
         refused.add_metric([api, error.name], count)
     yield refused
     about = (

@@ -20,6 +20,7 @@ from kohort.broker.records.traffic import TopicTraffic, Traffic
 from kohort.broker.replicas import NO_LEADER, PartitionState
 from kohort.group.kinds import KINDS
 from kohort.group.metrics import GroupCounters, GroupGauges
+from kohort.model.errors import ErrorCode
 from kohort.runtime.metrics import Histogram, RuntimeMetrics
 from kohort.runtime.purgatory import PurgatoryMetrics
 from kohort.scrape import Family
@@ -314,6 +315,13 @@ def group_families(gauges: GroupGauges, counters: GroupCounters) -> Iterator[Met
     }
     for name, (about, value) in numbers.items():
         yield _gauge(f"{metrics}/{name}", about, value)
+
+
+def heartbeat_families(refused: Mapping[tuple[str, ErrorCode], int]) -> Iterator[Metric]:
+    """RequestMetrics: of the errors by code, those of heartbeats that were refused."""
+    about = "Refused heartbeats, by API and error; Kafka counts all requests, and REBALANCE_IN_PROGRESS and NONE, too."
+    counts = [({"request": api, "error": error.name}, count) for (api, error), count in sorted(refused.items())]
+    yield _counter("kafka.network:type=RequestMetrics,name=ErrorsPerSec,request={},error={}", about, *counts)
 
 
 def runtime_families(coordinator: str, runtime: RuntimeMetrics) -> Iterator[Metric]:
