@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kohort.cli.options import AsJson
-from kohort.cli.output import print_json
+from kohort.cli.output import echo, json_text, print_json
 from kohort.model.errors import ConfigError, CorruptError, UnknownRecordTypeError
 from kohort.model.ids import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
@@ -46,18 +46,15 @@ def dump_files(
         return
     for row in rows:
         for line in _lines(row):
-            typer.echo(line)
+            echo(line)
 
 
 def _print_array(rows: Iterator[Row]) -> None:
     """Print a JSON array row by row. A segment may be larger than memory."""
-    import msgspec
-
     before = "[\n  "
     try:
         for row in rows:
-            text = msgspec.json.format(msgspec.json.encode(row), indent=2).decode()
-            typer.echo(before + text.replace("\n", "\n  "), nl=False)
+            typer.echo(before + json_text(row).replace("\n", "\n  "), nl=False)
             before = ",\n  "
     finally:
         if before.startswith(","):
@@ -144,9 +141,7 @@ def verify_directory(
         print_json([{"path": str(p.path), "problem": p.what, "is_mended_by_a_start": p.is_repaired} for p in problems])
     else:
         for problem in problems:
-            typer.echo(
-                f"{problem.path}: {problem.what}" + (" (repaired at the next start)" if problem.is_repaired else "")
-            )
+            echo(f"{problem.path}: {problem.what}" + (" (repaired at the next start)" if problem.is_repaired else ""))
         typer.echo(
             f"{summary.partitions} partitions, {summary.segments} segments, {summary.batches} batches, "
             f"{summary.size_bytes} bytes: {len(problems) or 'no'} problem{'' if len(problems) == 1 else 's'}"
@@ -219,6 +214,6 @@ def _print_repair(damaged: list[DamagedPartition], *, is_dry_run: bool, is_json:
     for partition in damaged:
         for line in (partition.reason, *partition.lost, *partition.notes):
             if line is not None:
-                typer.echo(f"{partition.topic_partition}: {line}")
+                echo(f"{partition.topic_partition}: {line}")
     what = "to repair (--dry-run: nothing was changed)" if is_dry_run else "repaired"
     typer.echo(f"{count} partition{'' if count == 1 else 's'} {what}, {lost} offset{'' if lost == 1 else 's'} lost")

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from kohort.model.errors import KohortError
+from kohort.model.text import printable_lines
 
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
@@ -31,7 +32,7 @@ def run(arguments: list[str]) -> int:
         code = _run_app(arguments)
         sys.stdout.flush()
     except KohortError as exc:
-        print(f"kohort: {exc}", file=sys.stderr)
+        print(f"kohort: {printable_lines(str(exc))}", file=sys.stderr)
         return EXIT_ERROR
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED

@@ -1,4 +1,8 @@
-"""Output of commands: JSON for programs, tables for people."""
+"""
+Output of commands: JSON for programs, tables and sentences for people.
+
+Clients choose names of groups, members and transactions, and texts of commits: control characters in them are escaped.
+"""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -6,12 +10,25 @@ from typing import Any
 
 import msgspec
 
+from kohort.model.text import printable, printable_json, printable_lines
+
 _UNBOUNDED_COLUMNS = 100_000
 
 
 def print_json(value: Any) -> None:
     """Print indented JSON. Objects keep the order of their fields."""
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
+    sys.stdout.write(json_text(value) + "\n")
+
+
+def json_text(value: Any) -> str:
+    """Indented JSON."""
+    return printable_json(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+def echo(text: str, *, err: bool = False) -> None:
+    """Print a sentence, or some lines."""
+    stream = sys.stderr if err else sys.stdout
+    stream.write(printable_lines(text) + "\n")
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], *, title: str = "") -> None:
@@ -37,7 +54,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], *, ti
     for row in rows:
         table.add_row(*(_cell(row.get(column)) for column in columns))
     if title:
-        console.print(title, style="bold", markup=False)
+        console.print(printable_lines(title), style="bold", markup=False)
     console.print(table)
 
 
@@ -49,5 +66,5 @@ def _cell(value: Any) -> Any:
     if isinstance(value, bool):
         return Text("yes" if value else "no")
     if isinstance(value, (list, tuple)):
-        return Text(",".join(str(each) for each in value) or "-")
-    return Text(str(value))
+        return Text(printable(",".join(str(each) for each in value)) or "-")
+    return Text(printable(str(value)))

@@ -40,7 +40,7 @@ from kohort.cli.groups.reset_targets import (
 )
 from kohort.cli.groups.updates import commit_offsets, delete_group, delete_offsets
 from kohort.cli.options import AsJson
-from kohort.cli.output import print_json, print_table
+from kohort.cli.output import echo, print_json, print_table
 from kohort.client.cluster import Client
 from kohort.client.connection import error_name
 from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode
@@ -261,7 +261,7 @@ def delete(
         print_json(deleted)
     else:
         for row in deleted:
-            typer.echo(f"Deleted group {row['group']}.")
+            echo(f"Deleted group {row['group']}.")
     _raise_all(failed)
 
 
@@ -371,7 +371,7 @@ def _move_row(group: str, move: Move) -> dict[str, Any]:
 def _print_notes(notes: Iterable[str | None]) -> None:
     for note in notes:
         if note is not None:
-            typer.echo(f"kohort: {note}", err=True)
+            echo(f"kohort: {note}", err=True)
 
 
 def _raise_all(failed: Iterable[str]) -> None:

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import typer
 
-from kohort.cli.pipeline.columns import COLUMNS, Column, Field, Instant, empty_sentence, printable
+from kohort.cli.pipeline.columns import COLUMNS, Column, Field, Instant, empty_sentence
+from kohort.model.text import printable
 
 SLICE_ROWS = 1024
 _GAP = "  "

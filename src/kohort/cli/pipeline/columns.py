@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 import typer
 
+from kohort.model.text import printable
+
 Row = dict[str, Any]
 Cell = Callable[[Row], str]
 Align = Literal["left", "right"]
@@ -44,11 +46,6 @@ def _aligned(rows: list[Row], columns: list[Column]) -> Iterator[str]:
     pads = [str.rjust if align == "right" else str.ljust for _, align, _ in columns]
     for line in cells:
         yield "  ".join(pad(text, width) for pad, text, width in zip(pads, line, widths, strict=True)).rstrip()
-
-
-def printable(text: str) -> str:
-    """Escape control characters. Commit metadata may contain any text."""
-    return text if text.isprintable() else "".join(one if one.isprintable() else f"\\x{ord(one):02x}" for one in text)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-import typer
+from kohort.cli.output import echo
 
 UPDATE_INTERVAL_S = 0.1
 
@@ -53,4 +53,4 @@ def shown_progress(console: Any, source: ProgressSource) -> Iterator[None]:
 def print_damage(row: Mapping[str, Any]) -> None:
     """Print a row of the table `damage`: a part of a log that could not be read."""
     where = f"{row['log_topic']}-{row['log_partition']}/{row['segment']}, byte {row['position']}"
-    typer.echo(f"Skipped: {where}: {row['size_bytes']} bytes, {row['problem']}", err=True)
+    echo(f"Skipped: {where}: {row['size_bytes']} bytes, {row['problem']}", err=True)

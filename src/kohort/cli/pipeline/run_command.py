@@ -11,6 +11,7 @@ from typing import Any
 
 import typer
 
+from kohort.cli.output import echo
 from kohort.cli.pipeline.progress import print_damage, shown_progress
 from kohort.client.security import SUPPORTED_CONFIGS, read_properties
 from kohort.model.errors import ConfigError
@@ -117,9 +118,9 @@ def _once(running: Any, console: Any, out: Path, store: Any) -> None:
 def print_outcome(outcome: Any, running: Any, out: Path) -> None:
     """Print the result of a run."""
     for sentence in outcome.lost:
-        typer.echo(f"Lost: {sentence}", err=True)
+        echo(f"Lost: {sentence}", err=True)
     for ended in outcome.ended:
-        typer.echo(f"Restarted: {ended}", err=True)
+        echo(f"Restarted: {ended}", err=True)
     for row in outcome.damage:
         print_damage(row)
     summary = f"{outcome.rows_read:,} new rows" if outcome.is_new else "up to date"

@@ -18,6 +18,7 @@ from kohort.cli.pipeline.options import CommandOptions
 from kohort.cli.pipeline.progress import print_damage, shown_progress
 from kohort.model.errors import ConfigError
 from kohort.model.numbers import INT64_MAX, is_number
+from kohort.model.text import printable_lines
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -84,7 +85,7 @@ def _errors_as_sentences(console: Any) -> Iterator[None]:
         message = sentence(exc)
         if message is None:
             raise
-        console.print(f"kohort pipeline: {message}", markup=False, highlight=False, soft_wrap=True)
+        console.print(printable_lines(f"kohort pipeline: {message}"), markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(_EXIT_ERROR) from exc
 
 

@@ -10,7 +10,7 @@ import typer
 from kohort.cli.cluster import open_client, with_cluster_options
 from kohort.cli.completion import complete_topics, complete_transactional_ids
 from kohort.cli.options import AsJson
-from kohort.cli.output import print_json, print_table
+from kohort.cli.output import echo, print_json, print_table
 from kohort.cli.transactions import queries
 from kohort.cli.transactions.hanging import HangingTransaction, find_hanging
 from kohort.cli.transactions.producers import ProducerState, describe_producers, find_leaders, find_replicas
@@ -179,7 +179,7 @@ def find_hanging_(
         print_json(rows)
     else:
         _print_hanging(rows)
-        typer.echo(f"kohort: {_how_to_end(rows) if rows else _none_found(max_timeout, len(replicas))}", err=True)
+        echo(f"kohort: {_how_to_end(rows) if rows else _none_found(max_timeout, len(replicas))}", err=True)
     _raise_failures(found.failures)
 
 
@@ -239,7 +239,7 @@ def _print_transaction(transaction: Mapping[str, Any]) -> None:
     if transaction["partitions"]:
         print_table(("topic", "partition", "start_offset"), transaction["partitions"], title="\n".join(lines))
     else:
-        typer.echo("\n".join(lines))
+        echo("\n".join(lines))
 
 
 def _timeout_text(timeout_ms: int) -> str:

@@ -8,7 +8,7 @@ from kohort.cli.cluster import open_client, with_cluster_options
 from kohort.cli.completion import complete_transactional_ids
 from kohort.cli.groups.reset_targets import duration_ms
 from kohort.cli.options import AsJson
-from kohort.cli.output import print_json, print_table
+from kohort.cli.output import echo, print_json, print_table
 from kohort.cli.transactions.commands import Partition, Topic, app, now_ms, partition_row
 from kohort.cli.transactions.ending import ProducerKey, force_terminate, write_abort_marker
 from kohort.cli.transactions.hanging import OpenTransaction, is_hanging, known_transactions
@@ -73,7 +73,7 @@ def abort(
     if is_json:
         print_json([row])
     else:
-        typer.echo(f"Aborted the transaction of producer {named.producer_id} in {place}.")
+        echo(f"Aborted the transaction of producer {named.producer_id} in {place}.")
 
 
 @app.command("force-terminate", epilog="Example: kohort transactions force-terminate shop-1")
@@ -96,7 +96,7 @@ def force_terminate_(
     if is_json:
         print_json([{"transactional_id": name, "state": after.state, "producer_epoch": after.producer_epoch}])
     else:
-        typer.echo(f"Terminated the transaction of {name}; its state is {after.state}.")
+        echo(f"Terminated the transaction of {name}; its state is {after.state}.")
 
 
 @app.command("hang", epilog="Example: kohort transactions hang --topic orders --partition 0 --switch-verification-off")
@@ -173,7 +173,7 @@ def hang_(
     columns = ("topic", "partition", "start_offset", "producer_id", "producer_epoch", "transactional_id")
     print_table(columns, [row], title="Made a hanging transaction")
     where = f"--topic {made.partition.topic} --partition {made.partition.partition} --start-offset {made.start_offset}"
-    typer.echo(f"kohort: end it with: kohort transactions abort {where}", err=True)
+    echo(f"kohort: end it with: kohort transactions abort {where}", err=True)
 
 
 def _named_producer(
