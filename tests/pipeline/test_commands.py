@@ -204,7 +204,7 @@ def test_a_table_is_aligned_and_keeps_control_characters_to_itself(capsys: pytes
     show([row | {"metadata": "aio\x00\n"}, row | {"group": "longer", "offset": 5, "metadata": None}], False, "offsets")
     assert capsys.readouterr().out.splitlines() == [
         "GROUP   TOPIC  PARTITION  OFFSET  LEADER EPOCH  COMMITTED (UTC)          METADATA",
-        "g       t              0      12            -1  1970-01-01 00:00:00.000  aio\\x00\\x0a",
+        "g       t              0      12            -1  1970-01-01 00:00:00.000  aio\\x00\\n",
         "longer  t              0       5            -1  1970-01-01 00:00:00.000  -",
     ]
 
