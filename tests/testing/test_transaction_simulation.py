@@ -3,17 +3,22 @@
 import os
 from collections import Counter
 from collections.abc import Callable
+from random import Random
 from typing import Any, Final
 
 import pytest
 
 from kohort.group.offsets.offsets import Offsets
 from kohort.machine.shard import EndTransaction, Producer
+from kohort.model.errors import ErrorCode
 from kohort.storage.producers import ProducerStateManager
 from kohort.testing import SimulationError
-from kohort.testing.transactions import TransactionFaults, simulate_transactions
+from kohort.testing.transactions import SimulatedBroker, TransactionFaults, simulate_transactions
+from kohort.testing.transactions.aging import age
 from kohort.transaction.markers import MarkerSender
 from kohort.transaction.transaction import Transaction
+from kohort.wire import messages as m
+from kohort.wire.apis import ApiKey
 from tests.conftest import LONG, watches_calls
 
 SEEDS = 10_000 if LONG else 200
@@ -33,6 +38,45 @@ def test_every_seed_keeps_the_guarantees(seed: int) -> None:
     if not ONE:
         for kind in KINDS:
             assert counts[kind] >= SEEDS, f"the simulation hardly reaches {kind}: {counts}"
+
+
+def test_the_last_epoch_after_a_restart() -> None:
+    """The whole broker: after a restart no block of ids is reserved, and nobody but EndTxn needs one."""
+    broker = SimulatedBroker(Random(1))
+    broker.delay = broker.loss = 0.0
+    answers: list[Any] = []
+
+    def ask(api_key: ApiKey, version: int, request: Any) -> Any:
+        answers.clear()
+        broker.ask(api_key, version, request, answers.append)
+        while not answers:
+            broker.node.settle()
+            for log in broker.store.held_logs():
+                log.commit()
+        broker.node.settle()
+        return answers[0]
+
+    init = m.InitProducerIdRequest(
+        transactional_id="tx", transaction_timeout_ms=900_000, producer_id=-1, producer_epoch=-1
+    )
+    producer_id = ask(ApiKey.INIT_PRODUCER_ID, 5, init).producer_id
+    aged: list[bool] = []
+    age(broker, "tx", 1, lambda: aged.append(True))
+    assert (ask(ApiKey.INIT_PRODUCER_ID, 5, init).producer_epoch, aged) == (32766, [True])
+    broker.crash()
+    broker.node.settle()
+    partitions = m.AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id="tx",
+        v3_and_below_producer_id=producer_id,
+        v3_and_below_producer_epoch=32766,
+        v3_and_below_topics=[m.AddPartitionsToTxnTopic(name="data", partitions=[0])],
+    )
+    added = ask(ApiKey.ADD_PARTITIONS_TO_TXN, 3, partitions)
+    assert added.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code == ErrorCode.NONE
+    end = m.EndTxnRequest(transactional_id="tx", producer_id=producer_id, producer_epoch=32766, committed=True)
+    codes = [ask(ApiKey.END_TXN, 5, end).error_code for _ in range(2)]
+    assert codes == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NONE]
+    assert (answers[0].producer_id, answers[0].producer_epoch) == (producer_id + 1000, 0)
 
 
 # Broken code
