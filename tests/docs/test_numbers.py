@@ -131,6 +131,11 @@ def of_key(key: str) -> set[float]:
     return found
 
 
+def is_unbounded(default: str | None) -> bool:
+    """A default that bounds nothing: none, -1, or the largest number."""
+    return not default or default.startswith("-") or default == str((1 << 31) - 1)
+
+
 def numbers_set_by(text: str) -> tuple[dict[str, set[float]], set[float]]:
     """The values of the constants and configurations that a cell names, and all numbers of the modules that it names."""
     named: dict[str, set[float]] = {}
@@ -145,7 +150,7 @@ def numbers_set_by(text: str) -> tuple[dict[str, set[float]], set[float]]:
     for name in re.findall(r"`([A-Z_]+)`", text):
         named[name] = of_module(next(module for module in (limits, *modules) if hasattr(module, name)), name)
     for key in re.findall(r"`([a-z]+(?:\.[a-z]+)+)`", text):
-        if key in DEFAULTS and not key.endswith(("connections", "per.ip", "overrides", "rate", "max.size")):
+        if key in DEFAULTS and not is_unbounded(DEFAULTS[key]):
             named[key] = of_key(key)
     return named, others
 
