@@ -41,8 +41,12 @@ NOT_OF_THE_CODE = {
     ("a match of ListTransactions", 8_000),
     ("partitions of a new topic", 10_000),
     ("connections", 64),
+    ("requests of all connections", 256 << 10),
 }
-"""Examples, roundings, and rules of Kafka: the beginning of a row of docs/limits.md, and a number in its bound."""
+"""
+Examples, roundings, what asyncio reads at once, and rules of Kafka: the beginning of a row of docs/limits.md, and a number in
+its bound.
+"""
 
 SENTENCES: list[tuple[str, str, tuple[float, ...]]] = [
     ("unsupported.md", r"more than (N) elements in its arrays closes", (limits.REQUEST_ELEMENTS_MAX,)),
