@@ -315,6 +315,19 @@ def test_a_directory_without_topic_id_is_a_stray_after_a_crash_only(tmp_path: Pa
     assert strays(tmp_path) == ["half-0"]
 
 
+def test_a_partition_of_a_topic_takes_its_id_if_it_has_none(tmp_path: Path) -> None:
+    with_orders(tmp_path)
+    path = tmp_path / "orders-0" / "partition.metadata"
+    before = path.read_bytes()
+    path.unlink()
+    harness = started(tmp_path)
+    topic = harness.broker.catalog.topic("orders")
+    assert topic is not None
+    assert harness.store.open(ORDERS, topic.topic_id, LogConfig()).end_offset == 1
+    stop(harness)
+    assert path.read_bytes() == before
+
+
 def test_a_directory_of_an_older_version_is_taken_up(tmp_path: Path) -> None:
     """Its partitions do not name the directory, and its meta.properties may have lost the line with the checksum."""
     with_orders(tmp_path)

@@ -23,6 +23,7 @@ from kohort.storage.log import NO_TOPIC_ID
 from kohort.storage.segments.segment import LOG_SUFFIX
 
 _KEY: Final = re.compile(rb"topic:([0-9a-f]{32})")
+_NAME: Final = re.compile(rb'"topic":\{"name":"([a-zA-Z0-9._-]{1,249})"')
 
 
 def check_directory(data_dir: Path) -> None:
@@ -41,16 +42,18 @@ def check_directory(data_dir: Path) -> None:
         raise catalog_missing(data_dir, partitions)
 
     @cache
-    def topic_ids() -> frozenset[UUID]:
-        return frozenset(_topic_ids(data_dir, partitions))
+    def known() -> tuple[frozenset[UUID], frozenset[str]]:
+        return _topics_of(b"".join(_catalog_bytes(data_dir, partitions)))
 
     # A power cut leaves a directory without its topic id if it was made shortly before.
     is_stopped = (data_dir / CLEAN_SHUTDOWN).exists() and not (data_dir / JOURNAL).exists()
 
     def is_known(topic_partition: TopicPartition, topic_id: UUID) -> bool:
+        if topic_partition == CATALOG:
+            return True
         if topic_id == NO_TOPIC_ID:
-            return not is_stopped or topic_partition == CATALOG
-        return topic_partition == CATALOG or topic_id in topic_ids()
+            return not is_stopped or topic_partition.topic in known()[1]
+        return topic_id in known()[0]
 
     refuse_foreign(data_dir, partitions, is_known)
 
@@ -78,10 +81,10 @@ def _has_catalog(data_dir: Path, partitions: Mapping[TopicPartition, Path]) -> b
         return True
 
 
-def _topic_ids(data_dir: Path, partitions: Mapping[TopicPartition, Path]) -> Iterator[UUID]:
-    """The topic ids in all entries of the catalog, with those of deleted topics and those in damaged batches."""
-    for content in _catalog_bytes(data_dir, partitions):
-        yield from (UUID(hex=found.decode()) for found in _KEY.findall(content))
+def _topics_of(content: bytes) -> tuple[frozenset[UUID], frozenset[str]]:
+    """The topic ids and names in all entries of the catalog, with those of deleted topics and those in damaged batches."""
+    ids = frozenset(UUID(hex=found.decode()) for found in _KEY.findall(content))
+    return ids, frozenset(found.decode() for found in _NAME.findall(content))
 
 
 def _catalog_bytes(data_dir: Path, partitions: Mapping[TopicPartition, Path]) -> Iterator[bytes]:
