@@ -38,7 +38,8 @@ def test_files_appear_with_the_first_append(owner: Owner, tmp_path: Path) -> Non
     store = owner.disk(tmp_path)
     log = store.open(PARTITION, TOPIC_ID, CONFIG)
     log.become_leader(0)
-    assert files(tmp_path) == {".lock", "meta.properties", "recovery-point-offset-checkpoint"}, "Kafka makes it, too"
+    checkpoints = {"recovery-point-offset-checkpoint", "log-start-offset-checkpoint"}
+    assert files(tmp_path) == {".lock", "meta.properties", *checkpoints}, "Kafka makes them, too"
     log.append(batch("a"), leader_epoch=0)
     assert {"orders-0/00000000000000000000.log", "orders-0/partition.metadata"} <= files(tmp_path)
     store.close()

@@ -240,7 +240,8 @@ def use_of_a_file(files: FaultyFiles, written: Journal, entries: bytearray) -> l
     while written.position + len(entries) <= 4096:
         written.write([bytearray(entries)])
     written.switch()
-    return [(it.position, it.data) for it in files.operations[before:] if isinstance(it, Wrote)]
+    written_parts = [it for it in files.operations[before:] if isinstance(it, Wrote)]
+    return [(it.position, it.data) for it in written_parts if it.node == written_parts[-1].node]
 
 
 def test_no_files_no_entries(tmp_path: Path) -> None:

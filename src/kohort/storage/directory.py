@@ -15,6 +15,8 @@ from kohort.storage.durability import syscalls
 JOURNAL = "journal"
 OLD_JOURNAL = "journal.old"
 """The journal while it is removed: all its data is in the segments."""
+JOURNAL_SIZES = ".kohort_needed"
+"""The files of the journal, which the next start needs, with their smallest sizes; removed by a clean stop."""
 _NAME_BYTES_MAX = 255
 _SUFFIX_BYTES = 1 + 32 + len("-delete")
 _PARTITION = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")

@@ -48,8 +48,10 @@ from kohort.storage.durability.flush_coordinator import (
 from kohort.storage.durability.journal import (
     DELETE,
     EPOCH,
+    JOURNAL_LOSS,
     START,
     JournalEntry,
+    find_lost_journal,
     flushed_until,
     journal_files,
     journaled_epochs,
@@ -125,6 +127,8 @@ class DiskStore:
         """Partitions on disk that are not loaded yet."""
         self._damaged: dict[TopicPartition, str] = {}
         """Partitions whose flushed data was damaged when the store was opened, with the reason, a sentence."""
+        self._told: dict[TopicPartition, str] = {}
+        """Partitions that could not be loaded or opened, with the reason that the log has: every request meets it again."""
         self._missing: dict[TopicPartition, int] = {}
         """Recovery points of partitions without a directory; they may belong to no topic any more."""
         self.missing_data: str | None = None
@@ -213,8 +217,13 @@ class DiskStore:
                 self.forget_missing(topic_partition)
         marker = self.data_dir / CLEAN_SHUTDOWN
         journal = self.data_dir / JOURNAL
+        lost = find_lost_journal(self.data_dir)
+        if lost is not None:
+            _log.error("journal.lost error=%r", f"{lost}: {JOURNAL_LOSS}")
+        if journal.exists() and not journal.is_dir():
+            raise ConfigError(f"{journal} is no directory: move it away.")
         if journal.is_dir() or not marker.exists():
-            self._recover(journal_files(journal), is_journaled=journal.is_dir())
+            self._recover(journal_files(journal), is_journaled=journal.is_dir() and lost is None)
         remove_journal(self.data_dir)
         if self._is_journaled:
             self._flush_coordinator.checkpoint_files.begin()
@@ -414,7 +423,7 @@ class DiskStore:
                 raise UnavailableError(self._damaged[topic_partition])
             return self._new_log(topic_partition, topic_id, config)
         except OSError as exc:
-            raise UnavailableError(f"{topic_partition} cannot be opened: {exc}; {errno_hint(exc)}") from exc
+            raise self._not_loaded(topic_partition, f"{exc}; {errno_hint(exc)}") from exc
 
     def get(self, topic_partition: TopicPartition) -> DiskLog | None:
         """
@@ -428,10 +437,21 @@ class DiskStore:
             try:
                 self._load(topic_partition, None)
             except CorruptError as exc:
-                raise UnavailableError(f"{topic_partition} cannot be loaded: {exc}. {_way_out(self.data_dir)}") from exc
-            except (ConfigError, StorageError, OSError) as exc:
-                raise UnavailableError(f"{topic_partition} cannot be loaded: {exc}") from exc
+                raise self._not_loaded(topic_partition, f"{exc}. {_way_out(self.data_dir)}") from exc
+            except (ConfigError, StorageError) as exc:
+                raise self._not_loaded(topic_partition, str(exc)) from exc
+            except OSError as exc:
+                raise self._not_loaded(topic_partition, f"{exc}; {errno_hint(exc)}") from exc
+            self._told.pop(topic_partition, None)
         return self._logs.get(topic_partition)
+
+    def _not_loaded(self, topic_partition: TopicPartition, reason: str) -> UnavailableError:
+        """The error of a partition that cannot be loaded. The log has each reason once, not for each request that meets it."""
+        refusal = f"{topic_partition} cannot be loaded: {reason}"
+        if self._told.get(topic_partition) != refusal:
+            self._told[topic_partition] = refusal
+            _log.error("log.not_loaded partition=%s error=%r", topic_partition, refusal)
+        return UnavailableError(refusal)
 
     def missing(self) -> Iterable[TopicPartition]:
         return sorted(self._missing)
@@ -485,7 +505,8 @@ class DiskStore:
             elif topic_partition in self._found:
                 directory = self._remove_found(topic_partition, "stray")
         except OSError as exc:
-            raise UnavailableError(f"{topic_partition} belongs to no topic and cannot be renamed: {exc}") from exc
+            reason = f"its directory belongs to no topic and cannot be renamed: {exc}; {errno_hint(exc)}"
+            raise self._not_loaded(topic_partition, reason) from exc
         _log.warning("log.stray partition=%s directory=%s", topic_partition, directory and directory.name)
 
     def _remove(self, log: DiskLog) -> None:
@@ -527,6 +548,7 @@ class DiskStore:
         path = rename_to_stray(self._found[topic_partition], uuid4(), suffix=suffix)
         del self._found[topic_partition]
         self._damaged.pop(topic_partition, None)
+        self._told.pop(topic_partition, None)
         self._flush_coordinator.on_removed(topic_partition)
         return path
 

@@ -10,6 +10,8 @@ _HINTS = {
     errno.EACCES: "give the process the right to write there",
     errno.EPERM: "give the process the right to write there",
     errno.ENOENT: "files were removed: only Kohort may change that directory",
+    errno.EISDIR: "move that directory away",
+    errno.ENOTDIR: "move away what is there instead of a directory",
     errno.EMFILE: "raise the number of files that the process may open (ulimit -n)",
     errno.ENFILE: "raise the number of files that the system may open",
     errno.EIO: "look after the disk, whose errors are in the system's log",

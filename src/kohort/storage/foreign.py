@@ -41,8 +41,7 @@ def refuse_kafka(data_dir: Path, partitions: Iterable[TopicPartition], *, is_own
     for found in partitions:
         if found.topic == _METADATA_LOG:
             raise ConfigError(f"{data_dir} is a data directory of Apache Kafka, which has written {found}. {_INSTEAD}")
-    properties = _properties(data_dir)
-    if properties is not None and not is_commented(properties) and not is_owned:
+    if (data_dir / META_PROPERTIES).exists() and not has_own_properties(data_dir) and not is_owned:
         raise ConfigError(
             f"{data_dir} is a data directory of Apache Kafka, which has written {META_PROPERTIES}. {_INSTEAD}"
         )
@@ -73,6 +72,11 @@ def refuse_foreign(data_dir: Path, partitions: Mapping[TopicPartition, Path], is
             f"{PARTITION_METADATA}. Nothing was changed. Move it to another directory; `kohort log dump` and `kohort pipeline` "
             "read it there."
         )
+
+
+def has_own_properties(data_dir: Path) -> bool:
+    """Whether Kohort has written `meta.properties`."""
+    return is_commented(_properties(data_dir) or b"")
 
 
 def _properties(data_dir: Path) -> bytes | None:

@@ -7,20 +7,26 @@ same name is created: after a crash the new log would otherwise start at the old
 Source: Kafka OffsetCheckpointFile; LogManager.asyncDelete, which writes the checkpoints anew at each deletion.
 """
 
+import logging
 import threading
 from collections.abc import Container, Mapping
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from kohort.model.ids import TopicPartition
 from kohort.storage.durability.checkpoint_formats import (
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
+    is_empty,
     offsets_to_text,
     read_offsets,
     write_atomically,
 )
+
+LOG_STARTS_LOSS: Final = "records that were deleted may be there again"
+
+_log = logging.getLogger("kohort.storage")
 
 Offsets: TypeAlias = dict[TopicPartition, int]
 
@@ -51,7 +57,10 @@ class CheckpointFiles:
         path = self._data_dir / RECOVERY_POINTS
         self._offsets = read_offsets(path)
         self.has_points = path.exists() and path.stat().st_size > 0
-        self._start_offsets = read_offsets(self._data_dir / LOG_START_OFFSETS)
+        starts = self._data_dir / LOG_START_OFFSETS
+        if self._offsets and is_empty(starts):
+            _log.error("store.log_starts_missing error=%r", f"{starts} is missing or empty: {LOG_STARTS_LOSS}")
+        self._start_offsets = read_offsets(starts)
         return dict(self._offsets), dict(self._start_offsets)
 
     def begin(self) -> None:
@@ -62,6 +71,9 @@ class CheckpointFiles:
             OSError: the file could not be written.
         """
         if not self.has_points:
+            self._write(
+                LOG_START_OFFSETS, self._start_offsets
+            )  # First: recovery points without it show that it is missing.
             self._write(RECOVERY_POINTS, self._offsets)
             self.has_points = True
 

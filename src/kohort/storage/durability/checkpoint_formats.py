@@ -5,6 +5,7 @@ Source: Kafka CheckpointFile, OffsetCheckpointFile, PartitionMetadataFile, Prope
 """
 
 import fcntl
+import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +15,7 @@ from kohort.model.errors import ConfigError, CorruptError
 from kohort.model.ids import TopicPartition, uuid_from_text, uuid_text
 from kohort.model.properties import parse_properties
 from kohort.storage.checksums import comment, read_commented, read_sealed, seal
-from kohort.storage.directory import OFFSET_MAX, PARTITION_MAX
+from kohort.storage.directory import OFFSET_MAX, PARTITION_MAX, find_partitions
 from kohort.storage.durability import syscalls
 from kohort.storage.log import NO_TOPIC_ID
 
@@ -25,6 +26,8 @@ CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
 META_PROPERTIES = "meta.properties"
 PARTITION_METADATA = "partition.metadata"
+_log = logging.getLogger("kohort.storage")
+
 _MADE_IN = "kohort.directory.id"
 
 
@@ -34,6 +37,11 @@ def write_atomically(path: Path, text: str) -> None:
     syscalls.write_file(temporary, text.encode(), is_synced=True)
     syscalls.rename(temporary, path)
     syscalls.sync_directory(path.parent)
+
+
+def is_empty(path: Path) -> bool:
+    """Whether a file is missing or has no bytes."""
+    return not path.exists() or path.stat().st_size == 0
 
 
 def offsets_to_text(offsets: Mapping[TopicPartition, int]) -> str:
@@ -140,6 +148,8 @@ def claim_directory(data_dir: Path, *, node_id: int, cluster_id: str | None, new
         ) from exc
     if found is None:
         cluster_id = cluster_id or uuid_text(new_id)
+        if find_partitions(data_dir):
+            _log.error("store.properties_missing path=%s new_cluster_id=%s", path, cluster_id)
         text = f"version=1\ncluster.id={cluster_id}\nnode.id={node_id}\ndirectory.id={uuid_text(new_id)}\n"
         write_atomically(path, comment(text))
         return cluster_id, uuid_text(new_id)

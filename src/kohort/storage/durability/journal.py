@@ -33,9 +33,10 @@ import msgspec
 from kohort.model.errors import CorruptError
 from kohort.model.ids import TopicPartition
 from kohort.storage.batchset import iter_spans, read_front
-from kohort.storage.directory import JOURNAL, OLD_JOURNAL, partition_of
+from kohort.storage.checksums import comment, read_commented
+from kohort.storage.directory import JOURNAL, JOURNAL_SIZES, OLD_JOURNAL, partition_of
 from kohort.storage.durability import syscalls
-from kohort.storage.durability.checkpoint_formats import read_partition_metadata
+from kohort.storage.durability.checkpoint_formats import read_partition_metadata, write_atomically
 from kohort.storage.log import NO_TOPIC_ID
 from kohort.wire.batches import HEADER_BYTES, LOG_OVERHEAD_BYTES, check_crc
 from kohort.wire.native import crc32c
@@ -57,6 +58,10 @@ _MAGIC_OF_BATCHES: Final = b"KJ02"
 _FRAME: Final = Struct(">4sIQQI")
 _ENTRY: Final = Struct(">B16siH")
 _LENGTH: Final = Struct(">I")
+JOURNAL_LOSS: Final = (
+    "acknowledged deletions of records and leader epochs since the last checkpoint may be undone, and after a power failure "
+    "records lost"
+)
 _OFFSET: Final = Struct(">q")
 _EPOCH: Final = Struct(">iq")
 _LENGTHS: Final = {DELETE: 0, START: _OFFSET.size, EPOCH: _EPOCH.size}
@@ -102,7 +107,7 @@ def entry_prefix(topic_partition: TopicPartition, topic_id: UUID, kind: int = AP
 
 class Journal:
     """
-    The writer of the journal, for one thread at a time.
+    The writer of the journal, for one thread at a time. It notes beside the journal which files there are.
 
     Args:
         sync: makes a file descriptor's data durable; raises OSError.
@@ -116,6 +121,8 @@ class Journal:
         self._sequence = 0
         self._fds: dict[int, int] = {}
         """File descriptors by file number, 0 and 1."""
+        self._sizes: dict[str, int] = {}
+        """By name: the sizes of the files when they were made."""
         self._filled = [0, 0]
         """By file number: the end of the part that was ever written."""
         self._position = 0
@@ -176,8 +183,10 @@ class Journal:
                 if exc.errno not in _NO_ALLOCATION:
                     raise
         syscalls.fsync(fd)
-        for directory in (self._directory, self._directory.parent):
-            syscalls.sync_directory(directory)
+        syscalls.sync_directory(self._directory)
+        self._sizes[path.name] = os.fstat(fd).st_size
+        text = "".join(f"{size} {name}\n" for name, size in self._sizes.items())
+        write_atomically(self._directory.parent / JOURNAL_SIZES, comment(text))
         return fd
 
     def switch(self) -> None:
@@ -195,12 +204,30 @@ def journal_files(directory: Path) -> list[Path]:
     return sorted(directory.glob("*.journal"))
 
 
+def find_lost_journal(data_dir: Path) -> str | None:
+    """A sentence about a file of the journal that is missing, or shorter than it was made; None if there is none."""
+    try:
+        lines = read_commented(data_dir / JOURNAL_SIZES).splitlines()
+    except (FileNotFoundError, CorruptError):
+        return None
+    for size, _, name in (line.partition(" ") for line in lines):
+        path = data_dir / JOURNAL / name
+        if not path.exists():
+            return f"{path} is missing"
+        if size.isdecimal() and path.stat().st_size < int(size):
+            return f"{path} has {path.stat().st_size} of at least {size} bytes"
+    return None
+
+
 def remove_journal(data_dir: Path) -> None:
     """
     Remove the journal, whose data is durable in the segments. It is renamed first, because half a journal could bring back a
     partition whose deletion is in the other half.
     """
-    directory, old = data_dir / JOURNAL, data_dir / OLD_JOURNAL
+    directory, old, sizes = data_dir / JOURNAL, data_dir / OLD_JOURNAL, data_dir / JOURNAL_SIZES
+    if sizes.exists():
+        syscalls.unlink(sizes)
+        syscalls.sync_directory(data_dir)
     if old.is_dir():
         syscalls.remove_tree(old)
     if directory.is_dir():

@@ -29,10 +29,14 @@ from kohort.storage.durability import syscalls
 from kohort.storage.epochs import CHECKPOINT_NAME, EpochCache
 from kohort.storage.log import LogConfig
 from kohort.storage.producers import AbortedTxn, ProducerStateManager, read_producer_id
-from kohort.storage.segments.aborted import TXN_INDEX_SUFFIX
-from kohort.storage.segments.index_checksums import CHECKSUMS_SUFFIX
-from kohort.storage.segments.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment
-from kohort.storage.snapshots import SNAPSHOT_SUFFIX, find_snapshots, load_newest, remove_strays
+from kohort.storage.segments.missing import (
+    INDEX_SUFFIXES,
+    find_missing_segment,
+    orphans_of,
+    remove_indexes_of_deleted,
+)
+from kohort.storage.segments.segment import LOG_SUFFIX, Segment, segment_path
+from kohort.storage.snapshots import SNAPSHOT_SUFFIX, load_newest, remove_strays
 from kohort.wire.batch_header import PRODUCER_ID_AT
 from kohort.wire.batches import HEADER_BYTES
 from kohort.wire.compression import Buffer
@@ -41,8 +45,8 @@ _log = logging.getLogger("kohort.storage")
 
 DAMAGE_NOTE = "damage.txt"
 """A file in the directory of a partition whose files a stop found missing or too short: a start does not load the partition."""
-_INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, CHECKSUMS_SUFFIX)
-_SIDE_SUFFIXES = (LOG_SUFFIX, *_INDEX_SUFFIXES, SNAPSHOT_SUFFIX)
+_SIDE_SUFFIXES = (*INDEX_SUFFIXES, SNAPSHOT_SUFFIX, LOG_SUFFIX)
+"""The segment itself is removed last: indexes without it would show that it is missing."""
 
 
 @dataclass
@@ -163,8 +167,8 @@ def load_partition(
     note = directory / DAMAGE_NOTE
     if note.exists():
         raise CorruptError(note.read_text("utf-8", "replace").strip())
-    segments = _find_segments(directory, config, clock)
-    epochs = _read_epochs(directory)
+    segments = _find_segments(directory, config, clock, log_start_offset=log_start_offset, durable_until=durable_until)
+    epochs = _read_epochs(directory, must_exist=durable_until > log_start_offset and bool(segments))
     loaded = LoadedPartition(segments, log_start_offset, log_start_offset, epochs or EpochCache(), on_scan=on_scan)
     loaded.journaled_epochs = None if epochs is None else journaled_epochs
     known_until = log_start_offset if recovery_point is None else max(recovery_point, log_start_offset)
@@ -215,15 +219,24 @@ def _keep_epochs(loaded: LoadedPartition) -> None:
     loaded.epochs.assign(latest, loaded.end_offset)
 
 
-def _find_segments(directory: Path, config: LogConfig, clock: Clock) -> list[Segment]:
-    """The segments by rising offset. Leftovers of deletions and of the cleaner, and indexes without a log, are removed."""
+def _find_segments(
+    directory: Path, config: LogConfig, clock: Clock, *, log_start_offset: int, durable_until: int
+) -> list[Segment]:
+    """
+    The segments by rising offset. Leftovers of deletions and of the cleaner, and indexes without a log, are removed.
+
+    Raises:
+        CorruptError: indexes show that a segment with flushed data is missing.
+    """
+    remove_indexes_of_deleted(directory)
     finish_swaps(directory)
     names = {path.name for path in directory.iterdir()}
-    for name in sorted(names):
-        is_index = name.endswith(_INDEX_SUFFIXES) and offset_of(name) is not None
-        if is_index and name.partition(".")[0] + LOG_SUFFIX not in names:
-            syscalls.remove(directory / name)
     bases = sorted(_base_of(directory / name) for name in names if name.endswith(LOG_SUFFIX))
+    missing = find_missing_segment(names, bases, log_start_offset=log_start_offset, durable_until=durable_until)
+    if missing is not None:
+        raise CorruptError(f"{segment_path(directory, missing, LOG_SUFFIX)} is missing, though its index is there")
+    for name in sorted(orphans_of(names)):
+        syscalls.remove(directory / name)
     return [Segment(directory, base, config, created_ms=clock.now_ms()) for base in bases]
 
 
@@ -234,13 +247,21 @@ def _base_of(path: Path) -> int:
     return base_offset
 
 
-def _read_epochs(directory: Path) -> EpochCache | None:
-    """The leader epochs of a partition; None if the file is damaged."""
+def _read_epochs(directory: Path, *, must_exist: bool) -> EpochCache | None:
+    """
+    The leader epochs of a partition; None if the file is damaged.
+
+    Args:
+        must_exist: a checkpoint has written the file, so a missing one counts as damaged.
+    """
     path = directory / CHECKPOINT_NAME
     try:
         return EpochCache.from_text(read_sealed(path))
     except FileNotFoundError:
-        return EpochCache()
+        if not must_exist:
+            return EpochCache()
+        _log.warning("log.epochs_unreadable path=%s error=%r", path, "the file is missing")
+        return None
     except CorruptError as exc:
         _log.warning("log.epochs_unreadable path=%s error=%r", path, str(exc))
         return None
@@ -293,6 +314,9 @@ def _load_segments(
                 durable_until=durable_until,
                 is_last=is_last,
             )
+            if not is_last and not is_doubtful and end_offset == segment.base_offset:
+                gap = f"{segment.path} is empty, and its indexes are missing: offsets up to {bases[index + 1] - 1} are lost"
+                _log.error("log.gap path=%s error=%r", segment.path, gap)
             if cut_bytes and is_unchecked:
                 _drop(loaded, index + 1)
                 next_offset = end_offset
@@ -325,8 +349,6 @@ class _ProducerLoad:
         self._is_clean = is_clean
         self._segments = loaded.segments
         self._directory = directory
-        self._had_snapshots = bool(find_snapshots(directory))
-        """A damaged snapshot is removed when it is read."""
         self._known_until: int | None = None
 
     def reach(self, offset: int) -> None:
@@ -335,9 +357,10 @@ class _ProducerLoad:
             found = load_newest(self._directory, offset)
             if found is not None:
                 self.producers, self._known_until = found
-            else:  # a clean stop leaves a snapshot, unless the log has no producers; Kafka relies on that, too
-                is_empty = self._is_clean and not self._had_snapshots
-                self._known_until = offset if is_empty else self._segments[0].base_offset
+            else:  # Kafka believes then, after a clean stop, that the log has no producers
+                self._known_until = self._segments[0].base_offset
+                if self._is_clean and offset > self._known_until:
+                    _log.warning("log.snapshot_missing directory=%s", self._directory)
         if self._known_until >= offset:
             return
         for segment in self._segments:

@@ -32,7 +32,7 @@ from kohort.storage.segments.aborted import TXN_INDEX_SUFFIX, AbortedIndex
 from kohort.storage.segments.file_handles import FileHandleCache
 from kohort.storage.segments.header_check import HeaderCheck
 from kohort.storage.segments.index import OffsetIndex, TimeIndex
-from kohort.storage.segments.index_checksums import CHECKSUMS_SUFFIX, IndexChecksums
+from kohort.storage.segments.index_checksums import CHECKSUMS_SUFFIX, IndexChecksums, written_bytes
 from kohort.storage.segments.valid_batches import ValidBatches
 from kohort.storage.snapshots import SNAPSHOT_SUFFIX
 from kohort.wire.batches import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC
@@ -233,7 +233,7 @@ class Segment:
         self._checksums().write(self.checksums_path)
 
     def _checksums(self) -> IndexChecksums:
-        return IndexChecksums(self.index.checksum, self.time_index.checksum, self.aborted.checksum)
+        return IndexChecksums(self.index.checksum, self.time_index.checksum, self.aborted.checksum, self.size_bytes)
 
     def release(self) -> None:
         """Drop the indexes from memory and close the files; the next access opens them again."""
@@ -540,7 +540,12 @@ class Segment:
         self._recent_positions.clear()
 
     def load_inactive(self) -> bool:
-        """Load an inactive segment; False if its indexes are missing, implausible, or do not fit their checksums."""
+        """
+        Load an inactive segment; False if its indexes are missing, implausible, or do not fit their checksums.
+
+        Raises:
+            CorruptError: the file was larger when its indexes were written.
+        """
         self.size_bytes = self.path.stat().st_size
         if not self._load_indexes():
             return False
@@ -549,6 +554,9 @@ class Segment:
         return True
 
     def _load_indexes(self) -> bool:
+        whole_bytes = written_bytes(self.checksums_path)
+        if self.size_bytes < whole_bytes:
+            raise CorruptError(f"{self.path} has {self.size_bytes} of {whole_bytes} bytes")
         offset_max = self.base_offset + RELATIVE_OFFSET_MAX
         entries_max = self.size_bytes // HEADER_BYTES + 1
         return (
@@ -565,6 +573,9 @@ class Segment:
         Load the active segment; returns the log end offset, or None if a scan is needed.
 
         The batches behind the last index entry are walked by their headers, so that a torn tail is noticed.
+
+        Raises:
+            CorruptError: as `load_inactive`.
         """
         self.open()
         if not self._load_indexes():

@@ -21,6 +21,7 @@ from kohort.storage.checksums import correct_bit
 from kohort.storage.directory import JOURNAL, find_partitions, offset_of
 from kohort.storage.durability import syscalls
 from kohort.storage.durability.checkpoint_formats import (
+    LOG_START_OFFSETS,
     RECOVERY_POINTS,
     offsets_to_text,
     read_offsets,
@@ -37,7 +38,8 @@ from kohort.storage.durability.journal import (
 )
 from kohort.storage.durability.recovery import DAMAGE_NOTE
 from kohort.storage.segments.aborted import TXN_INDEX_SUFFIX
-from kohort.storage.segments.index_checksums import CHECKSUMS_SUFFIX
+from kohort.storage.segments.index_checksums import CHECKSUMS_SUFFIX, written_bytes
+from kohort.storage.segments.missing import find_missing_segment, orphans_of
 from kohort.storage.segments.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, segment_path
 from kohort.wire.batch_header import (
     ATTRIBUTES_AT,
@@ -135,7 +137,7 @@ def find_damaged(
         CorruptError: the file of recovery points is damaged.
         OSError: a file cannot be read.
     """
-    points = read_offsets(data_dir / RECOVERY_POINTS)
+    points, starts = read_offsets(data_dir / RECOVERY_POINTS), read_offsets(data_dir / LOG_START_OFFSETS)
     entries: dict[TopicPartition, list[JournalEntry]] = {}
     for entry in read_journal(journal_files(data_dir / JOURNAL)):
         entries.setdefault(entry.topic_partition, []).append(entry)
@@ -145,6 +147,7 @@ def find_damaged(
             directory,
             points.get(topic_partition, 0),
             entries.get(topic_partition, []),
+            log_start_offset=starts.get(topic_partition, 0),
             is_gapless=(data_dir / JOURNAL).is_dir(),
             rescue=(rescues or {}).get(topic_partition),
         )
@@ -169,6 +172,7 @@ class DamagedPartition:
         recovery_point: int,
         entries: Sequence[JournalEntry],
         *,
+        log_start_offset: int,
         is_gapless: bool,
         rescue: Rescue | None = None,
     ) -> None:
@@ -194,16 +198,26 @@ class DamagedPartition:
             entry.content for entry in entries if entry.kind == APPEND and entry.topic_id == topic_id
         ]
         self._files: list[_File] = []
-        self._read_segments(is_gapless=is_gapless)
+        self._read_segments(log_start_offset, is_gapless=is_gapless)
         self._end()
 
-    def _read_segments(self, *, is_gapless: bool) -> None:
+    def _read_segments(self, log_start_offset: int, *, is_gapless: bool) -> None:
         paths = [path for path in self.directory.glob(f"*{LOG_SUFFIX}") if offset_of(path.name) is not None]
         bases = sorted((offset_of(path.name) or 0, path) for path in paths)
+        missing = find_missing_segment(
+            [path.name for path in self.directory.iterdir()],
+            [base for base, _ in bases],
+            log_start_offset=log_start_offset,
+            durable_until=self._durable_until,
+        )
+        self.is_damaged |= missing is not None
         self._next_offset = bases[0][0] if bases else 0
+        if missing is not None and missing < self._next_offset:
+            self._next_offset = max(missing, log_start_offset)
         for index, (base, path) in enumerate(bases):
             is_lost = is_gapless and self._next_offset < self._durable_until < base
             self.is_damaged |= is_lost
+            is_lost |= missing is not None
             if base > self._next_offset and (is_lost or self._is_noted):
                 self._add_segment(base)
             self._next_offset = max(self._next_offset, base)
@@ -220,11 +234,18 @@ class DamagedPartition:
 
     def _read_segment(self, path: Path, end_offset: int | None) -> None:
         """`end_offset`: where the next segment begins; None for the last one."""
-        file_bytes = path.stat().st_size
+        file_bytes, whole_bytes = path.stat().st_size, written_bytes(path.with_suffix(CHECKSUMS_SUFFIX))
         found = _File(path)
         self._files.append(found)
-        if not file_bytes:
-            return
+        is_short = file_bytes < whole_bytes and self._next_offset < self._durable_until
+        if file_bytes:
+            self._read_content(found, file_bytes, end_offset)
+        if is_short:
+            self.is_damaged = found.is_changed = True
+            found.pieces += self._take_journaled(path, file_bytes, end_offset)
+
+    def _read_content(self, found: "_File", file_bytes: int, end_offset: int | None) -> None:
+        path = found.path
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             position = 0
             while position < file_bytes:
@@ -320,6 +341,10 @@ class DamagedPartition:
         for file in self._files:
             if file.is_changed:
                 _rewrite(file)
+            if file.is_changed and not file.pieces and file is not self._files[-1]:
+                syscalls.remove(file.path)  # The one that was found is kept under another name.
+        for name in orphans_of([path.name for path in self.directory.iterdir()]):
+            syscalls.remove(self.directory / name)
         if self._has_empty_end:
             syscalls.write_file(segment_path(self.directory, self._next_offset, LOG_SUFFIX), b"", is_synced=True)
         for path in (self.directory / DAMAGE_NOTE, *self.directory.glob(f"*{JOURNALED_SUFFIX}")):

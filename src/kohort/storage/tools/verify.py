@@ -21,21 +21,27 @@ from kohort.model.errors import CorruptError
 from kohort.model.ids import INTERNAL_TOPICS, TopicPartition
 from kohort.records.serde import CoordinatorRecordSerde
 from kohort.runtime.loading.set_aside import DETAILS_MAX, find_set_aside
-from kohort.storage.directory import offset_of, partition_of
+from kohort.storage.directory import JOURNAL, find_partitions, offset_of, partition_of
+from kohort.storage.durability.checkpoint_files import LOG_STARTS_LOSS
 from kohort.storage.durability.checkpoint_formats import (
     CLEAN_SHUTDOWN,
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
     META_PROPERTIES,
     RECOVERY_POINTS,
+    is_empty,
     read_offsets,
     read_partition_metadata,
     read_properties,
 )
+from kohort.storage.durability.journal import DELETE, JOURNAL_LOSS, find_lost_journal, journal_files, read_journal
 from kohort.storage.epochs import CHECKPOINT_NAME
+from kohort.storage.foreign import has_own_properties
 from kohort.storage.log import NO_TOPIC_ID
 from kohort.storage.segments.aborted import TXN_INDEX_SUFFIX
-from kohort.storage.segments.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
+from kohort.storage.segments.index_checksums import CHECKSUMS_SUFFIX, written_bytes
+from kohort.storage.segments.missing import find_missing_segment
+from kohort.storage.segments.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, segment_path
 from kohort.storage.snapshots import SNAPSHOT_SUFFIX
 from kohort.storage.tools.dump import Row, dump
 from kohort.wire.batches import read_header
@@ -77,12 +83,21 @@ def verify(directory: Path, summary: Verified) -> Iterator[Problem]:
         yield from _verify_partition(directory, summary, durable_until=None)
         return
     yield from _verify_root(directory)
-    points = _recovery_points(directory)
-    for path in sorted(directory.iterdir()):
-        found = partition_of(path.name) if path.is_dir() else None
-        if found is not None:
-            is_clean = (directory / CLEAN_SHUTDOWN).exists()
-            yield from _verify_partition(path, summary, durable_until=None if is_clean else points.get(found, 0))
+    points, starts = _offsets(directory / RECOVERY_POINTS), _offsets(directory / LOG_START_OFFSETS)
+    is_clean = (directory / CLEAN_SHUTDOWN).exists()
+    found = find_partitions(directory)
+    if has_own_properties(directory):  # Partitions of Apache Kafka may have been copied without the others.
+        for topic_partition in sorted(points.keys() - found.keys() - _deleted(directory)):
+            what = f"is missing, though the log was flushed up to offset {points[topic_partition]}"
+            yield Problem(directory / str(topic_partition), what)
+    for topic_partition, path in found.items():
+        durable_until, log_start_offset = points.get(topic_partition, 0), starts.get(topic_partition, 0)
+        yield from _verify_files(
+            path, log_start_offset=log_start_offset, durable_until=durable_until, is_clean=is_clean
+        )
+        yield from _verify_partition(
+            path, summary, durable_until=None if is_clean else durable_until, flushed_until=durable_until
+        )
 
 
 def _verify_root(directory: Path) -> Iterator[Problem]:
@@ -92,6 +107,39 @@ def _verify_root(directory: Path) -> Iterator[Problem]:
             read_offsets(directory / name)
         except CorruptError as error:
             yield Problem(directory / name, str(error))
+    is_checkpointed = has_own_properties(directory) and bool(_offsets(directory / RECOVERY_POINTS))
+    if is_checkpointed and is_empty(directory / LOG_START_OFFSETS):
+        yield Problem(directory / LOG_START_OFFSETS, f"is missing or empty: {LOG_STARTS_LOSS}")
+    lost = find_lost_journal(directory)
+    if lost is not None:
+        yield Problem(directory / JOURNAL, f"{lost}: {JOURNAL_LOSS}")
+
+
+def _deleted(directory: Path) -> set[TopicPartition]:
+    """Partitions whose deletion is under way, by the journal or by the names of their directories."""
+    try:
+        deleted = {
+            each.topic_partition for each in read_journal(journal_files(directory / JOURNAL)) if each.kind == DELETE
+        }
+    except CorruptError:
+        deleted = set()
+    names = (path.name.rpartition(".")[0] for path in directory.glob("*-delete"))
+    return deleted | {found for name in names if (found := partition_of(name)) is not None}
+
+
+def _verify_files(directory: Path, *, log_start_offset: int, durable_until: int, is_clean: bool) -> Iterator[Problem]:
+    """The files of a partition that a checkpoint or a clean stop has written, and that are missing."""
+    names = {path.name for path in directory.iterdir()}
+    bases = sorted(offset for name in names if name.endswith(LOG_SUFFIX) and (offset := offset_of(name)) is not None)
+    missing = find_missing_segment(names, bases, log_start_offset=log_start_offset, durable_until=durable_until)
+    if missing is not None:
+        yield Problem(segment_path(directory, missing, LOG_SUFFIX), "is missing, though its index is there")
+    if durable_until <= log_start_offset or not bases:
+        return
+    if CHECKPOINT_NAME not in names:
+        yield Problem(directory / CHECKPOINT_NAME, "is missing", is_repaired=True)
+    if is_clean and durable_until > bases[0] and not any(name.endswith(SNAPSHOT_SUFFIX) for name in names):
+        yield Problem(directory, "has no snapshot of the producers, which a stop writes", is_repaired=True)
 
 
 def _verify_properties(path: Path) -> Iterator[Problem]:
@@ -106,15 +154,21 @@ def _verify_properties(path: Path) -> Iterator[Problem]:
         yield Problem(path, f"has version {properties.get('version')}")
 
 
-def _recovery_points(directory: Path) -> dict[TopicPartition, int]:
+def _offsets(path: Path) -> dict[TopicPartition, int]:
     try:
-        return read_offsets(directory / RECOVERY_POINTS)
+        return read_offsets(path)
     except CorruptError:
         return {}
 
 
-def _verify_partition(directory: Path, summary: Verified, *, durable_until: int | None) -> Iterator[Problem]:
-    """`durable_until`: all data below this offset is durable; None if all data is."""
+def _verify_partition(
+    directory: Path, summary: Verified, *, durable_until: int | None, flushed_until: int = 0
+) -> Iterator[Problem]:
+    """
+    Args:
+        durable_until: all data below this offset is durable; None if all data is.
+        flushed_until: where the log ends at least.
+    """
     summary.partitions += 1
     if read_partition_metadata(directory) == NO_TOPIC_ID:
         yield Problem(directory / "partition.metadata", "names no topic id", is_repaired=True)
@@ -130,14 +184,22 @@ def _verify_partition(directory: Path, summary: Verified, *, durable_until: int 
         paths.remove(path)
         yield Problem(path, "is no segment, whose name is its first offset in twenty digits")
     serde = _serde(directory)
-    for path in paths:
+    for index, path in enumerate(paths):
         is_written = path == paths[-1] and durable_until is not None
         segment = _Segment(path, next_offset, durable_until, may_lack_indexes=is_written, serde=serde)
+        if path != paths[-1] and not path.stat().st_size and not path.with_suffix(INDEX_SUFFIX).exists():
+            # A cleaner that removes every record of a segment leaves its empty indexes.
+            what = f"is empty, and its index is missing: offsets up to {int(paths[index + 1].stem) - 1} are lost"
+            yield Problem(path, what)
         yield from segment.verify()
         summary.segments += 1
         summary.batches += segment.batches
         summary.size_bytes += path.stat().st_size
         next_offset = segment.next_offset
+    if next_offset < flushed_until:
+        yield Problem(
+            directory, f"ends at offset {next_offset}, though the log was flushed up to offset {flushed_until}"
+        )
 
 
 def _serde(directory: Path) -> CoordinatorRecordSerde | None:
@@ -304,6 +366,9 @@ class _Segment:
         self._may_lack_indexes = may_lack_indexes
 
     def verify(self) -> Iterator[Problem]:
+        whole_bytes, found_bytes = written_bytes(self.path.with_suffix(CHECKSUMS_SUFFIX)), self.path.stat().st_size
+        if found_bytes < whole_bytes:
+            yield Problem(self.path, f"has {found_bytes} of {whole_bytes} bytes", is_repaired=self._is_beyond_durable())
         if self._is_overlapping:
             yield Problem(self.path, f"begins before the segment before it ends ({self.next_offset})")
         kinds: dict[str, type[_Index]] = {INDEX_SUFFIX: _OffsetIndex, TIME_INDEX_SUFFIX: _TimeIndex}
