@@ -60,6 +60,8 @@ class Api(NamedTuple):
 
 
 _CONFIGS: Final = "CONFIGS_MAX configurations of a resource, CONFIG_LENGTH_MAX characters of a value"
+_LISTS_STEP: Final = 256_000
+"""The configurations of one resource are one step. A broker has six lists, each of up to 32 768 empty elements."""
 _PATTERN: Final = (
     "PATTERN_LENGTH_MAX, PATTERN_CLASSES_MAX and PATTERN_PROGRAM_BYTES_MAX of an expression, MATCH_STEPS_MAX of a match"
 )
@@ -118,7 +120,7 @@ API_TABLE: Final[dict[ApiKey, Api]] = {
     ApiKey.CREATE_ACLS: _each(),
     ApiKey.DELETE_ACLS: _each(),
     ApiKey.DESCRIBE_CONFIGS: _each(),
-    ApiKey.ALTER_CONFIGS: _whole(bounded_by=_CONFIGS),
+    ApiKey.ALTER_CONFIGS: _whole(step=_LISTS_STEP, bounded_by=_CONFIGS),
     ApiKey.ALTER_REPLICA_LOG_DIRS: _each(),
     ApiKey.DESCRIBE_LOG_DIRS: _each(),
     ApiKey.SASL_AUTHENTICATE: _one(),
@@ -129,7 +131,7 @@ API_TABLE: Final[dict[ApiKey, Api]] = {
     ApiKey.DESCRIBE_DELEGATION_TOKEN: _each(),
     ApiKey.DELETE_GROUPS: _each(),
     ApiKey.ELECT_LEADERS: _each(),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: _whole(bounded_by=_CONFIGS),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: _whole(step=_LISTS_STEP, bounded_by=_CONFIGS),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _each(),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: _each(),
     ApiKey.OFFSET_DELETE: _each(),
@@ -149,7 +151,8 @@ API_TABLE: Final[dict[ApiKey, Api]] = {
     ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: _one(),
     ApiKey.PUSH_TELEMETRY: Api(
         Cost(
-            memory=4 * TELEMETRY_UNPACKED_BYTES_MAX,
+            memory=8 * TELEMETRY_UNPACKED_BYTES_MAX,
+            step=16_000,
             request_bytes=FRAME_BYTES_MAX + TELEMETRY_UNPACKED_BYTES_MAX,
             bounded_by="TELEMETRY_FIELDS_MAX and TELEMETRY_POINTS_MAX of a push",
         )

@@ -77,6 +77,9 @@ CLIENT_PROPERTY_LENGTH_MAX: Final = 1_024
 
 DECOMPRESSED_BYTES_MAX: Final = 128 * 1024 * 1024
 """The decompressed records of a batch: a full batch of 1 MiB at a ratio of 128. More are refused."""
+COMPRESSED_PARTS_AT_ONCE: Final = 1_000
+"""Members of gzip, blocks of snappy or LZ4 that are decompressed on the event loop. A batch with more has a thread of its own,
+and a push of metrics with more is refused: each part takes a microsecond or two, and may be empty."""
 BATCH_RECORDS_MAX: Final = 1_000_000
 """Records in a batch of a producer: the largest `batch.num.messages` of librdkafka. More are refused."""
 UNORDERED_RECORDS_MAX: Final = 65_536

@@ -100,12 +100,21 @@ def compress(data: Buffer, codec: Codec, level: int | None = None) -> bytes:
             return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL if level is None else level))
 
 
-def decompress(data: Buffer, codec: int, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> bytes:
+def decompress(
+    data: Buffer,
+    codec: int,
+    decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX,
+    *,
+    parts_max: int = DECOMPRESSED_BYTES_MAX,
+) -> bytes:
     """
     Decompress the records of a batch.
 
+    Args:
+        parts_max: members or blocks that are handled one by one, and may be empty. All that there can be unless stated.
+
     Raises:
-        TooLargeError: they decompress to more than `decompressed_bytes_max`.
+        TooLargeError: they decompress to more than `decompressed_bytes_max`, or have more parts.
         CorruptError: the codec is unknown, or the data are damaged.
     """
     packed = bytes(data)
@@ -114,11 +123,11 @@ def decompress(data: Buffer, codec: int, decompressed_bytes_max: int = DECOMPRES
             case Codec.NONE:
                 return packed
             case Codec.GZIP:
-                return _decompress_gzip(packed, decompressed_bytes_max)
+                return _decompress_gzip(packed, decompressed_bytes_max, parts_max)
             case Codec.SNAPPY:
-                return _decompress_snappy(packed, decompressed_bytes_max)
+                return _decompress_snappy(packed, decompressed_bytes_max, parts_max)
             case Codec.LZ4:
-                return _decompress_lz4(packed, decompressed_bytes_max)
+                return _decompress_lz4(packed, decompressed_bytes_max, parts_max)
             case Codec.ZSTD:
                 return _into_growing_room(cramjam.zstd.decompress_into, packed, decompressed_bytes_max)
             case _:
@@ -127,7 +136,7 @@ def decompress(data: Buffer, codec: int, decompressed_bytes_max: int = DECOMPRES
         raise CorruptError(f"records cannot be decompressed (codec {codec}): {exc}") from exc
 
 
-def _decompress_gzip(packed: bytes, bytes_max: int) -> bytes:
+def _decompress_gzip(packed: bytes, bytes_max: int, parts_max: int) -> bytes:
     """
     All members of a gzip file, as Java's stream reads them.
 
@@ -138,7 +147,11 @@ def _decompress_gzip(packed: bytes, bytes_max: int) -> bytes:
     view = memoryview(packed)
     start = position = 0
     fed = len(view)
+    members = 0
     while position < len(view):
+        members += 1
+        if members > parts_max:
+            raise TooLargeError(bytes_max)
         member = zlib.decompressobj(31)
         while not member.eof:
             if position == len(view):
@@ -164,13 +177,17 @@ def _compress_xerial(data: Buffer) -> bytes:
     return bytes(out)
 
 
-def _decompress_snappy(packed: bytes, bytes_max: int) -> bytes:
+def _decompress_snappy(packed: bytes, bytes_max: int, parts_max: int) -> bytes:
     """Decompress xerial streams of blocks, or one block without a stream, which some clients send."""
     if not packed.startswith(_XERIAL_MAGIC):
         _check_snappy_block(packed, bytes_max, bytes_max)
         return bytes(cramjam.snappy.decompress_raw(packed))
+    if packed.count(_XERIAL_MAGIC) > parts_max:
+        raise TooLargeError(bytes_max)
     out = bytearray()
-    for block in snappy_blocks(packed):
+    for number, block in enumerate(snappy_blocks(packed)):
+        if number >= parts_max:
+            raise TooLargeError(bytes_max)
         _check_snappy_block(block, bytes_max - len(out), bytes_max)
         out += cramjam.snappy.decompress_raw(block)
     return bytes(out)
@@ -205,14 +222,18 @@ def _check_snappy_block(block: bytes, room: int, bytes_max: int) -> None:
         raise TooLargeError(bytes_max)
 
 
-def _decompress_lz4(packed: bytes, bytes_max: int) -> bytes:
-    check_lz4_frame(packed)
+def _decompress_lz4(packed: bytes, bytes_max: int, parts_max: int) -> bytes:
+    if check_lz4_frame(packed, parts_max) > parts_max:
+        raise TooLargeError(bytes_max)
     return _into_growing_room(cramjam.lz4.decompress_into, packed, bytes_max)
 
 
-def check_lz4_frame(packed: bytes) -> None:
+def check_lz4_frame(packed: bytes, blocks_max: int = DECOMPRESSED_BYTES_MAX) -> int:
     """
     Check that the data are one LZ4 frame of independent blocks, which is all that Java clients read.
+
+    Returns:
+        The number of blocks; more than `blocks_max` if there are more, which are not checked.
 
     Raises:
         CorruptError: they are not.
@@ -226,11 +247,16 @@ def check_lz4_frame(packed: bytes) -> None:
         raise CorruptError("an LZ4 frame has dependent blocks")
     checksum_bytes = 4 if flags & _LZ4_BLOCK_CHECKSUMS else 0
     position = _LZ4_HEADER_BYTES + (8 if flags & _LZ4_CONTENT_SIZE else 0) + (4 if flags & _LZ4_DICTIONARY else 0)
+    blocks = 0
     while size := int.from_bytes(packed[position : position + 4], "little"):
         position += 4 + (size & _LZ4_BLOCK_SIZE_MASK) + checksum_bytes
+        blocks += 1
+        if blocks > blocks_max:
+            return blocks
     position += 4 + (4 if flags & _LZ4_CONTENT_CHECKSUM else 0)
     if position != len(packed):
         raise CorruptError("an LZ4 frame ends early" if position > len(packed) else "bytes after an LZ4 frame")
+    return blocks
 
 
 def is_full(error: Exception) -> bool:

@@ -6,6 +6,7 @@ these functions with a measure of their work. Other work in C, such as a compari
 by the processor time of a turn, with a margin that no busy machine uses up.
 """
 
+import gc
 import sys
 import threading
 import time
@@ -13,7 +14,7 @@ import tracemalloc
 import zlib
 from asyncio.base_events import BaseEventLoop
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from types import FrameType
 from typing import Any, Self
 from unittest.mock import patch
@@ -56,6 +57,8 @@ class WorkOfTurns:
         self._native.close()
 
     def _profile(self, frame: FrameType, event: str, _argument: Any) -> None:
+        if frame.f_code.co_filename == __file__:
+            return
         if event == "call":
             if frame.f_code is _TURN:
                 self._end_turn()
@@ -121,12 +124,22 @@ def _native() -> Iterator[tuple[Any, str, Callable[[tuple[Any, ...], Any], int]]
     yield zlib, "decompressobj", lambda *_: 0
 
 
-@contextmanager
-def peak_memory() -> Iterator[Callable[[], int]]:
-    """Gives a function that returns the most bytes that Python has allocated since, beyond those that it had then."""
-    tracemalloc.start()
-    try:
-        before = tracemalloc.get_traced_memory()[0]
-        yield lambda: tracemalloc.get_traced_memory()[1] - before
-    finally:
+class Memory:
+    """What Python allocates while the context is entered, beyond what it had before."""
+
+    def __enter__(self) -> Self:
+        tracemalloc.start()
+        self._before = tracemalloc.get_traced_memory()[0]
+        return self
+
+    def __exit__(self, *_: object) -> None:
         tracemalloc.stop()
+
+    def peak(self) -> int:
+        """The most bytes so far."""
+        return tracemalloc.get_traced_memory()[1] - self._before
+
+    def kept(self) -> int:
+        """The bytes that are still allocated."""
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0] - self._before

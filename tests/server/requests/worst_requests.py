@@ -1,12 +1,11 @@
 """
 The worst requests of every API: what a row of the table of APIs bounds.
 
-`worst_requests` makes them from the schemas: the shortest request, the largest arrays (`largest_requests.py`), and each string
-at its longest with contents that are expensive to parse. `BY_HAND` adds requests that a schema does not tell: compressed
-contents, and requests that meet states which other requests have left.
+They are made from the schemas: the shortest request, the largest arrays (`largest_requests.py`), and each string at its longest
+with contents that are expensive to parse. `requests_by_hand.py` adds requests that a schema does not tell.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +17,7 @@ from kohort.wire.schema import Field
 from kohort.wire.schema import message as schema_of
 from tests.server.clients import Client
 from tests.server.requests.largest_requests import Filler, Largest, StoredRequest, largest_requests
+from tests.server.requests.requests_by_hand import BY_HAND
 
 CONTENTS = {"letters": "x", "elements": "a,", "classes": r"\pL", "groups": "(", "digits": "9"}
 
@@ -94,6 +94,3 @@ async def worst_requests(
     if api in BY_HAND:
         async for stored in BY_HAND[api](client):
             yield stored
-
-
-BY_HAND: dict[ApiKey, Callable[[Client], AsyncIterator[StoredRequest]]] = {}

@@ -415,7 +415,7 @@ def _subtracted(old: list[str], gone: list[str]) -> list[str]:
 
 
 def _split(text: str) -> list[str]:
-    return [item.strip() for item in text.split(",") if item.strip()]
+    return [stripped for item in text.split(",") if (stripped := item.strip())]
 
 
 def _responses(respond: Callable[..., S], decisions: Decisions, code: ErrorCode) -> list[S]:

@@ -92,7 +92,7 @@ def parse_value(name: str, kind: ConfigType, text: str) -> Value:
 
 def parse_list(text: str) -> tuple[str, ...]:
     """The elements of a list, separated by commas with blanks."""
-    return tuple(one.strip(_LIST_BLANKS) for one in text.split(",")) if text else ()
+    return tuple([one.strip(_LIST_BLANKS) for one in text.split(",")]) if text else ()
 
 
 def parse_host_limits(name: str, text: str) -> list[tuple[str, int]]:

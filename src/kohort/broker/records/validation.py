@@ -15,7 +15,7 @@ from typing import Final
 
 from kohort.broker.records.produce_rules import ProduceRules
 from kohort.model.errors import CoordinatorError, CorruptError, ErrorCode
-from kohort.model.limits import RECORD_ERRORS_MAX, UNORDERED_RECORDS_MAX
+from kohort.model.limits import COMPRESSED_PARTS_AT_ONCE, RECORD_ERRORS_MAX, UNORDERED_RECORDS_MAX
 from kohort.wire import batches
 from kohort.wire.batch_header import (
     ATTRIBUTES_AT,
@@ -191,10 +191,11 @@ def decompressed_at_once(data: bytes, header: BatchHeader) -> bytes:
 
     Raises:
         CoordinatorError: UNKNOWN_SERVER_ERROR, as Kafka.
-        LargeBatch: the records are larger than `AT_ONCE_BYTES`.
+        LargeBatch: the records are larger than `AT_ONCE_BYTES`, or compressed in many parts.
     """
+    packed = memoryview(data)[HEADER_BYTES:]
     try:
-        return decompress(memoryview(data)[HEADER_BYTES:], header.codec, AT_ONCE_BYTES)
+        return decompress(packed, header.codec, AT_ONCE_BYTES, parts_max=COMPRESSED_PARTS_AT_ONCE)
     except TooLargeError as error:
         raise LargeBatch from error
     except CorruptError as error:

@@ -22,7 +22,12 @@ from kohort.broker.telemetry.received import ReceivedMetrics
 from kohort.machine.shard import Reply
 from kohort.model.errors import CoordinatorError, CorruptError, ErrorCode
 from kohort.model.ids import uuid_text
-from kohort.model.limits import CLIENT_PROPERTY_LENGTH_MAX, TELEMETRY_POINTS_MAX, TELEMETRY_UNPACKED_BYTES_MAX
+from kohort.model.limits import (
+    CLIENT_PROPERTY_LENGTH_MAX,
+    COMPRESSED_PARTS_AT_ONCE,
+    TELEMETRY_POINTS_MAX,
+    TELEMETRY_UNPACKED_BYTES_MAX,
+)
 from kohort.runtime.ports import Clock
 from kohort.wire import messages as m
 from kohort.wire.compression import Codec, TooLargeError, decompress
@@ -140,7 +145,12 @@ class Telemetry:
         try:
             data = bytes(request.metrics)
             if request.compression_type != Codec.NONE:
-                data = decompress(data, request.compression_type, TELEMETRY_UNPACKED_BYTES_MAX)
+                data = decompress(
+                    data,
+                    request.compression_type,
+                    TELEMETRY_UNPACKED_BYTES_MAX,
+                    parts_max=COMPRESSED_PARTS_AT_ONCE,
+                )
             now_ms = self._clock.now_ms()
             client = received.begin(instance_id, client_id, now_ms, now_ms + instance.expiry_ms)
             for point in read_metrics(data):
