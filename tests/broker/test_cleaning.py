@@ -3,6 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from kohort.broker.configs.definitions import BrokerConfig
+from kohort.broker.log_maintenance import cleaner_config
 from kohort.model.ids import TopicPartition
 from kohort.storage.disk import DiskStore
 from kohort.storage.disklog import DiskLog
@@ -19,6 +23,15 @@ def start(path: Path, **settings: Any) -> tuple[Owner, DiskStore, Harness]:
     owner = Owner()
     store = owner.disk(path, flush="os")
     return owner, store, Harness(store=store, node=owner.node, **settings)
+
+
+@pytest.mark.parametrize(
+    ("text", "factor"),
+    [("NaN", 0.0), ("-1", 0.0), ("-Infinity", 0.0), ("Infinity", 1.0), ("1e9", 1.0), ("0x1p-1", 0.5)],
+)
+def test_any_load_factor_is_one_that_the_cleaner_can_compute_with(text: str, factor: float) -> None:
+    config = BrokerConfig({"log.cleaner.io.buffer.load.factor": text})
+    assert cleaner_config(config).io_buffer_load_factor == factor
 
 
 def fill(owner: Owner, store: DiskStore) -> DiskLog:

@@ -234,6 +234,17 @@ def test_quotas_survive_a_restart_and_are_enforced_at_once() -> None:
     assert quotas.record_produce("c", 10**9) == 0
 
 
+def test_handlers_are_wrapped_anew_only_when_a_kind_of_quota_comes_or_goes() -> None:
+    harness = Harness()
+    calls: list[None] = []
+    harness.broker.quotas.on_change = lambda: calls.append(None)
+    counts = []
+    for client, rate in (("a", 1), ("a", 2), ("b", 3), ("a", None), ("b", None)):
+        alter(harness, {"client-id": client}, producer_byte_rate=rate)
+        counts.append(len(calls))
+    assert counts == [1, 1, 1, 1, 2]
+
+
 def test_the_number_of_entities_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     harness = Harness()
     many = tuple(

@@ -70,6 +70,12 @@ def test_every_default_is_valid_and_printed_as_it_is_written(table: dict[str, Co
             assert text_of(value) == key.default
 
 
+def test_a_long_value_is_cut_in_the_message_that_refuses_it() -> None:
+    with pytest.raises(ConfigError) as refused:
+        TOPIC_KEYS["retention.ms"].parse("1" * 32_767)
+    assert len(str(refused.value)) < 1_100
+
+
 @given(st.sampled_from(sorted(BROKER_KEYS.values(), key=lambda key: key.name)), st.text(max_size=20))
 def test_a_text_is_a_value_or_a_sentence(key: ConfigKey, text: str) -> None:
     try:

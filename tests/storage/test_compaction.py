@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from kohort.storage.cleaning.cleaner import CLEANER_OFFSETS
 from kohort.storage.cleaning.compaction import group_segments
-from kohort.storage.cleaning.job import SourceSegment
+from kohort.storage.cleaning.job import CleanerJob, SourceSegment
+from kohort.storage.cleaning.log_to_clean import job_of
 from kohort.storage.cleaning.offset_map import DictMap, HashMap, OffsetMap, make_offset_map
 from kohort.storage.cleaning.process import Throttler
 from kohort.storage.disk import DiskStore
@@ -279,6 +280,22 @@ def test_a_log_without_room_for_all_keys_is_cleaned_in_several_passes(tmp_path: 
     assert store.cleaner.counters.passes > 3
     assert newest(log) == expected
     assert len(records(log)) == len(expected)
+    store.close()
+
+
+@pytest.mark.parametrize("rate", [math.nan, math.inf, -math.inf, -1.0])
+def test_a_process_gets_any_configuration(tmp_path: Path, rate: float) -> None:
+    """It gets them as JSON, which has neither NaN nor infinity."""
+    owner = Owner()
+    store = owner.disk(tmp_path)
+    log = open_log(store)
+    log.config = msgspec.structs.replace(log.config, min_cleanable_dirty_ratio=math.nan, max_compaction_lag_ms=1)
+    for number in range(20):
+        put(log, ("same", f"{number}"))
+    make_durable(owner, store)
+    dirty = store.cleaner.look_at(log)
+    job = job_of(dirty, CleanerConfig(io_max_bytes_per_second=rate), now_ms=owner.clock.now_ms())
+    assert msgspec.json.decode(msgspec.json.encode(job), type=CleanerJob) == job
     store.close()
 
 

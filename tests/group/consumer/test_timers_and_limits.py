@@ -151,12 +151,15 @@ def overridden(coordinator: Coordinator, **settings: str) -> None:
     context.group_configs = GroupConfigs(coordinator.config, lambda _group: values)
 
 
-def test_a_changed_session_timeout_counts_from_the_next_heartbeat() -> None:
+@pytest.mark.parametrize(
+    ("session", "heartbeat"), [("10000", "1000"), ("\x0110000 ", "0" * 5_000 + "1000"), ("+10000", "\u0661000")]
+)
+def test_a_changed_session_timeout_counts_from_the_next_heartbeat(session: str, heartbeat: str) -> None:
     coordinator = Coordinator()
     a, b = Member(coordinator, "a"), Member(coordinator, "b")
     a.join()
     b.join()
-    overridden(coordinator, consumer_session_timeout_ms="10000", consumer_heartbeat_interval_ms="1000")
+    overridden(coordinator, consumer_session_timeout_ms=session, consumer_heartbeat_interval_ms=heartbeat)
     assert a.beat().heartbeat_interval_ms == 1_000
     coordinator.advance(10_000)
     assert set(consumer_group(coordinator).members) == {"b"}

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 
 from kohort.broker.configs.definitions import BROKER_KEYS, GROUP_KEYS, BrokerConfig
-from kohort.broker.configs.values import Value, check_lengths, invalid, text_of
+from kohort.broker.configs.values import Value, invalid, text_of
 from kohort.model.errors import ConfigError
 from kohort.model.limits import CONFIG_SHOWN_LENGTH_MAX
 from kohort.model.numbers import parse_integer, trim
@@ -116,7 +116,6 @@ class GroupConfigs:
             ConfigError: a key is unknown, a value is invalid or outside of the broker's limits, or a session timeout is not
                 above the effective heartbeat interval; with Kafka's message.
         """
-        check_lengths(overrides)
         for name in overrides:
             _check_known(name)
         for name, text in overrides.items():

@@ -101,9 +101,8 @@ class TokenBucket:
 
     def _refill(self, limit: float, now_ms: int) -> float:
         burst = self._windows.count * self._windows.ms / 1_000 * limit
-        # An infinite limit times no time would be NaN.
-        elapsed_ms = max(now_ms - self._updated_ms, 0)
-        self._tokens = min(burst, self._tokens + (limit * elapsed_ms / 1_000 if elapsed_ms else 0.0))
+        # An infinite limit times no time is NaN, and `min` returns the first of two if the second is NaN.
+        self._tokens = min(burst, self._tokens + limit * max(now_ms - self._updated_ms, 0) / 1_000)
         self._updated_ms = now_ms
         return self._tokens
 
