@@ -9,6 +9,7 @@ import logging
 import math
 from collections.abc import Iterable, Iterator
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,12 +21,13 @@ from kohort.server.coordinators.coordinators import Coordinators
 from kohort.server.coordinators.group_coordinator import GroupCoordinator
 from kohort.server.coordinators.interface import CoordinatorEnvironment
 from kohort.server.coordinators.transaction_coordinator import TransactionCoordinator
+from kohort.testing.virtual import VirtualNode
 from kohort.wire import messages as m
 from kohort.wire.apis import API_KEYS, ApiKey
 from kohort.wire.headers import read_request_header
 from kohort.wire.readers import request_reader
 from kohort.wire.schema import message
-from tests.broker.harness import Harness
+from tests.broker.harness import Harness, batch, disk_store
 from tests.broker.recorded import WIRE, frames
 from tests.broker.test_any_request import own_requests
 
@@ -48,14 +50,23 @@ SETTINGS = {
 
 
 class Served:
-    """A broker with both coordinators, in virtual time."""
+    """
+    A broker with both coordinators, in virtual time.
 
-    def __init__(self, before: "Served | None" = None) -> None:
-        kept: dict[str, Any] = {}
-        if before is not None:
-            kept = {"store": before.harness.store, "node": before.harness.node}
+    Args:
+        before: the broker whose data it finds.
+        path: where its data is; None for memory.
+    """
+
+    def __init__(self, before: "Served | None" = None, path: Path | None = None) -> None:
+        node = VirtualNode() if before is None else before.harness.node
+        kept: dict[str, Any] = {"node": node}
+        if path is not None:
+            kept["store"] = disk_store(path, node)
+        elif before is not None:
+            kept["store"] = before.harness.store
         self.harness: Harness = Harness(**kept | SETTINGS)
-        node, broker = self.harness.node, self.harness.broker
+        broker = self.harness.broker
         hosted = Coordinators(node.defer)
         processor = partial(InlineProcessor, node.wheel, node.defer, node.call_soon)
         if before is None:
@@ -155,3 +166,33 @@ def test_every_number_of_a_request(api_key: ApiKey, caplog: pytest.LogCaptureFix
     again.harness.node.advance(MINUTE_MS)
     again.check("again")
     assert [record for record in caplog.records if record.exc_info or record.levelno >= logging.ERROR] == []
+
+
+@pytest.mark.parametrize("timestamp_ms", EDGES["int64"])
+@pytest.mark.parametrize(
+    "configs",
+    [
+        {},
+        {"retention_ms": "1"},
+        {"retention_ms": "9223372036854775807", "segment_ms": "1"},
+        {"message_timestamp_before_max_ms": "0", "message_timestamp_after_max_ms": "9223372036854775807"},
+        {"cleanup_policy": "compact", "max_compaction_lag_ms": "1", "delete_retention_ms": "9223372036854775807"},
+    ],
+)
+def test_every_timestamp_of_a_record(timestamp_ms: int, configs: dict[str, Any], tmp_path: Path) -> None:
+    served = Served(path=tmp_path)
+    harness = served.harness
+    harness.create("t", **configs)
+    for late_ms in (0, 1):
+        harness.node.advance(late_ms)
+        harness.produce("t", {0: batch(b"x", timestamp_ms=timestamp_ms)})
+        for wanted_ms in EDGES["int64"]:
+            partition = m.ListOffsetsPartition(partition_index=0, timestamp=int(wanted_ms))
+            request = m.ListOffsetsRequest(topics=[m.ListOffsetsTopic(name="t", partitions=[partition])], replica_id=-1)
+            assert len(harness.begin(ApiKey.LIST_OFFSETS, request, version=7)) == 1
+    harness.node.advance(10 * MINUTE_MS)
+    served.check("later")
+    harness.store.close()
+    again = Served(served, tmp_path)
+    again.check("again")
+    again.harness.store.close()
