@@ -73,7 +73,11 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     where = options.add_argument_group("listeners")
-    where.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
+    where.add_argument(
+        "--host",
+        default="127.0.0.1",
+        help="address to listen on; with 0.0.0.0 or :: give --advertised, too (default: 127.0.0.1)",
+    )
     where.add_argument(
         "--port", type=_port, default=9092, help="port to listen on; 0 picks a free port (default: 9092)"
     )

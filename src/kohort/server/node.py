@@ -36,7 +36,7 @@ from kohort.server.connections.addresses import listener_addresses
 from kohort.server.connections.broker_listeners import BrokerListeners
 from kohort.server.connections.client_connections import ClientConnections
 from kohort.server.connections.connection_limits import ConnectionLimits, Descriptors
-from kohort.server.connections.listener import connections_max
+from kohort.server.connections.listener import bind, connections_max
 from kohort.server.coordinators.coordinators import Coordinators
 from kohort.server.coordinators.hosted import COORDINATORS
 from kohort.server.coordinators.interface import CoordinatorEnvironment
@@ -259,11 +259,11 @@ class Node:
 
             listener = ScrapeListener(self._metric_steps, self.not_ready)
             with self._binding(settings.metrics_port, "--metrics-port"):
+                where: dict[str, Any] = {"host": settings.host, "port": settings.metrics_port}
+                if settings.host in ("", "::"):  # The event loop takes only IPv6 for `::`.
+                    where = {"sock": bind(settings.host, settings.metrics_port)}
                 self._metrics_server = await self._loop.create_server(
-                    lambda: Scrape(listener),
-                    settings.host,
-                    settings.metrics_port,
-                    start_serving=False,
+                    lambda: Scrape(listener), **where, start_serving=False
                 )
             await self._metrics_server.start_serving()
         self._close_idle_connections()

@@ -11,8 +11,10 @@ from kohort.broker.cluster import Endpoint
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.model.errors import ConfigError
 from kohort.server.connections.addresses import ListenerAddress, listener_addresses
+from kohort.server.connections.listener import bind
 from kohort.server.control import control_directory, control_path, send_command
 from kohort.server.node import Node
+from kohort.server.settings import Settings
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from tests.server.clients import SECONDS_MAX, Client, Connect, play_at
@@ -101,13 +103,63 @@ def test_clients_are_told_the_addresses_of_their_listener() -> None:
 
 
 @needs_ipv6
-def test_an_empty_host_listens_on_both_ip_versions() -> None:
+@pytest.mark.parametrize("host", ["", "[::]"])
+def test_all_addresses_are_those_of_both_ip_versions(caplog: pytest.LogCaptureFixture, host: str) -> None:
     async def story(node: Node, connect: Connect) -> None:
         ((_, port),) = node.bound[1]
-        for host in ("127.0.0.1", "::1"):
-            assert len(await told(await connect(Endpoint(host, port)))) == 1
+        for own in ("127.0.0.1", "::1"):
+            assert await told(await connect(Endpoint(own, port))) == [(1, "localhost", port)]
 
-    play_at(story, listeners="PLAINTEXT://:0")
+    play_at(story, listeners=f"PLAINTEXT://{host}:0")
+    assert "listener.advertises_loopback listener=PLAINTEXT host=:: port=" in caplog.text
+
+
+@needs_ipv6
+def test_metrics_are_served_on_both_ip_versions() -> None:
+    async def story() -> None:
+        settings = Settings(host="::", port=0, metrics_port=0, config=BrokerConfig())
+        node = Node(settings, asyncio.get_running_loop())
+        await node.start()
+        try:
+            for own in ("127.0.0.1", "::1"):
+                reader, writer = await asyncio.open_connection(own, node.metrics_port)
+                writer.write(b"GET /ready HTTP/1.0\r\n\r\n")
+                assert b"200" in await reader.readline()
+                writer.close()
+        finally:
+            await node.stop()
+
+    asyncio.run(story())
+
+
+def test_a_loopback_address_for_all_clients_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    """Apache Kafka refuses to start."""
+
+    async def story(node: Node, connect: Connect) -> None:
+        ((_, port),) = node.bound[1]
+        assert await told(await connect(Endpoint("127.0.0.1", port))) == [(1, "127.0.0.1", port)]
+
+    play_at(story, listeners="PLAINTEXT://0.0.0.0:0")
+    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert line.startswith("listener.advertises_loopback listener=PLAINTEXT host=0.0.0.0 port=")
+    assert " advertised=127.0.0.1 hint='clients on other machines are told an address that they cannot reach" in line
+    caplog.clear()
+    play_at(story_of_nothing, listeners="PLAINTEXT://0.0.0.0:0", advertised_listeners="PLAINTEXT://b.example:1")
+    play_at(story_of_nothing, listeners="PLAINTEXT://127.0.0.1:0")
+    assert caplog.text == ""
+
+
+async def story_of_nothing(_node: Node, _connect: Connect) -> None:
+    pass
+
+
+def test_a_system_with_one_ip_version_is_named(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
+    with bind("", 0) as bound:
+        assert bound.family == socket.AF_INET
+    assert "listener.one_ip_version host='0.0.0.0' hint='the system has no sockets for both; " in caplog.text
 
 
 def test_a_stopped_broker_closes_its_connections_and_listens_again_at_the_same_address() -> None:

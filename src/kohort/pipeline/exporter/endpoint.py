@@ -38,7 +38,10 @@ class Endpoint:
         self._exporter = exporter
         self._late_s = _LATE_INTERVALS * interval_s
         try:
-            self._socket = socket.create_server((host, port), family=_family(host), backlog=_BACKLOG)
+            takes_both = host == "::" and socket.has_dualstack_ipv6()
+            self._socket = socket.create_server(
+                (host, port), family=_family(host), backlog=_BACKLOG, dualstack_ipv6=takes_both
+            )
         except OSError as exc:
             raise ConfigError(f"{host}:{port} cannot be listened at: {exc.strerror or exc}") from exc
         self.port = int(self._socket.getsockname()[1])

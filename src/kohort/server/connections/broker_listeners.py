@@ -1,7 +1,10 @@
 """The listeners of one broker: opened, closed with the connections of its clients, and opened again at the same addresses."""
 
 import asyncio
+import logging
+import socket
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import msgspec
 
@@ -12,6 +15,10 @@ from kohort.server.connections.client_connections import ClientConnections, Serv
 from kohort.server.connections.connection_limits import ConnectionLimits
 from kohort.server.connections.listener import Listener, bind
 from kohort.server.requests.dispatch import Dispatch
+
+_ALL_ADDRESSES: Final = ("0.0.0.0", "::")
+
+_log = logging.getLogger("kohort.server")
 
 
 class BrokerListeners:
@@ -69,8 +76,15 @@ class BrokerListeners:
             bound.append(Endpoint(host, port))
             self._addresses[number] = msgspec.structs.replace(address, port=port)
             if address.is_advertised:
-                told_host, told_port = address.advertised or (_advertised_host(host), port)
-                self._broker.endpoints[address.name] = Endpoint(told_host, told_port or port)
+                told = address.advertised or (_loopback(listening) or host, port)
+                self._broker.endpoints[address.name] = Endpoint(told[0], told[1] or port)
+                if address.advertised is None and host in _ALL_ADDRESSES:
+                    _log.warning(
+                        "listener.advertises_loopback listener=%s host=%s port=%d advertised=%s hint=%r",
+                        *(address.name, host, port, told[0]),
+                        "clients on other machines are told an address that they cannot reach: set the one that they can reach "
+                        "by --advertised HOST:PORT, or by advertised.listeners",
+                    )
         return bound
 
     def start(self) -> None:
@@ -90,6 +104,15 @@ class BrokerListeners:
                 connection.close()
 
 
-def _advertised_host(host: str) -> str:
-    """The host that clients are told: the loopback address if the broker listens on all interfaces."""
-    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+def _loopback(bound: socket.socket) -> str | None:
+    """
+    The host that clients are told if the broker listens on all addresses: the loopback address; None if it does not.
+
+    Apache Kafka refuses to start. Clients on the same machine, or behind a forwarded port, reach this one.
+    """
+    host = bound.getsockname()[0]
+    if host not in _ALL_ADDRESSES:
+        return None
+    if bound.family == socket.AF_INET:
+        return "127.0.0.1"
+    return "::1" if bound.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY) else "localhost"

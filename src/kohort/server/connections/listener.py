@@ -175,15 +175,21 @@ class Listener:
 
 def bind(host: str, port: int) -> socket.socket:
     """
-    Bind a socket of either IP version; an empty host means all addresses of both.
+    Bind a socket. An empty host and `::` mean all addresses of both IP versions, if the system has both.
 
     Raises:
         OSError: the address is not available.
     """
-    if not host and socket.has_dualstack_ipv6():
-        both = socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=BACKLOG)
-        both.setblocking(False)
-        return both
+    if host in ("", "::"):
+        if socket.has_dualstack_ipv6():
+            both = socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=BACKLOG)
+            both.setblocking(False)
+            return both
+        _log.warning(
+            "listener.one_ip_version host=%r hint=%r",
+            host or "0.0.0.0",
+            f"the system has no sockets for both; clients reach it over IPv{6 if host else 4} only",
+        )
     family, kind, protocol, _, address = socket.getaddrinfo(
         host or "0.0.0.0",
         port,
