@@ -37,10 +37,10 @@ from kohort.broker.catalog_settings import (
     Setting,
     SettingsListener,
     SettingsListeners,
-    SettingsView,
     deleted_setting,
     is_too_large,
 )
+from kohort.broker.catalog_view import CatalogView
 from kohort.broker.cluster import Cluster
 from kohort.broker.replicas import PartitionState
 from kohort.model.errors import ConfigError, CorruptError, ErrorCode, StorageError
@@ -148,48 +148,6 @@ class _Pending(msgspec.Struct, frozen=True):
     done: Done
 
 
-class _View:
-    """Topics by name and by id, group configurations by group id, settings."""
-
-    __slots__ = ("by_id", "by_name", "groups", "settings")
-
-    def __init__(self) -> None:
-        self.by_name: dict[str, Topic] = {}
-        self.by_id: dict[UUID, Topic] = {}
-        self.groups: dict[str, ConfiguredGroup] = {}
-        self.settings = SettingsView()
-
-    def put(self, topic: Topic) -> None:
-        self.by_name[topic.name] = topic
-        self.by_id[topic.topic_id] = topic
-
-    def remove(self, topic_id: UUID) -> None:
-        topic = self.by_id.pop(topic_id, None)
-        if topic is not None and self.by_name.get(topic.name) is topic:
-            del self.by_name[topic.name]
-
-    def delta(self, change: CatalogChange) -> ImageDelta:
-        """The difference that a change makes to this view."""
-        return ImageDelta(
-            created=tuple(topic for topic in change.put if topic.topic_id not in self.by_id),
-            changed=tuple(topic for topic in change.put if topic.topic_id in self.by_id),
-            deleted=change.deleted,
-            changed_group_configs=tuple(group.group_id for group in change.groups),
-        )
-
-    def apply(self, change: CatalogChange) -> None:
-        for topic in change.deleted:
-            self.remove(topic.topic_id)
-        for topic in change.put:
-            self.put(topic)
-        for group in change.groups:
-            self.groups[group.group_id] = group
-            if len(self.groups) > CONFIGURED_GROUPS_MAX:
-                self.groups = {name: each for name, each in self.groups.items() if each.configs}
-        for setting in change.settings:
-            self.settings.apply(setting)
-
-
 def topic_record(topic: Topic) -> tuple[bytes, bytes]:
     """Key and value of a topic's record."""
     return _TOPIC + topic.topic_id.hex.encode(), msgspec.json.encode(_TopicRecord(_VERSION, topic))
@@ -240,8 +198,8 @@ class Catalog:
     def __init__(self, store: LogStore, clock: Clock, cluster: Cluster | None = None) -> None:
         self._log = store.open(CATALOG, CATALOG_ID, _CATALOG_CONFIG)
         self._clock = clock
-        self._durable = _View()
-        self._newest = _View()
+        self._durable = CatalogView()
+        self._newest = CatalogView()
         self._pending: deque[_Pending] = deque()
         self._listeners: list[Listener] = []
         self._settings_listeners = SettingsListeners()
