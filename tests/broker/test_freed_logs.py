@@ -1,6 +1,7 @@
 """A deleted topic leaves no log in memory, although no garbage collection runs: those of a server are rare."""
 
 import gc
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,12 @@ import pytest
 from kohort.storage.base import LogBase
 from kohort.testing.virtual import VirtualNode
 from kohort.wire import messages as m
-from kohort.wire.apis import ApiKey
-from tests.broker.harness import Harness, disk_store
+from kohort.wire.apis import API_KEYS, ApiKey
+from kohort.wire.generated.gradual import drain
+from kohort.wire.headers import read_request_header
+from kohort.wire.readers import request_reader
+from tests.broker.harness import Asker, Harness, disk_store
+from tests.broker.test_any_request import samples
 from tests.broker.test_fetch import asked, fetch_request
 
 
@@ -47,3 +52,31 @@ def test_the_log_of_a_deleted_topic_is_freed_at_once(tmp_path: Path, is_on_disk:
     finally:
         gc.enable()
     harness.store.close()
+
+
+def test_no_request_leaves_a_cycle() -> None:
+    """What waits for a garbage collection takes memory until then."""
+    harness = Harness()
+    harness.host_transactions()
+    harness.create("t", 2)
+    requests = []
+    for frame in samples():
+        api_key, version, _, client_id, body = read_request_header(frame)
+        requests.append((API_KEYS[api_key], version, client_id, request_reader(api_key, version)(frame, body)))
+
+    def ask_all() -> None:
+        for api_key, version, client_id, request in requests:
+            asker = Asker(version, client_id, later=harness.node.call_soon)
+            response = harness.broker.handlers[api_key](request, asker, lambda _response: None)
+            if isinstance(response, Generator):
+                drain(response)
+            harness.node.advance(1_000)
+
+    ask_all()
+    gc.collect()
+    gc.disable()
+    try:
+        ask_all()
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
