@@ -198,7 +198,7 @@ def test_a_broker_without_memory_says_so_and_answers_what_needs_none() -> None:
         assert requests > 100
         with Connection(port) as client:
             assert client.ask(ApiKey.API_VERSIONS, 0, m.ApiVersionsRequest()).error_code == 0
-        line = broker.stderr.readline().decode()
-        assert " memory.exhausted during='connection.failed client=/127.0.0.1' " in line
-        assert " of 500 MB of address space" in line
-        broker.kill()
+        broker.send_signal(signal.SIGTERM)
+        said = broker.communicate(timeout=SECONDS_MAX)[1].decode()
+        assert " memory.exhausted during='connection.failed client=/127.0.0.1' " in said
+        assert " of 500 MB of address space" in said
