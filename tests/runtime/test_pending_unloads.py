@@ -4,6 +4,8 @@ import gc
 import weakref
 from collections.abc import Callable
 
+import pytest
+
 from kohort.machine.shard import Result
 from kohort.runtime.loading.loader import STEP_MS
 from kohort.runtime.timers.shard_timers import ShardTimers
@@ -47,7 +49,7 @@ def test_a_close_answers_the_rest_at_once_and_nobody_twice() -> None:
     assert bench.answers["parked"] == ["unloaded"] * PARKED
 
 
-def test_a_reply_of_an_unload_may_close_the_runtime() -> None:
+def test_a_reply_of_an_unload_may_close_the_runtime(caplog: pytest.LogCaptureFixture) -> None:
     bench = crowded()
     other = bench.answers.setdefault("other", [])
     bench.write("park", lambda shard, _: shard.park(other.append), partition=1)
@@ -59,6 +61,7 @@ def test_a_reply_of_an_unload_may_close_the_runtime() -> None:
     bench.runtime.unload(0, None)
     assert bench.answers["parked"] == ["unloaded"] * PARKED
     assert other == ["unloaded"]
+    assert caplog.records == []
 
 
 def test_the_next_shard_is_there_while_the_last_one_goes() -> None:

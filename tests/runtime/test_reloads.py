@@ -55,6 +55,20 @@ def test_a_failed_load_that_is_overtaken_is_not_tried_again(end: str) -> None:
     assert len(bench.shards) == (2 if end == "load" else 1)
 
 
+def test_the_back_off_is_that_of_the_last_failure() -> None:
+    bench = Bench()
+    bench.log.append(batch_of([(b"x", b"7")]), leader_epoch=0)
+    bench.log.commit()
+    for epoch in (1, 2):
+        bench.log.fail_next_read = UnavailableError("no disk")
+        bench.load(leader_epoch=epoch)
+        bench.node.advance(100)
+    bench.node.advance(899)
+    assert (len(bench.shards), bench.state()) == (2, State.FAILED), "the timer of the first failure counts no more"
+    bench.node.advance(1)
+    assert bench.state() is State.ACTIVE
+
+
 def test_a_failure_that_stays_the_same_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench()
     bench.log.append(batch_of([(b"poison", b"1")]), leader_epoch=0)

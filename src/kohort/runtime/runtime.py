@@ -432,10 +432,9 @@ class Runtime(Generic[S]):
 
     def _reload_now(self, context: Context[S], generation: int) -> None:
         """Load a failed partition under its current epoch, unless it was unloaded or loaded meanwhile."""
-        log, is_known = context.log, self._contexts.get(context.partition) is context
-        if context.state is State.FAILED and context.generation == generation and is_known and not self._is_closed:
-            assert log is not None, "a load has begun before"
-            self._start_loading(context, log, context.leader_epoch)
+        if context.state is State.FAILED and context.generation == generation:
+            assert context.log is not None, "a load has begun before"
+            self._start_loading(context, context.log, context.leader_epoch)
 
 
 def _not_coordinator() -> CoordinatorError:
