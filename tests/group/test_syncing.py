@@ -132,13 +132,38 @@ def test_an_assignment_that_is_not_committed_in_time() -> None:
     coordinator.advance(4_999)
     assert (answer.is_parked, late.is_parked) == (True, True)
     coordinator.advance(1)
-    assert [answer.code, late.code] == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
+    # The place of the early one was taken by the later request of the member, whose answer tells it so.
+    assert [answer.code, late.code, early.code] == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 3
     coordinator.log.is_held = False
     coordinator.log.commit()
     coordinator.node.settle()
-    assert early.code is REBALANCE, "its place was taken by the later request of the member"
     assert state(coordinator) is STABLE
     assert [coordinator.sync(member, 1).assignment for member in (leader, follower)] == [b"0", b"1"]
+
+
+def test_a_generation_that_begins_while_the_log_commits_nothing() -> None:
+    """Its answers wait for the commits that it has seen, and no longer than a write; Kafka gives them at once."""
+    coordinator = Coordinator()
+    ids = [coordinator.new_member_id() for _ in range(2)]
+    joins = [coordinator.join(id_) for id_ in ids]
+    coordinator.log.is_held = True
+    entry = m.OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+    request = m.OffsetCommitRequest(
+        group_id="beside",
+        generation_id_or_member_epoch=-1,
+        topics=[m.OffsetCommitRequestTopic(name="orders", partitions=[entry])],
+    )
+    coordinator.ask("offset_commit", request)
+    coordinator.advance(6_000)
+    assert state(coordinator) is COMPLETING_REBALANCE
+    coordinator.advance(4_999)
+    assert [answer.is_parked for answer in joins] == [True, True]
+    coordinator.advance(1)
+    assert [answer.code for answer in joins] == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
+    coordinator.log.is_held = False
+    coordinator.log.commit()
+    coordinator.node.settle()
+    assert [(again.code, again.generation_id) for again in map(coordinator.join, ids)] == [(NONE, 1)] * 2
 
 
 def test_a_replacement_that_is_not_committed_in_time() -> None:

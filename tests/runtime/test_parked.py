@@ -13,7 +13,7 @@ from tests.runtime.shards import Put, TableShard
 def parks(bench: Bench, name: str, *puts: tuple[str, int | None]) -> ParkedReply[Any]:
     """Run an operation that parks its request as services do, and writes records."""
     noted = bench.answers.setdefault(name, [])
-    reply: ParkedReply[Any] = ParkedReply(noted.append)
+    reply: ParkedReply[Any] = ParkedReply(noted.append, explain)
 
     def operation(shard: TableShard, _: int) -> Result[Put, str]:
         shard.park(reply)
@@ -62,6 +62,24 @@ def test_a_parked_request_whose_own_records_cannot_be_written_is_answered(
     assert bench.answers["parked"] == answers
     bench.write("release", lambda shard, _: shard.release("released"))
     assert bench.answers["parked"] == (answers or ["released"])
+
+
+def test_a_parked_request_whose_answer_is_not_committed_in_time_is_answered_once() -> None:
+    """It waited without a deadline, until an operation answered it that writes records."""
+    bench = Bench().load()
+    parks(bench, "parked")
+    plain: list[str] = []
+    bench.write("plain", lambda shard, _: shard.park(plain.append))
+    bench.node.advance(600_000)
+    bench.write("release", lambda shard, _: shard.release("released", ("a", 1)))
+    bench.node.advance(4_999)
+    assert bench.answers == {"parked": [], "plain": [], "release": []}
+    bench.node.advance(1)
+    assert (bench.answers["parked"], bench.answers["release"]) == (["REQUEST_TIMED_OUT"], ["REQUEST_TIMED_OUT"])
+    assert plain == [], "it has no deadline without a ParkedReply"
+    bench.node.advance(600_000)
+    bench.log.commit()
+    assert (bench.answers["parked"], plain) == (["REQUEST_TIMED_OUT"], ["released"])
 
 
 def test_what_the_shard_says_of_a_failure_counts() -> None:

@@ -118,14 +118,18 @@ class Release:
 
 class ParkedReply(Generic[T]):
     """
-    The reply to a request that its shard may park, delivered once: by the shard, or by the runtime after the deadline of the
-    request's write. Whoever comes second is not heard.
+    The reply to a request that its shard may park, delivered once: by the shard, or by the runtime after the deadline of a
+    write that the answer waits for. Whoever comes second is not heard.
+
+    Attributes:
+        on_error: turns an error into a response.
     """
 
-    __slots__ = ("_reply",)
+    __slots__ = ("_reply", "on_error")
 
-    def __init__(self, reply: Reply[T]) -> None:
+    def __init__(self, reply: Reply[T], on_error: Callable[[Exception], T]) -> None:
         self._reply: Reply[T] | None = reply
+        self.on_error: Final = on_error
 
     def __call__(self, response: T) -> None:
         reply, self._reply = self._reply, None
@@ -146,7 +150,8 @@ class Result(Generic[R, T]):
             releases it in a later result. If the reply is a `ParkedReply`, the runtime answers the request with
             REQUEST_TIMED_OUT when this result's records, or the state that it has read, are not committed in time.
         releases: parked requests that are answered together with this result's response. If the records cannot be written
-            they are not answered; `after` has to release them with the error.
+            they are not answered; `after` has to release them with the error. One with a `ParkedReply` has the deadline of
+            this result.
         after: called once, with None when the records are committed or with the error if they cannot be written, under the
             shard's exclusivity and before any reply of this result. It may change soft state, and returns requests to answer
             at once. For a shard that reverts soft state by itself, or answers parked requests with the outcome.

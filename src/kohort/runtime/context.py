@@ -319,7 +319,7 @@ class Context(SerialExecution, Generic[S]):
         deadline_ms = now_ms + self._env.write_timeout_ms
         if response is None and isinstance(reply, ParkedReply):
             event: DeferredEvent = ParkedEvent(
-                reply, on_error, result.releases, result.after, deadline_ms, writes=len(records) > 0
+                reply, result.releases, result.after, deadline_ms, writes=len(records) > 0
             )
         else:
             event = DeferredEvent(
@@ -491,6 +491,7 @@ class Context(SerialExecution, Generic[S]):
             if answer is not None:
                 self._metrics.event_purgatory_time.record(now_ms - since_ms)
                 self._outbox.append(answer)
+            self._outbox.extend(event.expire_releases(error))
         deadline_ms = self._deferred.next_deadline_ms
         self._timeout = None if deadline_ms is None else self._executor.wheel.arm(deadline_ms, self._on_timeout)
 

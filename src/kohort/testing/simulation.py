@@ -192,6 +192,7 @@ class Simulation(Generic[S]):
         self._calls: list[list[_Call]] = [[] for _ in self.logs]
         """By partition, in the order in which the operations ran."""
         self._callers: list[_Call] = []
+        self._parked: dict[Reply[Any], _Call] = {}
 
     # -- moves -------------------------------------------------------------------------------------------------
 
@@ -212,7 +213,8 @@ class Simulation(Generic[S]):
             )
             return
         assert work.make is not None, "a request is an operation or the end of a transaction"
-        reply = ParkedReply(note)
+        reply: ParkedReply[Any] = ParkedReply(note, _Failed)
+        self._parked[reply] = call
         operation = work.make(reply)
 
         def run(shard: S, now_ms: int) -> Result[Any, Any]:
@@ -388,8 +390,9 @@ class Simulation(Generic[S]):
         call.has_run = True
         call.is_parked = result.response is None
         pairs = [self.subject.serde.encode(record) for record in result.records]
-        if pairs:
-            call.deadline_ms = self.node.clock.now_ms() + WRITE_TIMEOUT_MS
+        released = [self._parked[release.reply] for release in result.releases]
+        for each in [call, *released] if pairs else released:
+            each.deadline_ms = self.node.clock.now_ms() + WRITE_TIMEOUT_MS
         if result.is_atomic:
             call.pairs = pairs
             self._calls[partition].append(call)

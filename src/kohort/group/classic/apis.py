@@ -53,12 +53,12 @@ class ClassicApis:
             code = ErrorCode.INVALID_SESSION_TIMEOUT
         if code is not ErrorCode.NONE:
             return versions.downgrade_join(refused_join(request.member_id, code), context)
-        downgraded = ParkedReply(versions.downgrading_join(reply, context))
+        downgraded = ParkedReply(versions.downgrading_join(reply, context), _join_failed)
         response = self._runner.write(
             self._front.partition_for(request.group_id),
             lambda shard, now_ms: join_group(shard.context.managers[CLASSIC], request, context, downgraded, now_ms),
             downgraded,
-            lambda error: refused_join("", append_error(error)),
+            _join_failed,
         )
         return None if response is None else versions.downgrade_join(response, context)
 
@@ -74,12 +74,12 @@ class ClassicApis:
         code = self._front.refusal(request.group_id)
         if code is not ErrorCode.NONE:
             return refused_sync(code)
-        parked = ParkedReply(reply)
+        parked = ParkedReply(reply, _sync_failed)
         return self._runner.write(
             self._front.partition_for(request.group_id),
             lambda shard, now_ms: sync_group(shard.context.managers[CLASSIC], request, parked, now_ms),
             parked,
-            lambda error: refused_sync(append_error(error, from_sync=True)),
+            _sync_failed,
         )
 
     def heartbeat(
@@ -128,6 +128,14 @@ class ClassicApis:
             lambda shard, at: describe_group(shard.context, group_id, api_version=version, committed_offset=at),
             lambda error: _describe_failed(group_id, append_error(error)),
         )
+
+
+def _join_failed(error: Exception) -> m.JoinGroupResponse:
+    return refused_join("", append_error(error))
+
+
+def _sync_failed(error: Exception) -> m.SyncGroupResponse:
+    return refused_sync(append_error(error, from_sync=True))
 
 
 def _heartbeat_failed(error: Exception) -> m.HeartbeatResponse:

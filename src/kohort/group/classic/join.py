@@ -100,7 +100,7 @@ def _log_new_group(
                 registry.cancel_session(group, member_id)
         return releases
 
-    return Result(creation, result.response, after=after, replayed=False)
+    return Result(creation, result.response, result.releases, after, replayed=False)
 
 
 @dataclass(slots=True)
@@ -158,14 +158,14 @@ class _Join:
         return Result(response=refused_join(self.request.member_id if member_id is None else member_id, code))
 
     def _parked(self, records: Records) -> JoinResult:
-        def after(error: Exception | None) -> list[Release]:
+        def after(error: Exception | None) -> Iterable[Release]:
             if error is not None and not self.registry.is_current(self.group):
                 # The write that creates the group has failed, too: answer all that wait.
                 for member in self.group.members.values():
                     refuse_parked_join(self.group, member, self.releases, append_error(error))
-            return self.releases
+            return () if error is None else self.releases
 
-        return Result(records, after=after, replayed=False)
+        return Result(records, releases=self.releases, after=after, replayed=False)
 
     # A member without an id
 

@@ -100,5 +100,5 @@ def group_result(
 
     Parked requests are answered whether the write succeeds or not: their answers describe the state in memory.
     """
-    after = (lambda _: releases) if releases else None
-    return Result(records, response, after=after, replayed=False)
+    after = (lambda error: () if error is None else releases) if releases else None
+    return Result(records, response, releases, after, replayed=False)

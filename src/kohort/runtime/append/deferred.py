@@ -41,8 +41,12 @@ class DeferredEvent:
 
     @property
     def has_deadline(self) -> bool:
-        """Whether a timeout is to be answered."""
-        return self.reply is not None
+        """Whether a timeout is to be answered: to the caller, or to a parked request that this result answers."""
+        return self.reply is not None or self.answers_parked()
+
+    def answers_parked(self) -> bool:
+        """Whether a parked request waits for the end of this operation."""
+        return any(isinstance(release.reply, ParkedReply) for release in self.releases)
 
     def complete(self, error: Exception | None, outbox: list[Answer]) -> None:
         """
@@ -66,6 +70,12 @@ class DeferredEvent:
         reply, self.reply = self.reply, None
         return None if reply is None else (reply, self.on_error(error))
 
+    def expire_releases(self, error: Exception) -> list[Answer]:
+        """Return the answers to a timeout of the parked requests that this result answers."""
+        expired = [each.reply for each in self.releases if isinstance(each.reply, ParkedReply)]
+        self.releases = [each for each in self.releases if not isinstance(each.reply, ParkedReply)]
+        return [(reply, reply.on_error(error)) for reply in expired]
+
     def refuse(self, _error: Exception) -> Answer | None:
         """Return the answer to a failure that nobody has answered when all operations of the batch have failed."""
         return None
@@ -82,20 +92,19 @@ class ParkedEvent(DeferredEvent):
     def __init__(
         self,
         parked: ParkedReply[Any],
-        on_error: Callable[[Exception], Any],
         releases: Sequence[Release],
         after: After | None,
         deadline_ms: int,
         *,
         writes: bool,
     ) -> None:
-        super().__init__(None, None, on_error, releases, after, deadline_ms)
+        super().__init__(None, None, parked.on_error, releases, after, deadline_ms)
         self._parked: ParkedReply[Any] | None = parked
         self._writes = writes
 
     @property
     def has_deadline(self) -> bool:
-        return self._parked is not None
+        return self._parked is not None or self.answers_parked()
 
     def refuse(self, error: Exception) -> Answer | None:
         return self.expire(error) if self._writes else None
