@@ -12,8 +12,10 @@ from kohort.broker.configs.values import ConfigType
 from kohort.model.limits import STRING_BYTES_MAX
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
+from kohort.wire.batches import HEADER_BYTES, BatchRecord, build_batch
 from kohort.wire.compression import Codec, compress
 from kohort.wire.encoders import request_encoder
+from kohort.wire.primitives import write_uvarint
 from tests.broker.otlp_messages import attribute, field, gauge, message
 from tests.server.clients import Client
 from tests.server.requests.largest_requests import StoredRequest
@@ -25,12 +27,23 @@ ENTITIES = 2_000
 RECORDS = 20_000
 FIELDS = 300_000
 PARTS = 10_000
+PACKED_PARTITIONS = 30
 SALT_BYTES = 40 << 20
 SESSION_PARTITIONS = 19_000
 
 
 def stored(name: str, api: ApiKey, version: int, request: Any) -> StoredRequest:
     return StoredRequest(f"{api.api_name}: {name}", request_encoder(api, version)(1, "test", request))
+
+
+def stretched(frame: bytes, string: bytes, size: int) -> bytes:
+    """The frame of a request whose one long compact string is repeated until it has a size, which no encoder writes."""
+    plain, longer = bytearray(), bytearray()
+    write_uvarint(plain, len(string) + 1)
+    write_uvarint(longer, size + 1)
+    assert frame.count(plain + string) == 1
+    body = frame[4:].replace(plain + string, longer + (string * (size // len(string) + 1))[:size])
+    return len(body).to_bytes(4, "big") + body
 
 
 # Configurations
@@ -69,6 +82,10 @@ async def alter_configs(client: Client) -> AsyncIterator[StoredRequest]:
     api = ApiKey.INCREMENTAL_ALTER_CONFIGS
     for key, value in ((LISTS[0], replicas(0)), ("cleanup.policy", "delete," * 4_000 + "delete")):
         yield stored(f"a long {key}", api, 1, configs(TOPIC_TYPE, "t", [(key, SET, value)]))
+    # A string of the protocol has 32 767 bytes: this one closes the connection.
+    value = "0:0," * (STRING_BYTES_MAX // 4)
+    long = stored("", api, 1, configs(TOPIC_TYPE, "t", [(LISTS[0], SET, value)])).data
+    yield StoredRequest("IncrementalAlterConfigs: a list of 2 MB", stretched(long, value.encode(), 2 << 20))
     for operation in SET, APPEND:
         for contents in ",", "0:0,":
             lists = [(key, operation, contents * (STRING_BYTES_MAX // len(contents))) for key in LISTS]
@@ -176,13 +193,21 @@ async def produce(_client: Client) -> AsyncIterator[StoredRequest]:
 
 
 async def list_offsets(client: Client) -> AsyncIterator[StoredRequest]:
-    answer = await client.ask(
-        ApiKey.PRODUCE, 9, produced(batch_of(compress(rising_records(RECORDS), Codec.ZSTD), Codec.ZSTD, RECORDS))
-    )
-    assert answer.responses[0].partition_responses[0].error_code == 0
-    wanted = m.ListOffsetsPartition(partition_index=0, timestamp=1_000)
-    topic = m.ListOffsetsTopic(name="t", partitions=[wanted])
-    yield stored("by time in a compressed batch", ApiKey.LIST_OFFSETS, 7, m.ListOffsetsRequest(topics=[topic]))
+    """A search by time decompresses a batch of each partition."""
+    made = m.CreateTopicsRequestCreatableTopic(name="packed", num_partitions=PACKED_PARTITIONS, replication_factor=1)
+    await client.ask(ApiKey.CREATE_TOPICS, 7, m.CreateTopicsRequest(topics=[made], timeout_ms=5_000))
+    record = build_batch([BatchRecord(None, bytes(900_000))], timestamp_ms=1000)[HEADER_BYTES:]
+    batch = batch_of(compress(record, Codec.ZSTD), Codec.ZSTD, 1)
+    partitions = [
+        m.ProduceRequestPartitionProduceData(index=number, records=batch) for number in range(PACKED_PARTITIONS)
+    ]
+    topic = m.ProduceRequestTopicProduceData(name="packed", partition_data=partitions)
+    request = m.ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[topic])
+    answer = await client.ask(ApiKey.PRODUCE, 9, request)
+    assert {each.error_code for each in answer.responses[0].partition_responses} == {0}
+    wanted = [m.ListOffsetsPartition(partition_index=number, timestamp=1) for number in range(PACKED_PARTITIONS)]
+    search = m.ListOffsetsRequest(topics=[m.ListOffsetsTopic(name="packed", partitions=wanted)])
+    yield stored("by time in compressed batches", ApiKey.LIST_OFFSETS, 7, search)
 
 
 async def fetch(client: Client) -> AsyncIterator[StoredRequest]:

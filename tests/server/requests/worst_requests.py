@@ -17,7 +17,7 @@ from kohort.wire.schema import Field
 from kohort.wire.schema import message as schema_of
 from tests.server.clients import Client
 from tests.server.requests.largest_requests import Filler, Largest, StoredRequest, largest_requests
-from tests.server.requests.requests_by_hand import BY_HAND
+from tests.server.requests.requests_by_hand import BY_HAND, stretched
 
 CONTENTS = {"letters": "x", "elements": "a,", "classes": r"\pL", "groups": "(", "digits": "9"}
 
@@ -43,10 +43,7 @@ class Longest:
 
 def one_byte_longer(frame: bytes) -> bytes:
     """The frame of a request with one longest compact string, which is one byte longer than any encoder writes."""
-    run = b"\x80\x80\x02" + b"x" * STRING_BYTES_MAX
-    assert frame.count(run) == 1
-    longer = frame[4:].replace(run, b"\x81\x80\x02x" + run[3:])
-    return len(longer).to_bytes(4, "big") + longer
+    return stretched(frame, b"x" * STRING_BYTES_MAX, STRING_BYTES_MAX + 1)
 
 
 class _LongFiller(Filler):
