@@ -18,7 +18,8 @@ IN_PROCESS := tests/test_compiled.py tests/machine tests/runtime tests/group tes
 PROCESSES := tests/clients tests/crash $(wildcard tests/conformance/test_recorded_*.py)
 TESTS_COMPILED ?= $(IN_PROCESS) $(PROCESSES)
 SIMULATIONS := $(wildcard tests/testing/test_*simulation.py)
-PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile
+WORKERS ?= auto
+PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile
 unexport PYTHONDONTWRITEBYTECODE
 # Runs of pytest leave the names of failed tests in this file (tests/plugins/failures.py), and a recipe ends with them. `.ci/run`
 # prints them itself, after make's own last line.
@@ -97,6 +98,8 @@ $(COMPILED)/.ready $(TEST_BUILD)/.ready: $(READY) pyproject.toml hatch_build.py 
 
 test-build: $(WITH_TEST_BUILD)
 
+# Most of these tests wait for processes and timers: one worker more than processors keeps them busy.
+test-compiled: WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 test-compiled: $(WITH_TEST_BUILD) ## the tests of compiled modules and of served processes, on the compiled build
 	@if [ -n "$(COMPILER)" ]; then PYTHONPATH=$(TEST_BUILD) $(PYTEST) $(TESTS_COMPILED); \
 	  elif [ -n "$(CI)" ]; then echo "CI needs a C compiler: the compiled build is not tested." >&2; exit 1; \
