@@ -10,8 +10,9 @@ from uuid import UUID
 import pytest
 
 from kohort.machine.shard import EndTransaction, Producer, Release, Result
-from kohort.model.errors import CoordinatorError, ErrorCode, InvariantError
+from kohort.model.errors import CoordinatorError, ErrorCode, InvariantError, UnavailableError
 from kohort.model.ids import TopicPartition
+from kohort.model.image import ClusterImage
 from kohort.runtime.ports import Verify
 from kohort.runtime.runtime import Runtime, skip_verification
 from kohort.runtime.states import State
@@ -21,6 +22,7 @@ from kohort.storage.disk import DiskStore
 from kohort.storage.log import LogConfig, LogStore
 from kohort.storage.memory import MemoryStore
 from kohort.testing import FaultyLog, FixedImage
+from tests.runtime.harness import batch_of
 from tests.runtime.shards import Put, PutSerde, TableShard
 
 WAIT_SECONDS = 120
@@ -421,3 +423,29 @@ def test_a_verification_may_answer_on_any_thread_at_any_time(answers: str, error
         answering[0].join(WAIT_SECONDS)
         runtime.close()
     assert replies == (["ok"] if error is None else ["CoordinatorError"])
+
+
+def test_a_load_that_fails_is_tried_again() -> None:
+    loaded = threading.Event()
+
+    class Told(TableShard):
+        def on_loaded(self, image: ClusterImage, now_ms: int, /) -> None:
+            super().on_loaded(image, now_ms)
+            loaded.set()
+
+    log = FaultyLog()
+    log.append(batch_of([(b"x", b"7")]), leader_epoch=0)
+    log.commit()
+    log.fail_next_read = UnavailableError("no disk")
+    processor = ThreadedProcessor(2)
+    runtime: Runtime[TableShard] = Runtime(
+        make_shard=Told, serde=PutSerde(), clock=processor.clock, processor=processor
+    )
+    try:
+        with pytest.raises(CoordinatorError):
+            runtime.load(0, log, 1).result(WAIT_SECONDS)
+        assert loaded.wait(WAIT_SECONDS)
+        assert runtime.query(0, lambda shard, offset: dict(shard.table.items_at(offset))) == {"x": 7}
+    finally:
+        runtime.close()
+        processor.close()
