@@ -268,7 +268,7 @@ def test_what_clients_make_the_broker_show_is_bounded(monkeypatch: pytest.Monkey
     client = received.begin(instance, "c", 20, 30)
     add("other", is_counter=True)
     add("name0", is_counter=True)
-    assert {each.name for each in received.series(20)} == {"kohort_client_other", "kohort_client_name0"}
+    assert {each.name for each in received.series(20)} == {"kohort_client_other_total", "kohort_client_name0_total"}
 
 
 def test_texts_of_clients_are_cut_before_they_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from prometheus_client.exposition import generate_latest
@@ -16,7 +17,9 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 from kohort.broker.configs.definitions import BrokerConfig
+from kohort.broker.telemetry.otlp import DataPoint
 from kohort.cli.serve import parser
+from kohort.model.ids import uuid_text
 from kohort.scrape import REQUEST_BYTES_MAX, Family, Scrape, ScrapeListener, text_of
 from kohort.server.metrics.families import gauge, gauges_by, late_transactions, log_families, producer_families
 from kohort.server.node import Node
@@ -373,6 +376,27 @@ def test_a_node_counts_consumer_groups() -> None:
         assert shown[f"{prefix}_rebalance_timeouts_total"] == 0
         assert shown[f'{prefix}_consumer_groups{{state="Empty"}}'] == 1
         assert (shown[f"{prefix}_consumer_members"], shown[f"{prefix}_consumer_rebalances_total"]) == (0, 1)
+
+    played(story)
+
+
+def test_pushed_metrics_are_shown_in_steps() -> None:
+    async def story(node: Node, _: Client) -> None:
+        telemetry = node._broker.telemetry
+        client = telemetry.received.begin(uuid4(), "a\x1b[2J", 0, 1 << 62)
+        before = sum(family is None for family in node._metric_steps())
+        for number in range(1_000):
+            attributes = (("number", str(number)), ("text", '\x1b"'))
+            telemetry.received.add(client, DataPoint("name.total", attributes, number, True, False))
+            telemetry.received.add(client, DataPoint("size", attributes, number, False, False))
+        telemetry.received.add(client, DataPoint("name_total", (), 1, False, False))
+        assert telemetry.received.dropped == 1, "a gauge with the name of a counter"
+        assert sum(family is None for family in node._metric_steps()) == before + 20
+        shown = await numbers(node)
+        labels = (
+            f'client_id="a\\\\x1b[2J",client_instance_id="{uuid_text(client.instance_id)}",number="7",text="\\\\x1b\\""'
+        )
+        assert shown[f"kohort_client_name_total{{{labels}}}"] == shown[f"kohort_client_size{{{labels}}}"] == 7
 
     played(story)
 

@@ -113,6 +113,9 @@ class ReceivedMetrics:
 
     def _make(self, client: PushingClient, point: DataPoint) -> _Value | None:
         text = "kohort_client_" + _NOT_IN_NAMES.sub("_", point.name.removeprefix(_PREFIX))
+        if point.is_counter:
+            # Prometheus' rule. A gauge may have the name of no counter.
+            text = f"{text.removesuffix('_total')}_total"
         key = point.name, point.attributes
         text_bytes = _text_bytes(key)
         name = self._names.get(text)

@@ -15,8 +15,10 @@ from operator import attrgetter
 from pathlib import Path
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.samples import Sample
 
 from kohort.broker.records.produce_verification import VerificationMetrics
+from kohort.broker.telemetry.received import Series
 from kohort.broker.telemetry.telemetry import Telemetry
 from kohort.group.kinds import KINDS
 from kohort.group.metrics import GroupCounters, GroupGauges
@@ -34,6 +36,8 @@ from kohort.transaction.metrics import TransactionCounters, TransactionGauges
 _BOUNDS_MS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000)
 _LATE_TRANSACTION_BUFFER_MS = 300_000
 """Source: Kafka ProducerStateManager.LATE_TRANSACTION_BUFFER_MS."""
+_SERIES_STEP = 100
+"""Pushed values that are looked at between two yields."""
 _STATM = Path("/proc/self/statm")
 _OPEN_FILES = Path("/proc/self/fd")
 
@@ -96,8 +100,24 @@ def server_families(connections: ClientConnections) -> Iterator[Metric]:
     yield histogram
 
 
-def telemetry_families(telemetry: Telemetry, now_ms: int) -> Iterator[Metric]:
-    """Client telemetry (KIP-714), and the metrics that clients have pushed."""
+class PushedMetric:
+    """A metric that clients have pushed. Its samples are made while the text is made."""
+
+    documentation = "Pushed by clients."
+
+    def __init__(self, name: str, values: Sequence[Series]) -> None:
+        self.type = "counter" if values[0].is_counter else "gauge"
+        self.name = name.removesuffix("_total") if values[0].is_counter else name
+        self._values = values
+
+    @property
+    def samples(self) -> Iterator[Sample]:
+        for series in self._values:
+            yield Sample(series.name, dict(series.labels), series.value)
+
+
+def telemetry_families(telemetry: Telemetry, now_ms: int) -> Iterator[Family | None]:
+    """Client telemetry (KIP-714), and the metrics that clients have pushed; None between steps."""
     yield gauge("kohort_telemetry_instances", "Instances of clients with subscriptions.", len(telemetry.instances))
     yield counter("kohort_telemetry_pushes_total", "Accepted pushes of clients.", telemetry.pushes)
     yield counter("kohort_telemetry_refused_total", "Pushes that could not be read.", telemetry.refused)
@@ -105,15 +125,13 @@ def telemetry_families(telemetry: Telemetry, now_ms: int) -> Iterator[Metric]:
     yield counter("kohort_telemetry_unknown_subscriptions_total", about, telemetry.unknown_subscriptions)
     about = "Pushed data points for which there was no room."
     yield counter("kohort_telemetry_dropped_total", about, telemetry.received.dropped)
-    families: dict[str, Metric] = {}
-    for series in telemetry.received.series(now_ms):
-        family = families.get(series.name)
-        if family is None:
-            kind = "counter" if series.is_counter else "gauge"
-            family = families[series.name] = Metric(series.name, "Pushed by clients.", kind)
-        name = f"{series.name.removesuffix('_total')}_total" if series.is_counter else series.name
-        family.add_sample(name, dict(series.labels), series.value)
-    yield from families.values()
+    by_name: dict[str, list[Series]] = {}
+    for number, series in enumerate(telemetry.received.series(now_ms), 1):
+        by_name.setdefault(series.name, []).append(series)
+        if number % _SERIES_STEP == 0:
+            yield None
+    for name, values in by_name.items():
+        yield PushedMetric(name, values)
 
 
 def log_family(log: LogWriter | None) -> Metric:
