@@ -74,8 +74,8 @@ test-long: $(READY) ## the nightly tier, some hours: long versions, all scenario
 durations: $(READY) ## measure the seconds of each test file on a quiet machine, into tests/durations.json
 	@KOHORT_DURATIONS=tests/durations.json $(PYTEST) $(TESTS)
 
-largest-requests: $(READY) ## send the largest requests of every API; print the time on the event loop and the memory
-	@$(BIN)/python -m tests.server.requests.largest_requests $(ONLY)
+largest-requests: $(READY) ## send the worst requests of every API; print the time on the event loop and the memory beside their bounds
+	@$(BIN)/python -m tests.server.requests.measured_requests $(ONLY)
 
 mutants: $(READY) ## apply each defect of tools/mutants/*.toml to a copy; its tests have to fail (ONLY=name for one)
 	@$(BIN)/python tools/mutants.py $(ONLY)

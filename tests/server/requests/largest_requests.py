@@ -1,27 +1,18 @@
 """
 The largest requests that a broker takes, of every API: one array of the newest version has as many elements as are allowed.
 
-Elements are all equal, or all different. Some requests over existing partitions follow. `make largest-requests` sends each of
-them to a node, and prints the most processor time between two turns of the event loop and the memory it took.
+Elements are all equal, or all different. Some requests over existing partitions follow. `make largest-requests` measures them.
 """
 
 import asyncio
-import gc
-import os
-import sys
-import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from itertools import count
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 from kohort.broker.api_table import API_TABLE
-from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.served_versions import served_versions
-from kohort.server.node import Node
-from kohort.server.settings import Settings
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.compression import Codec, compress
@@ -145,54 +136,6 @@ def largest_requests(api: ApiKey, elements: int | None = None) -> list[Largest]:
     return [Largest(api, path, is_distinct, size) for path in arrays(api) for is_distinct in (False, True)]
 
 
-async def _measure(address: tuple[str, int], largest: Largest | StoredRequest) -> str:
-    frame = largest.frame()
-    gc.collect()
-    loop = asyncio.get_running_loop()
-    reader, writer = await asyncio.open_connection(*address, limit=1 << 20)
-    worst, last, is_over = 0.0, time.thread_time(), False
-    resident = before = _resident()
-    turns = 0
-
-    def tick() -> None:
-        nonlocal worst, last, resident, turns
-        now = time.thread_time()
-        worst = max(worst, now - last)
-        turns += 1
-        if turns % 50 == 0:
-            resident = max(resident, _resident())
-        last = time.thread_time()
-        if not is_over:
-            loop.call_soon(tick)
-
-    # The frame arrives in a process of its own time: only handling is measured.
-    writer.write(frame)
-    await writer.drain()
-    del frame
-    began, last = time.perf_counter(), time.thread_time()
-    worst = 0.0
-    loop.call_soon(tick)
-    try:
-        size = int.from_bytes(await asyncio.wait_for(reader.readexactly(4), 120), "big")
-        left = size
-        while left:
-            left -= len(await reader.read(min(left, 1 << 16)))
-        answer = f"{size:>12,}"
-    except asyncio.IncompleteReadError:
-        answer = "      closed"
-    except TimeoutError:
-        answer = "     waiting"
-    is_over = True
-    took = time.perf_counter() - began
-    writer.close()
-    await asyncio.sleep(0.01)
-    return f"{worst * 1000:8.1f} {took:8.2f} {(resident - before) >> 20:8} {answer}  {largest}"
-
-
-def _resident() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
 async def stored_requests(api: ApiKey, address: tuple[str, int]) -> AsyncIterator[StoredRequest]:
     """The largest requests of some APIs over partitions that exist, or with contents that are not an array."""
     if api not in (ApiKey.OFFSET_COMMIT, ApiKey.TXN_OFFSET_COMMIT, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.PUSH_TELEMETRY):
@@ -313,34 +256,3 @@ def _push(got: m.GetTelemetrySubscriptionsResponse, codec: Codec, metrics: bytes
         metrics=metrics if codec is Codec.NONE else compress(metrics, codec),
     )
     return request_encoder(ApiKey.PUSH_TELEMETRY, 0)(1, "test", request)
-
-
-async def _run(names: list[str]) -> None:
-    config = BrokerConfig({"group.initial.rebalance.delay.ms": "0", "auto.create.topics.enable": "false"})
-    print("worst ms   seconds  MiB more  answer bytes  request", flush=True)
-    for api in ApiKey:
-        if names and api.api_name not in names:
-            continue
-        node = Node(Settings(port=0, config=config), asyncio.get_running_loop())
-        address = await node.start()
-        if api in node._broker.handlers:
-            topic = m.CreateTopicsRequestCreatableTopic(name="t", num_partitions=3, replication_factor=1)
-            reader, writer = await asyncio.open_connection(*address)
-            writer.write(
-                request_encoder(ApiKey.CREATE_TOPICS, 5)(1, "", m.CreateTopicsRequest(topics=[topic], timeout_ms=9))
-            )
-            await reader.readexactly(4)
-            writer.close()
-            for largest in largest_requests(api):
-                print(await _measure(address, largest), flush=True)
-            async for stored in stored_requests(api, address):
-                print(await _measure(address, stored), flush=True)
-        await node.stop()
-
-
-if __name__ == "__main__":
-    try:
-        from uvloop import run
-    except ImportError:
-        run = asyncio.run
-    run(_run(sys.argv[1:]))
