@@ -8,12 +8,14 @@ import json
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from kohort.client.cluster import Client
@@ -25,7 +27,7 @@ from tests.clients.crew import Crew, Member
 from tests.clients.java_tools import CONSUMER_GROUPS, JavaTools
 from tests.clients.kohort_command import kohort, kohort_json
 from tests.clients.waiting import PATIENCE_S, wait_until
-from tests.conftest import NIGHTLY
+from tests.conftest import LONG, NIGHTLY
 
 PARTITIONS = 6
 CONSUMER = ("librdkafka", "group.protocol=consumer")
@@ -186,6 +188,44 @@ def test_a_member_that_comes_before_the_first_generation_of_a_classic_group_wait
         assert "error=COORDINATOR_LOAD_IN_PROGRESS" in lines
         assert lines.index("error=COORDINATOR_LOAD_IN_PROGRESS") < lines.index("generation.started group_id='early'")
         assert lines.index("generation.started group_id='early'") < lines.index("group.converted group_id='early'")
+
+
+@NIGHTLY
+def test_consumers_that_subscribe_again_while_they_leave_hear_no_fatal_error(broker: Broker, rng: Random) -> None:
+    """
+    librdkafka tells the change of a subscription at epoch 0 then. One in ten groups had a consumer that ended.
+
+    A consumer that subscribes between its leaving and the answer may never join (librdkafka 2.16): it is not waited for.
+    """
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    names = [f"again-{rng.getrandbits(32)}-{number}" for number in range(3)]
+    for done in admin.create_topics([NewTopic(name, 4) for name in names]).values():
+        done.result(PATIENCE_S)
+    fatal: list[str] = []
+
+    def live(group: str, own: Random) -> None:
+        def note(error: KafkaError) -> None:
+            if error.fatal():
+                fatal.append(f"{group}: {error}")
+
+        settings = {"bootstrap.servers": broker.bootstrap, "group.id": group, "group.protocol": "consumer"}
+        consumer = Consumer({**settings, "error_cb": note})
+        for _ in range(own.randint(2, 4)):
+            consumer.subscribe(own.sample(names, own.randint(1, 3)))
+            consumer.poll(own.random() * 0.02)
+            consumer.unsubscribe()
+            consumer.poll(own.random() * 0.02)
+        consumer.subscribe(names)
+        for _ in range(20):
+            consumer.poll(0.05)
+        consumer.close()
+
+    for number in range(50 if LONG else 15):
+        group = f"again-{rng.getrandbits(32)}-{number}"
+        with ThreadPoolExecutor(8) as threads:
+            for lived in [threads.submit(live, group, Random(rng.getrandbits(32))) for _ in range(8)]:
+                lived.result(PATIENCE_S)
+    assert fatal == []
 
 
 @contextmanager
