@@ -63,3 +63,16 @@ def test_what_may_be_tried_again(code: ErrorCode, is_retriable: bool) -> None:
 def test_a_refusal_says_its_code_when_there_is_nothing_else_to_say() -> None:
     assert str(CoordinatorError(ErrorCode.NON_EMPTY_GROUP)) == "NON_EMPTY_GROUP"
     assert str(TopicPartition("a-b", 3)) == "a-b-3"
+
+
+def test_long_keys_of_clients_are_not_remembered_by_the_thousands() -> None:
+    """A client may send thousands of ids of 32 kB in one request."""
+    coordinator_partition.cache_clear()
+    for number in range(1_000):
+        coordinator_partition(f"{number:0300}", 50)
+        assert coordinator_partition.cache_info().currsize <= 256
+    short = [f"{number}" for number in range(1_000)]
+    found = [coordinator_partition(key, 50) for key in short]
+    before = coordinator_partition.cache_info().hits
+    assert [coordinator_partition(key, 50) for key in short] == found
+    assert coordinator_partition.cache_info().hits == before + 1_000

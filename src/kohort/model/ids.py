@@ -2,6 +2,7 @@
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from functools import lru_cache
+from itertools import count
 from typing import NamedTuple, NewType
 from uuid import UUID
 
@@ -68,6 +69,12 @@ def java_bucket(text: str) -> int:
     return (value ^ value >> 16) & 15
 
 
+_KNOWN_KEY_LENGTH_MAX = 256
+_LONG_KEYS_MAX = 256
+"""How many longer keys are remembered at most; then all are forgotten."""
+_long_keys = count()
+
+
 @lru_cache(maxsize=65_536)
 def coordinator_partition(key: str, partitions: int) -> int:
     """
@@ -77,5 +84,8 @@ def coordinator_partition(key: str, partitions: int) -> int:
 
     Source: Kafka Utils.abs, GroupCoordinatorService.partitionFor.
     """
+    if len(key) > _KNOWN_KEY_LENGTH_MAX and next(_long_keys) % _LONG_KEYS_MAX == 0:
+        # 65 536 keys of 32 kB would take two gigabytes.
+        coordinator_partition.cache_clear()
     value = java_string_hash(key)
     return (0 if value == -(1 << 31) else abs(value)) % partitions
