@@ -36,6 +36,7 @@ from kohort.wire.encoders import request_encoder, response_encoder
 from kohort.wire.generated.gradual import drain
 from kohort.wire.headers import read_request_header
 from kohort.wire.readers import request_reader, response_reader
+from tests.storage.owner import AWAITED
 
 CLUSTER_ID = "kohort-test-cluster-id"
 
@@ -242,10 +243,10 @@ class Harness:
 
 
 def disk_store(path: Path, node: VirtualNode, **options: Any) -> DiskStore:
-    """The store of a broker on disk, in virtual time."""
+    """The store of a broker on disk, in virtual time: the owner waits for each flush."""
     what: dict[str, Any] = {"flush": "os", "node_id": 1, "clock": node.clock, "cluster_id": "kohort"}
     what["check"] = check_directory
-    return DiskStore(path, defer=node.defer, call_soon_threadsafe=node.call_soon, **what | options)
+    return DiskStore(path, defer=node.defer, call_soon_threadsafe=node.call_soon, **what | AWAITED | options)
 
 
 def reopened(path: Path, node: VirtualNode) -> Harness:

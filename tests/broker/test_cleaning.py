@@ -14,14 +14,14 @@ from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from tests.broker.harness import Harness
 from tests.storage.compacted import make_durable, put, records, roll
-from tests.storage.owner import Owner
+from tests.storage.owner import AWAITED, Owner
 
 NOW_MS = 1_700_000_000_000
 
 
 def start(path: Path, **settings: Any) -> tuple[Owner, DiskStore, Harness]:
     owner = Owner()
-    store = owner.disk(path, flush="os")
+    store = owner.disk(path, flush="os", **AWAITED)
     return owner, store, Harness(store=store, node=owner.node, **settings)
 
 

@@ -39,6 +39,14 @@ class Failing:
         hit, directory = fail_on("write", ".log", code=ENOSPC), self.store.data_dir / name
         self._files.refuse = lambda call, path: hit(call, path) if path.parent == directory else None
 
+    def lose(self) -> None:
+        """The first partition goes offline: a write fails on the disk thread."""
+        self.fail()
+        self.write()
+        log = self.store.get(TopicPartition("t", 0))
+        assert log is not None
+        self.owner.wait_for(lambda: log.refusal is not None)
+
     def codes(self, answers: list[Any]) -> list[int]:
         return [answer.responses[0].partition_responses[0].error_code for answer in answers]
 
@@ -57,6 +65,7 @@ def test_who_waits_to_be_acknowledged_is_told(failing: Failing) -> None:
     first, other = failing.write(), failing.write(1)
     failing.fail()
     second = failing.write()
+    failing.owner.wait_for(lambda: bool(first) and bool(second))
     assert failing.codes(second) == failing.codes(first) == [ErrorCode.KAFKA_STORAGE_ERROR]
     failing.owner.wait_for(lambda: bool(other))
     assert failing.codes(other) == [ErrorCode.NONE]
@@ -71,15 +80,13 @@ def test_who_waits_for_records_is_told(failing: Failing, version: int, code: Err
     request = fetch_request(asked(0), asked(0, partition=1), max_wait_ms=30_000)
     waiting = failing.harness.begin(ApiKey.FETCH, request, version=version)
     assert waiting == []
-    failing.fail()
-    failing.write()
+    failing.lose()
     (answer,) = waiting
     assert [data.error_code for data in answer.responses[0].partitions] == [code, ErrorCode.NONE]
 
 
 def test_an_offline_partition_tells_no_offsets_either(failing: Failing) -> None:
-    failing.fail()
-    failing.write()
+    failing.lose()
     at_end = m.ListOffsetsRequest(
         replica_id=-1,
         topics=[
@@ -95,8 +102,7 @@ def test_an_offline_partition_tells_no_offsets_either(failing: Failing) -> None:
 @pytest.mark.parametrize("version", [4, 5, 13])
 def test_an_offline_partition_has_no_leader(failing: Failing, version: int) -> None:
     """Seen of a 4.2.1 of which one log directory failed; there the controller begins a new leader epoch besides."""
-    failing.fail()
-    failing.write()
+    failing.lose()
     wanted = m.MetadataRequest(topics=[m.MetadataRequestTopic(name="t")])
     (topic,) = failing.harness.ask(ApiKey.METADATA, wanted, version=version).topics
     offline = (1,) if version >= 5 else ()
@@ -109,8 +115,7 @@ def test_an_offline_partition_has_no_leader(failing: Failing, version: int) -> N
 
 
 def test_an_offline_partition_is_described_without_a_leader(failing: Failing) -> None:
-    failing.fail()
-    failing.write()
+    failing.lose()
     asked = m.DescribeTopicPartitionsRequest(
         topics=[m.DescribeTopicPartitionsRequestTopicRequest(name="t")], response_partition_limit=10, cursor=None
     )
@@ -141,6 +146,7 @@ def test_whoever_waits_for_the_catalog_is_told(failing: Failing) -> None:
     failing.fail("__kohort_catalog-0")
     wanted = m.CreateTopicsRequestCreatableTopic(name="u", num_partitions=1, replication_factor=1)
     refused = harness.begin(ApiKey.CREATE_TOPICS, m.CreateTopicsRequest(topics=[wanted], timeout_ms=600_000))
+    failing.owner.wait_for(lambda: bool(waiting) and bool(refused))
     assert [answer.error_code for answer in waiting] == [ErrorCode.KAFKA_STORAGE_ERROR]
     assert [answer.topics[0].error_code for answer in refused] == [ErrorCode.KAFKA_STORAGE_ERROR]
     written = failing.write()
@@ -150,8 +156,7 @@ def test_whoever_waits_for_the_catalog_is_told(failing: Failing) -> None:
 
 def test_markers_and_producers_of_an_offline_partition(failing: Failing) -> None:
     """Seen of a 4.2.1 of which one log directory failed: to who writes markers there is no such partition."""
-    failing.fail()
-    failing.write()
+    failing.lose()
     topic = m.WriteTxnMarkersRequestWritableTxnMarkerTopic(name="t", partition_indexes=[0, 1])
     marker = m.WriteTxnMarkersRequestWritableTxnMarker(
         producer_id=7, producer_epoch=0, transaction_result=True, coordinator_epoch=0, topics=[topic]
@@ -192,8 +197,7 @@ def test_markers_of_a_group_coordinator_that_is_away(ended: ErrorCode, told: Err
 
 def test_nobody_is_told_of_a_partition_that_is_well(failing: Failing) -> None:
     waiting = failing.harness.begin(ApiKey.FETCH, fetch_request(asked(0, partition=1), max_wait_ms=30_000), version=12)
-    failing.fail()
-    failing.write()
+    failing.lose()
     assert waiting == []
     log = failing.store.get(TopicPartition("t", 0))
     assert log is not None

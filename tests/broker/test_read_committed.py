@@ -20,7 +20,7 @@ from kohort.wire.apis import ApiKey
 from kohort.wire.batches import BatchRecord, build_batch, iter_batches
 from tests.broker.harness import Harness, produce_request
 from tests.broker.test_producers import NOW_MS, end
-from tests.storage.owner import Owner
+from tests.storage.owner import AWAITED, Owner
 
 ALL, COMMITTED = 0, 1
 A, B = 7, 8
@@ -48,7 +48,7 @@ class Readers:
             self.harness = Harness(verification=coordinator)
         else:
             owner = Owner()
-            store = owner.disk(directory, flush="os")
+            store = owner.disk(directory, flush="os", **AWAITED)
             self.harness = Harness(store=store, node=owner.node, verification=coordinator)
         self.harness.create("t")
 

@@ -44,6 +44,7 @@ def test_partitions_of_no_topic_are_renamed_with_a_line(tmp_path: Path, caplog: 
     harness.store.close()
     with caplog.at_level(logging.WARNING):
         harness = started(tmp_path)
+        harness.store.flush()
     assert [it.topic for it in harness.store.partitions()] == ["__kohort_catalog", "kept"]
     assert harness.store.open(KEPT, topic_id, LogConfig()).end_offset == 1
     strays = sorted(path.name.partition(".")[0] for path in tmp_path.glob("*-stray"))

@@ -1,5 +1,6 @@
 """What the tests of the logs share: the thread that owns a store, and batches to append."""
 
+import math
 import sys
 import threading
 from collections.abc import Callable
@@ -16,6 +17,8 @@ from kohort.wire.batches import BatchRecord, build_batch
 TOPIC_ID = UUID(int=7)
 PARTITION = TopicPartition("orders", 0)
 WAIT_SECONDS = 120
+AWAITED: dict[str, Any] = {"owner_flush_ms_max": math.inf, "owner_wait_s": 120.0, "owner_flushes_max": 1 << 60}
+"""Options of a store whose owner waits for every flush, so that its turn ends when all is durable."""
 
 
 class Owner:
@@ -50,8 +53,16 @@ class Owner:
             self.run_turn()
 
     def disk(self, data_dir: Path, **options: Any) -> DiskStore:
-        """A store, of which a thread of its own does the flushing, however quick the disk is."""
-        defaults = {"flush": "commit", "node_id": 1, "journal_file_bytes": 1 << 16, "owner_flush_ms_max": 0}
+        """
+        A store whose owner does not wait for flushes, however quick the disk is, and which reads from the disk what is there.
+        """
+        defaults = {
+            "flush": "commit",
+            "node_id": 1,
+            "journal_file_bytes": 1 << 16,
+            "owner_flush_ms_max": 0,
+            "written_bytes_kept": 0,
+        }
         options = {**defaults, **options}
         return DiskStore(
             data_dir, defer=self.defer, call_soon_threadsafe=self.call_soon_threadsafe, clock=self.clock, **options

@@ -442,6 +442,7 @@ def test_a_checkpoint_may_meet_a_segment_that_is_being_replaced(base: Path) -> N
         store = owner.disk(root)
         log = open_log(store)
         put(log, ("a", "1"))
+        store.flush()
         segment = log.segments[0].path
         missed: list[Path] = []
 

@@ -145,6 +145,7 @@ def test_a_partition_that_lost_its_directory_does_not_begin_where_it_did(tmp_pat
     store = Owner().disk(tmp_path / "data", flush="os")
     store.forget_missing(PARTITION)
     store.open(PARTITION, SECOND, LogConfig()).append(batch("second's"), leader_epoch=0)
+    store.flush()
     data_dir = crashed(tmp_path, store, "crashed")
     store.close()
     store = Owner().disk(data_dir, flush="os")
@@ -165,13 +166,18 @@ def test_a_directory_that_cannot_be_renamed_is_nobody_elses(base: Path, *, is_st
         store = Owner().disk(base / "data")
         files.refuse = fail_on("rename", str(PARTITION), code=EROFS)
         if is_stray:
-            with pytest.raises(UnavailableError):
-                store.rename_to_stray(PARTITION)
+            store.rename_to_stray(PARTITION)
         else:
             store.delete(PARTITION)
+        store.flush()
         files.refuse = lambda _call, _path: None
-        with pytest.raises(UnavailableError):
-            store.open(PARTITION, SECOND, LogConfig())
+        log = store.open(PARTITION, SECOND, LogConfig())
+        log.append(batch("second's"), leader_epoch=0)  # the directory is made later, by the disk thread
+        store.flush()
+        with pytest.raises(UnavailableError, match="make that file system writable"):
+            log.append(batch("second's"), leader_epoch=0)
+        assert log.high_watermark == 0
+        assert sorted(path.name for path in log.directory.glob("*.log")) == [f"{0:020d}.log", "7.log"]
         store.close()
 
 
@@ -255,6 +261,7 @@ def test_a_checkpoint_of_a_deleted_log_leaves_its_successors_epochs_alone(tmp_pa
     store.delete(PARTITION)
     second = store.open(PARTITION, SECOND, LogConfig())
     second.append(batch("second's"), leader_epoch=0)
+    store.flush()
     assert second.directory.exists()
     write_epochs((first, text))
     assert not (second.directory / CHECKPOINT_NAME).exists()

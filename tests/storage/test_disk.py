@@ -41,18 +41,22 @@ def test_files_appear_with_the_first_append(owner: Owner, tmp_path: Path) -> Non
     checkpoints = {"recovery-point-offset-checkpoint", "log-start-offset-checkpoint"}
     assert files(tmp_path) == {".lock", "meta.properties", *checkpoints}, "Kafka makes them, too"
     log.append(batch("a"), leader_epoch=0)
+    assert log.read(0, bytes_max=1), "nobody waits for the disk thread, which makes the files"
+    store.flush()
     assert {"orders-0/00000000000000000000.log", "orders-0/partition.metadata"} <= files(tmp_path)
     store.close()
 
 
 def test_the_first_append_and_a_roll_flush_nothing_themselves(owner: Owner, tmp_path: Path) -> None:
-    """Making files may have to wait for the file system; waiting for the disk is the flusher's."""
+    """Files are made by the disk thread; what makes them durable is the journal, or the next checkpoint."""
     with FaultyFiles(tmp_path / "data") as files:
-        store = owner.disk(tmp_path / "data")
+        store = owner.disk(tmp_path / "data", flush="os")
         log = store.open(PARTITION, TOPIC_ID, LogConfig(segment_bytes=150))
         before = len(files.operations)
         for _ in range(3):
             log.append(batch("x" * 50), leader_epoch=0)
+        assert len(files.operations) == before, "the owner makes no call"
+        owner.wait_for(lambda: log.high_watermark == 3)
         done = files.operations[before:]
         assert any(isinstance(operation, Made) for operation in done)
         assert not any(isinstance(operation, Synced) for operation in done)
@@ -212,6 +216,7 @@ def test_segments_roll_by_size_time_and_full_indexes(owner: Owner, tmp_path: Pat
         log = store.open(TopicPartition(name, 0), TOPIC_ID, config)
         for timestamp_ms in timestamps:
             log.append(batch("v", timestamp_ms=timestamp_ms), leader_epoch=0)
+        store.flush()
         return sorted(int(path.stem) for path in (tmp_path / f"{name}-0").glob("*.log"))
 
     store = owner.disk(tmp_path)
@@ -269,7 +274,7 @@ def test_records_without_time_age_by_the_clock(owner: Owner, tmp_path: Path) -> 
     log.append(batch("b", timestamp_ms=-1), leader_epoch=0)
     owner.clock.set(owner.clock.now_ms() + 1)
     log.append(batch("c", timestamp_ms=-1), leader_epoch=0)
-    assert len(list((tmp_path / "orders-0").glob("*.log"))) == 2
+    assert len(log.segments) == 2
     store.close()
 
 
@@ -353,12 +358,18 @@ def test_a_full_disk_takes_only_the_partition_offline(owner: Owner, tmp_path: Pa
     log = store.open(PARTITION, TOPIC_ID, CONFIG)
     other = store.open(TopicPartition("other", 0), TOPIC_ID, CONFIG)
     log.append(batch("a" * 5000), leader_epoch=0)
-    with file_size_limit(8192), pytest.raises(UnavailableError, match="offline"):
+    store.flush()
+    offline: list[bool] = []
+    log.when_offline(lambda: offline.append(True))
+    with file_size_limit(8192):
         log.append(batch("b" * 5000), leader_epoch=0)
-    assert log.end_offset == 1
-    with pytest.raises(UnavailableError):
+        store.flush()
+    assert (log.high_watermark, offline) == (1, [True])
+    with pytest.raises(UnavailableError, match="offline"):
         log.append(batch("c"), leader_epoch=0)
     assert other.append(batch("d"), leader_epoch=0) == 1
+    store.flush()
+    assert other.high_watermark == 1
     store.close()
     store = owner.disk(tmp_path)
     log = store.open(PARTITION, TOPIC_ID, CONFIG)
@@ -380,7 +391,7 @@ def test_a_full_index_ends_a_segment_after_a_start_too(owner: Owner, tmp_path: P
     log = store.open(PARTITION, TOPIC_ID, config)
     for number in range(10):
         log.append(batch(f"value {number}"), leader_epoch=0)
-    assert len(list(log.directory.glob("*.log"))) > 1
+    assert len(log.segments) > 1
     store.close()
 
 

@@ -119,11 +119,12 @@ def test_flush_messages_holds_back_what_the_system_has(base: Path, messages: int
         log.append(batch("a"), leader_epoch=0)
         if messages > 1:
             owner.wait_for(lambda: log.high_watermark == 1)
-        files.hold("kohort-flusher")
+        files.hold("kohort-flusher", before="sync")
         log.append(batch("b", "c"), leader_epoch=0)
         other.append(batch("d"), leader_epoch=0)
         owner.run_turn()
         files.await_held()
+        owner.wait_for(lambda: other.high_watermark == 1)
         assert (log.high_watermark < 3, other.high_watermark) == (True, 1)
         before = len(files.operations)
         files.release("kohort-flusher")

@@ -149,7 +149,10 @@ def test_a_file_that_somebody_deleted_takes_its_partition_offline(base: Path, ho
         store.flush()
         (logs[0].directory / f"{0:020d}.log").unlink()
         if how != "bulk":  # its file was closed to make room for others
-            logs[0].segments[0].close()
+            segment = logs[0].segments[0]
+            segment.close()
+            assert segment.file is not None
+            segment.file.close()
         act: Callable[[], object] = {
             "read": lambda: logs[0].read(0, bytes_max=1),
             "append": lambda: logs[0].append(batch("x"), leader_epoch=0),

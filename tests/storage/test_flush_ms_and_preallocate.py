@@ -55,12 +55,14 @@ def test_preallocate_reserves_the_space_of_a_segment_and_gives_it_back(tmp_path:
     config = LogConfig(preallocate=True, segment_bytes=4 * MIB)
     log = store.open(PARTITIONS[0], TOPIC_ID, config)
     log.append(batch("a" * 1000), leader_epoch=0)
+    store.flush()
     (first,) = segments(tmp_path)
     reserves = can_reserve(tmp_path)
     assert first.stat().st_size < 2000, "the size is that of the data"
     assert (allocated(first) >= 4 * MIB) == reserves
     for _ in range(5):
         log.append(batch("b" * 900_000), leader_epoch=0)
+    store.flush()
     assert len(segments(tmp_path)) > 1
     assert allocated(first) < 4 * MIB
     store.close()

@@ -1,9 +1,10 @@
-"""Who flushes: the owner's thread where that is quick and nothing else is under way, else a thread of its own."""
+"""Who waits for a flush: the owner where that is quick and nothing else is under way; the thread flushes always."""
 
 import math
 import os
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator
 from itertools import product, repeat
 from pathlib import Path
@@ -29,6 +30,8 @@ from kohort.wire.batches import HEADER_BYTES, read_records
 from tests.storage.owner import TOPIC_ID, Owner, batch
 
 PARTITIONS = [TopicPartition("t", partition) for partition in range(2)]
+LONG_WAIT_S = 120.0
+"""So long that a busy machine does not end the wait of the owner."""
 
 
 class Disk:
@@ -42,16 +45,17 @@ class Disk:
         os.fdatasync(fd)
 
 
-def test_the_owner_acknowledges_in_the_turn_of_the_append(tmp_path: Path) -> None:
+@pytest.mark.parametrize("flush", ["commit", "os"])
+def test_the_owner_acknowledges_in_the_turn_of_the_append(tmp_path: Path, flush: str) -> None:
     owner, disk = Owner(), Disk()
-    store = owner.disk(tmp_path, sync=disk, owner_flush_ms_max=math.inf)
+    store = owner.disk(tmp_path, sync=disk, flush=flush, owner_flush_ms_max=math.inf, owner_wait_s=LONG_WAIT_S)
     logs = [store.open(partition, TOPIC_ID, LogConfig()) for partition in PARTITIONS]
     for log in logs:
         log.append(batch("a"), leader_epoch=0)
     assert [log.high_watermark for log in logs] == [0, 0]
     owner.run_turn()
     assert [log.high_watermark for log in logs] == [1, 1]
-    assert disk.threads == [threading.current_thread().name]
+    assert disk.threads == (["kohort-flusher"] if flush == "commit" else []), "the owner makes no call itself"
     store.close()
 
 
@@ -88,9 +92,9 @@ def test_while_a_checkpoint_is_at_the_disk_the_thread_flushes(base: Path) -> Non
 
 
 def test_answers_that_bring_on_appends_do_not_keep_the_owner_from_his_loop(tmp_path: Path) -> None:
-    """In one turn he flushes some rounds; then the thread does it, until the loop has asked for input."""
+    """In one turn he waits for some rounds; then he goes on, until the loop has asked for input."""
     owner, disk = Owner(), Disk()
-    store = owner.disk(tmp_path, sync=disk, owner_flush_ms_max=math.inf)
+    store = owner.disk(tmp_path, sync=disk, owner_flush_ms_max=math.inf, owner_wait_s=LONG_WAIT_S)
     log = store.open(PARTITIONS[0], TOPIC_ID, LogConfig())
     rounds = 40
 
@@ -104,10 +108,8 @@ def test_answers_that_bring_on_appends_do_not_keep_the_owner_from_his_loop(tmp_p
     log.add_listener(go_on)
     append()
     owner.run_turn()
-    in_first_turn = len(disk.threads)
-    assert 1 < in_first_turn < rounds
+    assert 1 < log.high_watermark < rounds
     owner.wait_for(lambda: log.high_watermark == rounds)
-    assert "kohort-flusher" in disk.threads[in_first_turn - 1 :]
     store.close()
 
 
@@ -155,8 +157,38 @@ def test_the_journal_is_bounded_where_each_turn_is_flushed_before_its_end(tmp_pa
     store.close()
 
 
-def test_the_owner_flushes_while_it_is_quick(tmp_path: Path) -> None:
-    """As soon as the disk is slow the thread does it, which goes on taking the time."""
+def a_flusher(
+    path: Path,
+    sync: Callable[[int], None],
+    *,
+    done: Callable[[object], None] = lambda _: None,
+    failed: Callable[[Exception], None] = lambda _: None,
+    post: Callable[[], None] = lambda: None,
+    owner_flush_ms_max: float = math.inf,
+    now: Callable[[], float] = time.perf_counter,
+) -> Flusher[str]:
+    return Flusher(
+        Journal(path / "journal", file_bytes=1 << 16, sync=sync),
+        on_written=lambda _: None,
+        on_done=done,
+        on_log_failed=lambda _log, _exc: None,
+        on_failed=failed,
+        post=post,
+        sync_files=lambda _: None,
+        entry_prefix_of=str.encode,
+        owner_flush_ms_max=owner_flush_ms_max,
+        now=now,
+    )
+
+
+def a_round() -> FlushBatch[str]:
+    round_: FlushBatch[str] = FlushBatch()
+    round_.entries += entry_prefix(PARTITIONS[0], TOPIC_ID, APPEND) + pack_length(0)
+    return round_
+
+
+def test_the_owner_waits_while_the_disk_is_quick(tmp_path: Path) -> None:
+    """As soon as the disk is slow he is called back; the thread goes on taking the time."""
     now = 0.0
     takes_ms: Iterator[float] = repeat(0.1)
 
@@ -164,40 +196,62 @@ def test_the_owner_flushes_while_it_is_quick(tmp_path: Path) -> None:
         nonlocal now
         now += next(takes_ms) / 1000
 
-    done: SimpleQueue[object] = SimpleQueue()
-    flusher: Flusher[str] = Flusher(
-        Journal(tmp_path / "journal", file_bytes=1 << 16, sync=sync),
-        on_done=done.put,
-        on_failed=done.put,
-        sync_files=lambda _: None,
-        owner_flush_ms_max=0.5,
-        now=lambda: now,
-    )
+    posted: SimpleQueue[None] = SimpleQueue()
+    flusher = a_flusher(tmp_path, sync, post=lambda: posted.put(None), owner_flush_ms_max=0.5, now=lambda: now)
 
     def flush() -> str:
-        round_: FlushBatch[str] = FlushBatch()
-        round_.entries += entry_prefix(PARTITIONS[0], TOPIC_ID, APPEND) + pack_length(0)
-        if flusher.may_owner_flush:
-            flusher.flush_by_owner(round_)
-            return "owner"
-        flusher.hand_over(round_)
-        assert done.get(timeout=120) is round_
+        if flusher.may_owner_wait:
+            flusher.hand_over(a_round(), wait_s=LONG_WAIT_S)
+            assert flusher.is_idle
+            assert posted.empty(), "nobody is called back who waited"
+            return "waits"
+        flusher.hand_over(a_round())
+        posted.get(timeout=120)
         flusher.wait()
-        return "thread"
+        return "is called"
 
     def flushed_by(count: int) -> set[str]:
         return {flush() for _ in range(count)}
 
-    assert flush() == "thread", "how quick the disk is has to be found out"
-    assert flushed_by(10) == {"owner"}
+    assert flush() == "is called", "how quick the disk is has to be found out"
+    assert flushed_by(10) == {"waits"}
     takes_ms = iter([20.0, *[0.1] * 1000])
-    assert flush() == "owner"
-    assert flush() == "thread"
+    assert flush() == "waits"
+    assert flush() == "is called"
     flushed_by(50)
-    assert flushed_by(10) == {"owner"}
+    assert flushed_by(10) == {"waits"}
     takes_ms = repeat(8.0)
     flush()
-    assert flushed_by(100) == {"thread"}
+    assert flushed_by(100) == {"is called"}
+    flusher.stop()
+
+
+def test_the_owner_waits_shortly_for_a_disk_that_hangs(tmp_path: Path) -> None:
+    """He is called back when it answers, and waits again for later flushes."""
+    gate, posted = threading.Event(), threading.Event()
+    gate.set()
+
+    def sync(_fd: int) -> None:
+        assert gate.wait(120)
+
+    done: list[object] = []
+    flusher = a_flusher(tmp_path, sync, done=done.append, post=posted.set)
+    flusher.hand_over(a_round())
+    assert posted.wait(120)
+    posted.clear()
+    gate.clear()
+    flusher.wait()
+    flusher.hand_over(a_round(), wait_s=0.001)
+    assert len(done) == 1
+    assert not flusher.may_owner_wait
+    flusher.hand_over(a_round())
+    gate.set()
+    assert posted.wait(120)
+    flusher.wait()
+    assert len(done) == 3
+    posted.clear()
+    flusher.hand_over(a_round(), wait_s=LONG_WAIT_S)
+    assert (len(done), posted.is_set()) == (4, False)
     flusher.stop()
 
 
@@ -228,25 +282,18 @@ def test_rounds_that_waited_together_are_one_round(tmp_path: Path, kinds: tuple[
 
 
 def test_after_a_failed_flush_nobody_may(tmp_path: Path) -> None:
+    """The owner does not wait for ever, and nothing is flushed afterwards."""
+
     def sync(_fd: int) -> None:
         raise OSError("the disk is gone")
 
     failed: list[Exception] = []
-    fail: Callable[[Exception], None] = failed.append
-    flusher: Flusher[str] = Flusher(
-        Journal(tmp_path / "journal", file_bytes=1 << 16, sync=sync),
-        on_done=lambda _: None,
-        on_failed=fail,
-        sync_files=lambda _: None,
-        owner_flush_ms_max=math.inf,
-    )
-    round_: FlushBatch[str] = FlushBatch()
-    round_.entries += entry_prefix(PARTITIONS[0], TOPIC_ID, APPEND) + pack_length(0)
-    before = flusher.may_owner_flush
-    with pytest.raises(OSError, match="the disk is gone"):
-        flusher.flush_by_owner(round_)
-    assert (before, flusher.may_owner_flush) == (True, False)
-    flusher.hand_over(round_)
+    done: list[object] = []
+    flusher = a_flusher(tmp_path, sync, done=done.append, failed=failed.append)
+    flusher.hand_over(a_round(), wait_s=LONG_WAIT_S)
+    assert [str(exc) for exc in failed] == ["the disk is gone"]
+    assert not flusher.may_owner_wait
+    flusher.hand_over(a_round(), wait_s=LONG_WAIT_S)
     flusher.wait()
     flusher.stop()
-    assert failed == []
+    assert (len(failed), done) == (1, [])

@@ -130,15 +130,14 @@ try:
         taken.append(os.open(os.devnull, os.O_RDONLY))
 except OSError:
     pass
-refused = 0
 for number in range(12):  # segments roll, indexes and snapshots are written, and checkpoints flush all of it
     for log in logs:
+        log.append(batch(f"during {number}"), leader_epoch=0)  # the disk thread has a reserved descriptor
+        assert log.read(log.end_offset - 1, bytes_max=1)
         try:
-            log.append(batch(f"during {number}"), leader_epoch=0)
-            assert log.read(log.end_offset - 1, bytes_max=1)
+            assert log.read(0, bytes_max=1)
         except UnavailableError as error:
             assert "ulimit -n" in str(error), error
-            refused += 1
     make_durable(owner, store)
 assert store.offline_reason is None
 for fd in taken:
@@ -149,11 +148,11 @@ for log in logs:
     assert b"after" in log.read(end_offset, bytes_max=1)
 store.close()
 assert (Path(sys.argv[1]) / ".kafka_cleanshutdown").exists()
-print("refused", refused)
+print("done")
 """
 
 
-def test_a_partition_that_could_not_open_a_file_is_tried_again(base: Path) -> None:
+def test_appends_need_no_descriptor_and_reads_that_found_none_are_tried_again(base: Path) -> None:
     """Connections have taken all descriptors. Nothing goes offline, and flushes and checkpoints use the reserve."""
     ended = subprocess.run(
         [sys.executable, "-c", NO_DESCRIPTORS, str(base / "data")],
@@ -163,8 +162,7 @@ def test_a_partition_that_could_not_open_a_file_is_tried_again(base: Path) -> No
         timeout=120,
         check=False,
     )
-    assert ended.stdout.startswith("refused "), ended.stderr[-3000:]
-    assert int(ended.stdout.split()[1]) > 0, "the trial refused nothing"
+    assert ended.stdout == "done\n", ended.stderr[-3000:]
 
 
 def test_few_files_are_a_share_of_a_small_limit() -> None:

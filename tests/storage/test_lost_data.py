@@ -176,6 +176,7 @@ def test_a_batch_beyond_the_end_is_not_put_back(tmp_path: Path) -> None:
     store = Owner().disk(tmp_path)
     log = open_log(store)
     log.append(batch("a"), leader_epoch=0)
+    store.flush()
     later = bytearray(batch("c"))
     stamp(later, base_offset=2, leader_epoch=0)
     with pytest.raises(OffsetOutOfRangeError):

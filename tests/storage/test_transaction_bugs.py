@@ -96,8 +96,9 @@ def test_a_refused_append_leaves_the_producers_as_they_were() -> None:
     log.append(data(1), leader_epoch=0)
 
 
-def test_a_failed_write_leaves_the_producers_as_they_were(tmp_path: Path) -> None:
-    """KAFKA-6683."""
+@pytest.mark.parametrize("is_marker", [False, True])
+def test_a_failed_write_leaves_the_producers_as_they_were(tmp_path: Path, *, is_marker: bool) -> None:
+    """KAFKA-6683. The partition is offline, and the next start knows the producers as they were."""
     owner = Owner()
     with FaultyFiles(tmp_path) as files:
         store = owner.disk(tmp_path)
@@ -106,11 +107,17 @@ def test_a_failed_write_leaves_the_producers_as_they_were(tmp_path: Path) -> Non
         store.flush()
         before = known(log.producers)
         files.refuse = fail_on("write", ".log", code=ENOSPC)
-        for batch_ in (data(1), marker(committed=False)):
-            with pytest.raises(UnavailableError):
-                log.append(batch_, leader_epoch=0)
-        assert (known(log.producers), log.end_offset, log.last_stable_offset) == (before, 1, 0)
+        log.append(marker(committed=False) if is_marker else data(1), leader_epoch=0)
+        store.flush()
+        with pytest.raises(UnavailableError):
+            log.append(data(1), leader_epoch=0)
+        assert (log.high_watermark, log.last_stable_offset) == (1, 0)
+        files.refuse = lambda _call, _path: None
         abandon(store)
+        store = owner.disk(tmp_path)
+        log = store.open(PARTITION, TOPIC_ID, LogConfig())
+        assert (known(log.producers), log.end_offset, log.last_stable_offset) == (before, 1, 0)
+        store.close()
 
 
 def test_a_transaction_index_that_cannot_be_written_takes_the_partition_offline(tmp_path: Path) -> None:
@@ -127,8 +134,8 @@ def test_a_transaction_index_that_cannot_be_written_takes_the_partition_offline(
         store.flush()
         assert log.last_stable_offset == 0
         files.refuse = fail_on("open", ".txnindex", code=EIO)
-        with suppress(UnavailableError):
-            log.append(marker(committed=False), leader_epoch=0)
+        log.append(marker(committed=False), leader_epoch=0)
+        store.flush()
         assert log.refusal is not None
         with pytest.raises(UnavailableError):
             log.append(batch("later"), leader_epoch=0)
@@ -155,11 +162,11 @@ def test_an_open_transaction_that_a_crash_cut_off_is_not_open(tmp_path: Path) ->
     store = owner.disk(tmp_path, flush="os")
     log = store.open(PARTITION, TOPIC_ID, LogConfig())
     log.append(batch("plain"), leader_epoch=0)
-    owner.run_turn()
+    store.flush()
     size = log.size_bytes
     log.append(data(), leader_epoch=0)
     log.append(batch("behind"), leader_epoch=0)
-    owner.run_turn()
+    store.flush()
     assert (log.high_watermark, log.last_stable_offset) == (3, 1)
     abandon(store)
     path = next(tmp_path.glob("*/*.log"))

@@ -73,6 +73,13 @@ CLIENT_METRICS_INSTRUCTIONS_MAX: Final = 8_192
 CLIENT_PROPERTY_LENGTH_MAX: Final = 1_024
 """Characters of a property of a client that is matched with such expressions. A longer one matches none."""
 
+# Appends that a slow disk has not taken
+
+UNWRITTEN_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Appends in memory that are not in their files yet. Beyond it appends are KAFKA_STORAGE_ERROR until the disk answers."""
+WRITTEN_BYTES_KEPT: Final = 32 * 1024 * 1024
+"""The newest appends that stay in memory after they were written, so that readers at the end of a log wait for no disk."""
+
 # Record batches
 
 DECOMPRESSED_BYTES_MAX: Final = 128 * 1024 * 1024

@@ -54,6 +54,8 @@ class LogBase(ABC):
         self.end_offset = end_offset
         self.high_watermark = end_offset
         self.refusal: str | None = None
+        self._found_base = (-1, -1)
+        """A log start, and the base offset of the batch that holds it."""
         self._listeners: list[HighWatermarkListener] = []
         self._offline_listeners: list[Callable[[], None]] = []
 
@@ -66,10 +68,18 @@ class LogBase(ABC):
         first = self.producers.first_unstable_offset
         if first is None or first >= self.high_watermark:
             return self.high_watermark
-        if first < self.log_start_offset:  # Kafka answers the base offset of the batch that holds the log start
-            data = self.read(self.log_start_offset, bytes_max=1)
-            first = read_front(data)[0] if data else self.log_start_offset
+        if first < self.log_start_offset:
+            first = self._base_of_log_start()
         return min(first, self.high_watermark)
+
+    def _base_of_log_start(self) -> int:
+        """The base offset of the batch that holds the log start, which Kafka answers. It is read once."""
+        log_start_offset, base_offset = self._found_base
+        if log_start_offset != self.log_start_offset:
+            data = self.read(self.log_start_offset, bytes_max=1)
+            base_offset = read_front(data)[0] if data else self.log_start_offset
+            self._found_base = self.log_start_offset, base_offset
+        return base_offset
 
     @property
     @abstractmethod

@@ -10,6 +10,7 @@ first scans segments from their recovery points, truncates torn tails and restor
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from operator import ne
 from pathlib import Path
 from queue import SimpleQueue
@@ -17,6 +18,7 @@ from uuid import UUID, uuid4
 
 from kohort.model.errors import ConfigError, CorruptError, OffsetOutOfRangeError, StorageError, UnavailableError
 from kohort.model.ids import TopicPartition, uuid_text
+from kohort.model.limits import WRITTEN_BYTES_KEPT
 from kohort.runtime.ports import Clock, Defer
 from kohort.storage.cleaning.cleaner import Cleaner
 from kohort.storage.directory import (
@@ -41,6 +43,8 @@ from kohort.storage.durability.checkpoint_formats import (
 from kohort.storage.durability.flush_coordinator import (
     CHECKPOINT_INTERVAL_MS,
     OWNER_FLUSH_MS_MAX,
+    OWNER_FLUSHES_MAX,
+    OWNER_WAIT_S,
     FlushCoordinator,
     FlushMode,
     Sync,
@@ -69,7 +73,7 @@ from kohort.storage.durability.recovery import (
 from kohort.storage.epochs import EpochCache
 from kohort.storage.errno_hints import errno_hint
 from kohort.storage.log import NO_TOPIC_ID, CallSoon, CleanerConfig, CleanerMetrics, FlushMetrics, LogConfig, LogMetrics
-from kohort.storage.segments.file_handles import FileHandleCache, open_files_max
+from kohort.storage.segments.file_handles import OPEN_FILES_MIN, FileHandleCache, open_files_max
 
 _log = logging.getLogger("kohort.storage")
 
@@ -88,7 +92,10 @@ class DiskStore:
         flush: "commit" acknowledges data that is flushed to the disk, "os" data that the operating system has.
         cluster_id: None takes the id of the directory, or a new one for a new directory.
         checkpoint_interval_ms: the time from one checkpoint to the next.
-        owner_flush_ms_max: the owner's thread waits for flushes itself while they take no longer on average; 0: never.
+        owner_flush_ms_max: the owner's thread waits for flushes while they take no longer on average; 0: never.
+        owner_wait_s: the longest wait for one flush.
+        owner_flushes_max: how many flushes the owner waits for before the event loop has to read input.
+        written_bytes_kept: the memory of the newest appends after they were written.
         sync: makes a file descriptor's data durable; for tests of failing disks.
         on_offline: called with the reason when a flush failed; nothing is acknowledged from then on.
         on_recovery: called with the progress of the recovery, which takes place in this constructor.
@@ -111,6 +118,9 @@ class DiskStore:
         journal_file_bytes: int = JOURNAL_FILE_BYTES,
         checkpoint_interval_ms: int = CHECKPOINT_INTERVAL_MS,
         owner_flush_ms_max: float = OWNER_FLUSH_MS_MAX,
+        owner_wait_s: float = OWNER_WAIT_S,
+        owner_flushes_max: int = OWNER_FLUSHES_MAX,
+        written_bytes_kept: int = WRITTEN_BYTES_KEPT,
         sync: Sync = syscalls.data_sync,
         on_offline: Callable[[str], None] = lambda _reason: None,
         on_recovery: Callable[[RecoveryProgress], None] = lambda _recovered: None,
@@ -119,7 +129,9 @@ class DiskStore:
         self.data_dir = data_dir
         _make_directory(data_dir)
         self._clock = clock
-        self._handles = FileHandleCache(open_files_max())
+        files_max = max(open_files_max() // 2, OPEN_FILES_MIN)
+        self._handles = FileHandleCache(files_max)
+        """The files that the owner's thread reads."""
         self._is_closed = False
         self._is_journaled = flush == "commit"
         self._logs: dict[TopicPartition, DiskLog] = {}
@@ -134,6 +146,8 @@ class DiskStore:
         self.missing_data: str | None = None
         self._renamed: SimpleQueue[tuple[TopicPartition, Path]] = SimpleQueue()
         """Directories of deleted partitions that are to be removed."""
+        self._not_renamed: dict[Path, OSError] = {}
+        """Directories of deleted partitions that could not be renamed; the disk thread's."""
         self._on_offline = on_offline
         self._on_recovery = on_recovery
         self._flush_coordinator = FlushCoordinator(
@@ -146,6 +160,10 @@ class DiskStore:
             journal_file_bytes=journal_file_bytes,
             checkpoint_interval_ms=checkpoint_interval_ms,
             owner_flush_ms_max=owner_flush_ms_max,
+            owner_wait_s=owner_wait_s,
+            owner_flushes_max=owner_flushes_max,
+            written_bytes_kept=written_bytes_kept,
+            open_files_max=files_max,
             on_offline=self._go_offline,
             on_missing=self._on_missing,
         )
@@ -164,6 +182,7 @@ class DiskStore:
             )
             self._load_directory()
             self.cleaner.load_offsets(frozenset(self.partitions()))
+            self._flush_coordinator.start()
         except OSError as exc:
             self._lock.release()
             raise ConfigError(f"{data_dir} cannot be taken up: {exc}; {errno_hint(exc)}.") from exc
@@ -357,7 +376,7 @@ class DiskStore:
             if entry.kind == DELETE:
                 # A directory without a topic id was never flushed: everything since the deletion is in the journal.
                 if log is not None and log.topic_id in (entry.topic_id, NO_TOPIC_ID):
-                    self._remove(log)
+                    self._remove_log(log, "delete")
             elif entry.topic_id not in gone and (log is not None or entry.kind != START):
                 log = log or self._new_log(topic_partition, entry.topic_id, LogConfig())
                 self._adopt(log, entry.topic_id)
@@ -465,23 +484,20 @@ class DiskStore:
 
     def delete(self, topic_partition: TopicPartition) -> None:
         try:
-            path = self._take_out(topic_partition)
-        except OSError as exc:  # the next start finishes the deletion
-            _log.error("log.not_deleted partition=%s error=%r hint=%r", topic_partition, str(exc), errno_hint(exc))
-            return
-        if path is not None:
-            self._remove_tree(topic_partition, path)
-
-    def _remove_tree(self, topic_partition: TopicPartition, path: Path) -> None:
-        """
-        Remove a renamed directory in the background, after the rename is durable: after a crash a partition that came back in
-        part could not be told from a damaged one.
-        """
-        self._renamed.put((topic_partition, path))
-        self._flush_coordinator.submit(self._remove_renamed)
+            log = self.get(topic_partition)
+        except UnavailableError:  # files that cannot be loaded are deleted, too
+            self._remove_found(topic_partition, "delete")
+        else:
+            if log is not None:
+                self._remove_log(log, "delete")
 
     def _remove_renamed(self) -> None:
-        """Remove the renamed directories of all deletions so far. On the background thread."""
+        """
+        Remove the renamed directories of all deletions so far. On the background thread.
+
+        The renames are made durable before: after a crash a partition that came back in part could not be told from a damaged
+        one.
+        """
         renamed = [self._renamed.get() for _ in range(self._renamed.qsize())]
         if renamed:
             with suppress(OSError):  # the next start removes them
@@ -490,71 +506,78 @@ class DiskStore:
                     self._flush_coordinator.forget(topic_partition)
                     syscalls.remove_tree(path)
 
-    def _take_out(self, topic_partition: TopicPartition) -> Path | None:
-        try:
-            log = self.get(topic_partition)
-        except UnavailableError:  # files that cannot be loaded are deleted, too
-            return self._remove_found(topic_partition, "delete")
-        return None if log is None else self._take_out_log(log, "delete")
-
     def rename_to_stray(self, topic_partition: TopicPartition) -> None:
-        directory, log = None, self._logs.get(topic_partition)
-        try:
-            if log is not None:
-                directory = self._take_out_log(log, "stray")
-            elif topic_partition in self._found:
-                directory = self._remove_found(topic_partition, "stray")
-        except OSError as exc:
-            reason = f"its directory belongs to no topic and cannot be renamed: {exc}; {errno_hint(exc)}"
-            raise self._not_loaded(topic_partition, reason) from exc
-        _log.warning("log.stray partition=%s directory=%s", topic_partition, directory and directory.name)
+        log = self._logs.get(topic_partition)
+        if log is not None:
+            self._remove_log(log, "stray")
+        elif topic_partition in self._found:
+            self._remove_found(topic_partition, "stray")
 
-    def _remove(self, log: DiskLog) -> None:
-        path = self._take_out_log(log, "delete")
-        if path is not None:
-            self._remove_tree(log.topic_partition, path)
-
-    def _take_out_log(self, log: DiskLog, suffix: str) -> Path | None:
+    def _remove_log(self, log: DiskLog, suffix: str) -> None:
         """
-        Remove a log from the store, and rename its directory.
-
-        Returns:
-            The new path of the directory; None if the log has no directory.
+        Remove a log from the store; its directory is renamed after the operations so far.
 
         Raises:
-            OSError: the directory could not be renamed. The log stays in the store and is offline, so that no new log uses the
-                directory.
+            OSError: the store is starting, and the directory could not be renamed.
         """
-        try:
-            path = rename_to_stray(log.directory, uuid4(), suffix=suffix) if log.directory.exists() else None
-        except OSError as exc:
-            log.fail(exc)
-            raise
         del self._logs[log.topic_partition]
         log.is_deleted = True
         log.close(f"{log.topic_partition} was deleted")
         log.forget_listeners()
-        self.cleaner.forget(log.topic_partition)
+        await_pass = self.cleaner.forget(log.topic_partition)
         self._flush_coordinator.on_delete(log)
-        return path
+        self._flush_coordinator.run(None, partial(self._rename, log.directory, suffix, await_pass))
+        self._flush_coordinator.forget_failure(log)
 
-    def _remove_found(self, topic_partition: TopicPartition, suffix: str) -> Path:
-        """
-        Remove a partition that is not loaded, or cannot be.
-
-        Raises:
-            OSError: the directory could not be renamed and stays in its place.
-        """
-        path = rename_to_stray(self._found[topic_partition], uuid4(), suffix=suffix)
-        del self._found[topic_partition]
+    def _remove_found(self, topic_partition: TopicPartition, suffix: str) -> None:
+        """Remove a partition that is not loaded, or cannot be."""
+        directory = self._found.pop(topic_partition)
         self._damaged.pop(topic_partition, None)
         self._told.pop(topic_partition, None)
         self._flush_coordinator.on_removed(topic_partition)
-        return path
+        self._flush_coordinator.run(None, partial(self._rename, directory, suffix, lambda: None))
+
+    def _rename(self, directory: Path, suffix: str, await_pass: Callable[[], None]) -> None:
+        """
+        Rename the directory of a partition that was removed from the store. On the disk thread, or at once during the start.
+
+        If that fails, no log uses the directory until the next start, which finishes the deletion.
+
+        Args:
+            suffix: "delete" if the directory is to be removed, else "stray".
+            await_pass: waits until the cleaner writes nothing more there.
+        """
+        await_pass()
+        topic_partition = partition_of(directory.name)
+        assert topic_partition is not None, "it is the directory of a partition"
+        try:
+            path = rename_to_stray(directory, uuid4(), suffix=suffix)
+        except FileNotFoundError:  # nothing was appended
+            return
+        except OSError as exc:
+            self._not_renamed[directory] = exc
+            _log.error("log.not_deleted partition=%s error=%r hint=%r", topic_partition, str(exc), errno_hint(exc))
+            return
+        if suffix == "delete":
+            self._renamed.put((topic_partition, path))
+            self._flush_coordinator.submit(self._remove_renamed)
+        else:
+            _log.warning("log.stray partition=%s directory=%s", topic_partition, path.name)
+
+    def _check_renamed(self, directory: Path) -> None:
+        """
+        On the disk thread.
+
+        Raises:
+            OSError: the directory of a deleted log is still there.
+        """
+        if directory in self._not_renamed:
+            raise self._not_renamed[directory]
 
     def _new_log(self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig) -> DiskLog:
-        self._flush_coordinator.on_new(topic_partition)
         log = self._make_log(topic_partition, topic_id, config, LoadedPartition([], 0, 0, EpochCache()))
+        self._flush_coordinator.on_new(log)
+        self._flush_coordinator.run(log, partial(self._check_renamed, log.directory))
         self._logs[topic_partition] = log
         return log
 
@@ -570,9 +593,7 @@ class DiskStore:
             directory_id=self._directory_id,
             handles=self._handles,
             clock=self._clock,
-            on_append=self._flush_coordinator.on_append,
-            on_start=self._flush_coordinator.on_start,
-            on_epoch=self._flush_coordinator.on_epoch,
+            queue=self._flush_coordinator,
         )
 
     def _adopt(self, log: DiskLog, topic_id: UUID) -> None:

@@ -2,55 +2,76 @@
 
 import logging
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import NoReturn, Protocol
 from uuid import UUID
 
-from kohort.model.errors import CorruptError, OffsetOutOfRangeError, UnavailableError
+from kohort.model.errors import OffsetOutOfRangeError, UnavailableError
 from kohort.model.ids import TopicPartition
+from kohort.model.limits import UNWRITTEN_BYTES_MAX
 from kohort.runtime.ports import Clock
-from kohort.storage.base import LogBase
 from kohort.storage.batchset import Span, iter_spans, read_front
 from kohort.storage.cleaning.retention import count_expired
+from kohort.storage.disk_reads import DiskReads
 from kohort.storage.durability import syscalls
 from kohort.storage.durability.checkpoint_formats import PARTITION_METADATA, write_partition_metadata
 from kohort.storage.durability.journal import BATCH, entry_prefix
 from kohort.storage.durability.recovery import LoadedPartition
 from kohort.storage.epochs import EPOCH_MAX
 from kohort.storage.errno_hints import errno_hint, is_out_of_files
-from kohort.storage.log import NO_TIMESTAMP, LogConfig
+from kohort.storage.log import LogConfig, ReadView
+from kohort.storage.log_view import LogView
 from kohort.storage.producers import AbortedTxn
-from kohort.storage.segments.aborted import find_overlapping
 from kohort.storage.segments.file_handles import FileHandleCache
 from kohort.storage.segments.segment import Segment
-from kohort.storage.snapshots import write_snapshot
-from kohort.storage.timestamps import newest_from
-from kohort.wire.batches import check_crc
+from kohort.storage.segments.segment_file import SegmentFile
+from kohort.storage.segments.tail import Tails
+from kohort.storage.snapshots import snapshot_path, snapshot_to_bytes, write_snapshot
 
 _log = logging.getLogger("kohort.storage")
 
 
-class AppendListener(Protocol):
-    """Called with each append; the store writes the journal or advances the high watermark."""
+class DiskQueue(Protocol):
+    """
+    The calls of the file system that logs need, which the disk thread makes in order; the flush coordinator implements it.
 
-    def __call__(self, log: "DiskLog", data: bytearray, rest: bytes | memoryview, /) -> None: ...
+    During the start and after the end of the threads, the calls are made at once.
+
+    Attributes:
+        tails: the memory of the newest bytes of all logs.
+        handles: the cache of the files that the disk thread writes to.
+    """
+
+    tails: Tails
+    handles: FileHandleCache
+
+    def run(self, log: "DiskLog | None", operation: Callable[[], None], /) -> None:
+        """
+        Run an operation, unless an earlier one of the log has failed. If it raises OSError, the log goes offline.
+
+        Raises:
+            OSError: the operation was run at once, and failed.
+        """
+
+    def then(self, action: Callable[[], None], /) -> None:
+        """Run something on the owner's thread when all operations so far have been run."""
+
+    def on_append(
+        self, log: "DiskLog", segment: Segment, data: bytearray, rest: bytes | memoryview, spans: list[Span], /
+    ) -> None:
+        """Take an append into memory and into the flush batch that makes it durable."""
+
+    def on_start(self, log: "DiskLog", done: Callable[[], None], /) -> None:
+        """The log start was raised; `done` is called when the new log start is durable."""
+
+    def on_epoch(self, log: "DiskLog", /) -> None:
+        """A leader epoch began at the end of a log."""
 
 
-class StartListener(Protocol):
-    """Called when the log start was raised; the store calls `done` when the new log start is durable."""
-
-    def __call__(self, log: "DiskLog", done: Callable[[], None], /) -> None: ...
-
-
-class EpochListener(Protocol):
-    """Called when a leader epoch began at the end of a log."""
-
-    def __call__(self, log: "DiskLog", /) -> None: ...
-
-
-class DiskLog(LogBase):
+class DiskLog(DiskReads):
     """
     One partition's directory, which is made by the first append.
 
@@ -76,9 +97,7 @@ class DiskLog(LogBase):
         directory_id: str | None,
         handles: FileHandleCache,
         clock: Clock,
-        on_append: AppendListener,
-        on_start: StartListener,
-        on_epoch: EpochListener,
+        queue: DiskQueue,
     ) -> None:
         super().__init__(
             topic_partition,
@@ -99,10 +118,12 @@ class DiskLog(LogBase):
         self.is_dirty = False
         self.is_deleted = False
         self._clock = clock
-        self._on_append = on_append
-        self._on_start = on_start
-        self._on_epoch = on_epoch
+        self._queue = queue
+        self._tails = queue.tails
+        self._on_append = queue.on_append
         self.handles = handles
+        self._generation = 0
+        """How often segments were removed or replaced."""
         self._segments = loaded.segments
         for segment in loaded.segments:
             segment.attach(handles, self.epochs)
@@ -114,14 +135,6 @@ class DiskLog(LogBase):
         self._has_new_files = False
         self._new_snapshots: set[Path] = set()
         self._has_unwritten_indexes = bool(loaded.scanned)
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(segment.size_bytes for segment in self._segments)
-
-    @property
-    def segment_count(self) -> int:
-        return len(self._segments)
 
     @property
     def has_segments(self) -> bool:
@@ -139,22 +152,28 @@ class DiskLog(LogBase):
     # Writing
 
     def _write(self, data: bytearray, rest: bytes | memoryview, spans: list[Span]) -> None:
-        self._put(data, rest, spans)
-        self._on_append(self, data, rest)
+        if self._tails.unwritten > UNWRITTEN_BYTES_MAX:
+            raise UnavailableError(
+                f"{self.topic_partition}: the disk has not written the last {UNWRITTEN_BYTES_MAX} bytes"
+            )
+        segment = self._place(len(data) + len(rest), spans)
+        self.end_offset = spans[-1][3] + 1
+        self._on_append(self, segment, data, rest, spans)
 
-    def _put(self, data: bytes | bytearray, rest: bytes | memoryview, spans: list[Span]) -> None:
+    def _place(self, size: int, spans: list[Span]) -> Segment:
+        """The segment that takes the next batches."""
         last_offset = spans[-1][3]
         max_timestamp_ms = spans[0][4] if len(spans) == 1 else max(span[4] for span in spans)
-        size = len(data) + len(rest)
         active = self._active
-        try:
-            if active is None or active.must_roll(size, last_offset, max_timestamp_ms, self.config, self._clock):
+        if active is None or active.must_roll(size, last_offset, max_timestamp_ms, self.config, self._clock):
+            try:
                 active = self._roll()
-            active.append(data, spans, rest=rest, index_interval_bytes=self.config.index_interval_bytes)
-        except OSError as exc:
-            self._on_error(exc)
+            except OSError as exc:
+                self._on_error(exc)
+        if max_timestamp_ms < 0:
+            active.modified_ms = self._clock.now_ms()
         self._mark_unsynced(active)
-        self.end_offset = last_offset + 1
+        return active
 
     def _mark_unsynced(self, segment: Segment) -> None:
         if not segment.is_unsynced:
@@ -167,30 +186,38 @@ class DiskLog(LogBase):
         Begin a new segment at the end of the log; the first one makes the directory.
 
         Raises:
-            OSError: a file could not be written; the log has not changed.
+            OSError: the store is starting, and a file could not be written; the log has not changed.
         """
-        active = self._active
-        if active is None:
-            syscalls.ensure_directory(self.directory)
-            write_partition_metadata(self.directory, self.topic_id, self._directory_id)
+        active, run = self._active, self._queue.run
         segment = Segment(self.directory, self.end_offset, self.config, created_ms=self._clock.now_ms())
         segment.handles = self.handles
-        segment.create(preallocated_bytes=self.config.segment_bytes if self.config.preallocate else 0)
+        segment.aborted.begin()
+        segment.file = SegmentFile(segment.path, self._queue.handles)
+        if active is None:
+            run(self, self._make_directory)
+        else:
+            active.end_indexes()
+            run(self, active.save_indexes)
+            path = snapshot_path(self.directory, self.end_offset)
+            run(self, partial(syscalls.write_file, path, snapshot_to_bytes(self.producers)))
+            self._new_snapshots.add(path)
+            if active.file is not None:
+                run(self, active.file.finish)
+        run(self, partial(segment.file.create, self.config.segment_bytes if self.config.preallocate else 0))
         if active is not None:
-            try:
-                active.write_indexes()
-                self._new_snapshots.add(write_snapshot(self.directory, self.end_offset, self.producers))
-            except OSError:
-                segment.close()
-                syscalls.remove_files((segment.path,))
-                raise
-            active.release()
+            active.modified_ms = self._clock.now_ms()
+            self._queue.then(active.release)
             self._mark_unsynced(active)  # its indexes
         self._segments.append(segment)
         self._bases.append(segment.base_offset)
         self._active = segment
         self._has_new_files = True
         return segment
+
+    def _make_directory(self) -> None:
+        """On the disk thread."""
+        syscalls.ensure_directory(self.directory)
+        write_partition_metadata(self.directory, self.topic_id, self._directory_id)
 
     def _on_error(self, exc: OSError) -> NoReturn:
         """Go offline. If the process has no file descriptor left, nothing has changed, and only this request fails."""
@@ -226,9 +253,14 @@ class DiskLog(LogBase):
             leader_epoch = read_front(data)[2]
             self.epochs.assign(leader_epoch, base_offset)
             self.leader_epoch = max(self.leader_epoch, leader_epoch)
-            span = (0, size, base_offset, last_offset, max_timestamp_ms)
-            self._put(data, b"", [span])
-            self._update_producers(data, [span])
+            spans = [(0, size, base_offset, last_offset, max_timestamp_ms)]
+            segment = self._place(size, spans)
+            try:
+                segment.append(data, spans, index_interval_bytes=self.config.index_interval_bytes)
+            except OSError as exc:
+                self._on_error(exc)
+            self.end_offset = last_offset + 1
+            self._update_producers(data, spans)
             restored_bytes += size
         self.high_watermark = self.end_offset
         self.producers.on_high_watermark(self.end_offset)
@@ -239,7 +271,7 @@ class DiskLog(LogBase):
         if self._active is None and self.leader_epoch == 0:
             return
         self._ensure_directory()
-        self._on_epoch(self)
+        self._queue.on_epoch(self)
 
     def _ensure_directory(self) -> None:
         if self._active is None:
@@ -269,105 +301,28 @@ class DiskLog(LogBase):
     def _add_aborted(self, aborted: AbortedTxn) -> None:
         assert self._active is not None, "a batch was written"
         try:
-            self._active.aborted.append(aborted)
+            self._queue.run(self, self._active.aborted.add(aborted))
         except OSError as exc:
             self._go_offline(exc)
 
     # Reading
 
-    def read(self, offset: int, *, bytes_max: int, up_to: int | None = None) -> bytes:
-        self._check_readable(offset)
-        if up_to is None or up_to > self.end_offset:
-            up_to = self.end_offset
-        if offset >= up_to:
-            return b""
-        try:
-            return self._read(offset, bytes_max, up_to)
-        except OSError as exc:
-            self._on_error(exc)
+    def view(self) -> LogView:
+        if self.refusal is not None:
+            raise UnavailableError(self.refusal)
+        return LogView(self, self._segments.copy(), self._bases.copy(), self._generation)
 
-    def _read(self, offset: int, bytes_max: int, up_to: int) -> bytes:
-        index = max(bisect_right(self._bases, offset) - 1, 0)
-        last = len(self._bases) - 1
-        while index <= last:
-            end_offset = self.end_offset if index == last else self._bases[index + 1]
-            data = self._segments[index].read(offset, bytes_max=bytes_max, up_to=up_to, end_offset=end_offset)
-            if data or end_offset > up_to:
-                return data
-            index += 1
-        return b""
-
-    def aborted_transactions(self, offset: int, data: bytes) -> list[AbortedTxn]:
-        if not data:
-            return []
-        offset = max(offset, read_front(data)[0])
-        index = max(bisect_right(self._bases, offset) - 1, 0)
-        if not any(segment.aborted.entries for segment in self._segments[index:]):
-            return []
-        upper = self._segments[index].upper_bound(offset, len(data))
-        if upper is None:
-            upper = self._bases[index + 1] if index + 1 < len(self._bases) else self.end_offset
-        found: list[AbortedTxn] = []
-        for segment in self._segments[index:]:
-            overlap, is_complete = find_overlapping(segment.aborted.entries, offset, upper)
-            found += overlap
-            if is_complete:
-                break
-        return found
-
-    def _batches_at_least(self, timestamp_ms: int) -> Iterator[bytes]:
-        """Segments without such a batch are not read, and of the other segments only the headers."""
-        try:
-            for segment in tuple(self._segments):
-                if segment.max_timestamp[0] >= timestamp_ms:
-                    yield from self._batches_of(segment, timestamp_ms)
-        except OSError as exc:
-            self._on_error(exc)
-
-    def _batches_of(self, segment: Segment, timestamp_ms: int) -> Iterator[bytes]:
-        """
-        Raises:
-            CorruptError: a batch on the way is damaged. A batch is passed over because of the largest timestamp in its header,
-                so its checksum has to be right; the time index keeps the way short.
-        """
-        start = segment.position_of(max(segment.time_index.offset_for(timestamp_ms), self.log_start_offset))
-        following = bisect_right(self._bases, segment.base_offset)
-        end_offset = self._bases[following] if following < len(self._bases) else self.end_offset
-        for span in segment.walk(start):
-            position, size, _, _, max_timestamp_ms = span
-            if max_timestamp_ms >= timestamp_ms:
-                segment.check_neighbours(span, end_offset)
-                yield segment.read_at(position, size)
-            elif not check_crc(segment.read_at(position, size)):
-                raise CorruptError(f"{segment.path} is damaged at byte {position}: the checksum of the batch is wrong")
-
-    def _newest(self) -> tuple[int, int]:
-        newest = (self._newest_of(segment) for segment in self._segments)
-        return max(newest, key=lambda entry: entry[0], default=(NO_TIMESTAMP, self.log_start_offset))
-
-    def _newest_of(self, segment: Segment) -> tuple[int, int]:
-        """`max_timestamp` of a segment; if the log starts within the segment, of the records from the log start on."""
-        start_offset = self.log_start_offset
-        if segment.base_offset >= start_offset or segment.max_timestamp[0] <= NO_TIMESTAMP:
-            return segment.max_timestamp
-        newest = NO_TIMESTAMP, start_offset
-        try:
-            for position, size, base_offset, last_offset, max_timestamp_ms in segment.walk(
-                segment.position_of(start_offset)
-            ):
-                timestamp_ms = max_timestamp_ms
-                if base_offset < start_offset:
-                    timestamp_ms = newest_from(segment.read_at(position, size), start_offset)
-                if timestamp_ms > newest[0]:
-                    newest = timestamp_ms, last_offset
-        except OSError as exc:
-            self._on_error(exc)
-        return newest
+    def read_failed(self, view: ReadView, exc: OSError) -> bool:
+        is_current = isinstance(view, LogView) and view.generation == self._generation
+        if is_current and self.refusal is None:
+            with suppress(UnavailableError):
+                self._on_error(exc)
+        return not is_current and self.refusal is None
 
     # Deleting
 
     def _persist_start(self, done: Callable[[], None]) -> None:
-        self._on_start(self, done)
+        self._queue.on_start(self, done)
 
     def restore_start(self, offset: int) -> None:
         """Raise the log start to an offset from the journal, at most to the end of the log."""
@@ -389,7 +344,10 @@ class DiskLog(LogBase):
         if count <= 0:
             return []
         dropped = self._segments[:count]
+        for segment in dropped:
+            self._forget_memory(segment)
         del self._segments[:count], self._bases[:count]
+        self._generation += 1
         self._unsynced = [segment for segment in self._unsynced if segment not in dropped]
         _log.info("log.dropped partition=%s segments=%d start_offset=%d", self.topic_partition, count, start_offset)
         try:
@@ -434,7 +392,10 @@ class DiskLog(LogBase):
         if first < 0 or self._bases[first:end] != replaces or end >= len(self._bases):
             return None
         old = self._segments[first:end]
+        for segment in old:
+            self._forget_memory(segment)
         self._segments[first:end], self._bases[first:end] = [cleaned], [cleaned.base_offset]
+        self._generation += 1
         cleaned.attach(self.handles, self.epochs)
         self._unsynced = [segment for segment in self._unsynced if segment not in old]
         try:
@@ -457,16 +418,13 @@ class DiskLog(LogBase):
             return
         paths = cleaned.files()
         cleaned.rename_with("")
+        self._generation += 1
         try:
             for path, final in zip(paths, cleaned.files(), strict=True):
                 if path.exists():
                     syscalls.rename(path, final)
         except OSError as exc:
             self._go_offline(exc)
-
-    def location_of(self, offset: int) -> str:
-        index = max(bisect_right(self._bases, offset) - 1, 0)
-        return str(self._segments[index].path if self._segments else self.directory)
 
     def owns(self, path: Path) -> bool:
         """Whether a file or directory should exist. A log without an append has no files."""
@@ -530,19 +488,26 @@ class DiskLog(LogBase):
     def find_missing_data(self) -> str | None:
         """A sentence about a segment file that is missing or shorter than the data in it; None if all files are there."""
         for segment in self._segments:
+            if segment.file is not None and not segment.written_bytes:
+                continue
             try:
                 found_bytes = segment.path.stat().st_size
             except OSError as exc:
                 return f"{segment.path} cannot be found: {exc.strerror}"
-            if found_bytes < segment.size_bytes:
-                return f"{segment.path} has {found_bytes} of {segment.size_bytes} bytes"
+            if found_bytes < segment.written_bytes:
+                return f"{segment.path} has {found_bytes} of {segment.written_bytes} bytes"
         return None
 
     def close(self, refusal: str) -> None:
         if self.refusal is None:
             self.refusal = refusal
-        if self._active is not None:
-            with suppress(OSError):
-                self._active.give_back_space()
+        self._generation += 1
+        if self._active is not None and self._active.file is not None:
+            self._queue.run(None, self._active.file.finish_quietly)
         for segment in self._segments:
             segment.close()
+            self._forget_memory(segment)
+
+    def _forget_memory(self, segment: Segment) -> None:
+        if segment.tail is not None:
+            self._tails.forget(segment.tail)

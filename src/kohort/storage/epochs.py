@@ -24,6 +24,11 @@ class EpochCache:
         self.is_dirty = False
         """Whether the entries changed since they were last written to disk; the writer clears it."""
 
+    def copy(self) -> "EpochCache":
+        copy = EpochCache()
+        copy._epochs, copy._starts = self._epochs.copy(), self._starts.copy()
+        return copy
+
     @property
     def latest(self) -> int:
         return self._epochs[-1] if self._epochs else NO_EPOCH

@@ -139,6 +139,23 @@ class BatchSetTooLargeError(RecordTooLargeError):
     code: ClassVar[ErrorCode] = ErrorCode.RECORD_LIST_TOO_LARGE
 
 
+class ReadView(Protocol):
+    """
+    A log as it was when the view was made, for one piece of work on any one thread, which may wait for the disk.
+
+    The methods are those of `Log`. A failed read raises OSError.
+    """
+
+    def read(self, offset: int, *, bytes_max: int, up_to: int | None = None) -> bytes: ...
+    def aborted_transactions(self, offset: int, data: bytes) -> list[AbortedTxn]: ...
+    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None: ...
+    def max_timestamp(self) -> TimestampOffset | None: ...
+    @property
+    def last_stable_offset(self) -> int: ...
+    def close(self) -> None:
+        """Close the files of the view."""
+
+
 class Log(PartitionLog, Protocol):
     """
     The log of one partition.
@@ -217,6 +234,31 @@ class Log(PartitionLog, Protocol):
             data: the bytes that `read` returned from `offset` on. The answer may have transactions that begin behind it.
 
         Source: Kafka UnifiedLog.addAbortedTransactions.
+        """
+
+    # Reads that must not wait for the disk
+
+    def read_cached(self, offset: int, *, bytes_max: int, up_to: int | None = None) -> bytes | None:
+        """As `read`, without a call of the file system; None if the disk is needed."""
+
+    def aborted_cached(self, offset: int, data: bytes) -> list[AbortedTxn] | None:
+        """As `aborted_transactions`, without a call of the file system; None if the disk is needed."""
+
+    def view(self) -> ReadView | None:
+        """
+        A view for reading on another thread; None if the log is in memory and never waits.
+
+        Raises:
+            UnavailableError: the log is closed or offline.
+        """
+
+    def read_failed(self, view: ReadView, exc: OSError) -> bool:
+        """
+        Handle an error of a view, on the owner's thread.
+
+        Returns:
+            Whether the segments have changed since the view was made: the caller reads again, with another view. Otherwise
+            the log is offline now.
         """
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from kohort.storage.base import LogBase
 from kohort.storage.batchset import Span, iter_spans
 from kohort.storage.cleaning.retention import count_expired
 from kohort.storage.epochs import EpochCache
-from kohort.storage.log import NO_OFFSET, NO_TIMESTAMP, LogConfig
+from kohort.storage.log import NO_OFFSET, NO_TIMESTAMP, LogConfig, ReadView
 from kohort.storage.producers import AbortedTxn
 from kohort.storage.segments.aborted import find_overlapping
 from kohort.storage.timestamps import newest_from
@@ -182,6 +182,18 @@ class MemoryLog(LogBase):
                 break
             place += 1
         return b"".join(found)
+
+    def read_cached(self, offset: int, *, bytes_max: int, up_to: int | None = None) -> bytes | None:
+        return self.read(offset, bytes_max=bytes_max, up_to=up_to)
+
+    def aborted_cached(self, offset: int, data: bytes) -> list[AbortedTxn] | None:
+        return self.aborted_transactions(offset, data)
+
+    def view(self) -> None:
+        return None
+
+    def read_failed(self, _view: ReadView, _exc: OSError) -> bool:
+        return False
 
     def aborted_transactions(self, offset: int, data: bytes) -> list[AbortedTxn]:
         if not data:

@@ -70,7 +70,7 @@ class FaultyFiles:
             self._nodes[root / path]: len(content) for path, content in self._before.items() if content is not None
         }
         self._lock = threading.RLock()
-        self._gates: dict[str, threading.Event] = {}
+        self._gates: dict[str, tuple[str | None, threading.Event]] = {}
         self._arrived = threading.Semaphore(0)
         self._originals: dict[str, Any] = {}
 
@@ -83,7 +83,7 @@ class FaultyFiles:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for gate in self._gates.values():
+        for _, gate in self._gates.values():
             gate.set()
         for name, original in self._originals.items():
             setattr(syscalls, name, original)
@@ -97,16 +97,16 @@ class FaultyFiles:
         with self._lock:
             self.operations.append(Mark(value))
 
-    def hold(self, thread: str) -> None:
-        """Hold the thread of this name before its next call."""
-        self._gates[thread] = threading.Event()
+    def hold(self, thread: str, *, before: str | None = None) -> None:
+        """Hold the thread of this name before its next call, or before its next one of this name (as `refuse` gets it)."""
+        self._gates[thread] = before, threading.Event()
 
     def await_held(self) -> None:
         """Block until a held thread has come to a call."""
         assert self._arrived.acquire(timeout=_WAIT_SECONDS_MAX), "no thread that is held came to a call"
 
     def release(self, thread: str) -> None:
-        self._gates.pop(thread).set()
+        self._gates.pop(thread)[1].set()
 
     # The calls
 
@@ -115,8 +115,8 @@ class FaultyFiles:
         return str(path).startswith(self._prefix) or path == self.root
 
     def _enter(self, call: str, path: Path) -> None:
-        gate = self._gates.get(threading.current_thread().name)
-        if gate is not None and not gate.is_set():
+        before, gate = self._gates.get(threading.current_thread().name, (None, None))
+        if gate is not None and before in (None, call) and not gate.is_set():
             self._arrived.release()
             assert gate.wait(_WAIT_SECONDS_MAX), "a thread that is held was never released"
         if self._is_ours(path) and (code := self.refuse(call, path)) is not None:

@@ -375,17 +375,22 @@ class Cleaner:
 
     # The end
 
-    def forget(self, topic_partition: TopicPartition) -> None:
-        """Stop a pass over a log that is about to be deleted. Blocks some milliseconds, until the pass writes nothing more."""
+    def forget(self, topic_partition: TopicPartition) -> Callable[[], None]:
+        """
+        Stop a pass over a log that is about to be deleted.
+
+        Returns:
+            Waits some milliseconds, until the pass writes nothing more; any thread may call it.
+        """
         if self.offsets.pop(topic_partition, None) is not None:
             self._write_offsets()
         self.uncleanable.discard(topic_partition)
         pass_ = self._passes.get(topic_partition)
-        if pass_ is not None:
-            pass_.stop.set()
-            if pass_.is_running:
-                pass_.worker.process.cancel()
-                pass_.ended.wait()
+        if pass_ is None or not pass_.is_running:
+            return lambda: None
+        pass_.stop.set()
+        pass_.worker.process.cancel()
+        return partial(_await, pass_.ended)
 
     def stop(self) -> None:
         """End all passes; `finish` completes swaps under way."""
@@ -399,6 +404,10 @@ class Cleaner:
     def finish(self) -> None:
         """Complete swaps under way, after `stop` and after the end of all background jobs."""
         self._drain()
+
+
+def _await(event: threading.Event) -> None:
+    event.wait()
 
 
 def _is_obsolete(pass_: _Pass) -> bool:

@@ -23,6 +23,7 @@ class Checkpoint:
         files: files written since the last checkpoint, and directories of new files.
         epochs: logs whose leader epochs changed, with the new content of `leader-epoch-checkpoint`.
         offsets: recovery points of all partitions.
+        offsets_before: those of the last checkpoint.
         start_offsets: log start offsets of partitions whose first segment begins before the log start.
         deleted: partitions that were deleted since; they are left out of the checkpoint files.
     """
@@ -31,6 +32,7 @@ class Checkpoint:
     files: set[Path]
     epochs: list[tuple[DiskLog, str]]
     offsets: dict[TopicPartition, int]
+    offsets_before: Mapping[TopicPartition, int]
     start_offsets: dict[TopicPartition, int]
     deleted: set[TopicPartition] = field(default_factory=set)
 
@@ -52,7 +54,7 @@ class Checkpoint:
             start_offsets: the log start offsets of the last checkpoint.
         """
         present = [log for log in logs if log.has_segments and not log.is_deleted]
-        begun = cls(present, set(files), [], dict(offsets), dict(start_offsets))
+        begun = cls(present, set(files), [], dict(offsets), dict(offsets), dict(start_offsets))
         for log in present:
             begun.files.update(log.begin_checkpoint())
             begun.offsets[log.topic_partition] = log.end_offset
@@ -63,16 +65,35 @@ class Checkpoint:
                 begun.epochs.append((log, log.epochs.to_text()))
         return begun
 
-    def write(self, written: CheckpointFiles, sync_files: Callable[[set[Path]], None]) -> None:
+    def write(
+        self,
+        written: CheckpointFiles,
+        sync_files: Callable[[set[Path]], None],
+        *,
+        is_failed: Callable[[DiskLog], bool] = lambda _log: False,
+    ) -> None:
         """
         Flush the files, then write the checkpoint files. Any thread may call this.
+
+        Args:
+            is_failed: whether a write of a log has failed: its data up to `offsets` may not be in its files.
 
         Raises:
             OSError: a file could not be flushed or written.
         """
+        for log in self.logs:
+            if is_failed(log):
+                self._keep_point(log.topic_partition)
         for_each(self.epochs, write_epochs)
         sync_files(self.files | {log.directory for log, _ in self.epochs})
         written.write(self.offsets, self.start_offsets, deleted=self.deleted)
+
+    def _keep_point(self, topic_partition: TopicPartition) -> None:
+        """Leave the recovery point of a partition as it was."""
+        if topic_partition in self.offsets_before:
+            self.offsets[topic_partition] = self.offsets_before[topic_partition]
+        else:
+            self.offsets.pop(topic_partition, None)
 
 
 @dataclass(frozen=True, slots=True)

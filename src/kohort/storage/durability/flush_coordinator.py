@@ -3,11 +3,14 @@ Flushes appended batches and advances high watermarks; checkpoints segment files
 
 Not thread-safe: call from the owner's thread. Exceptions are marked.
 
-With "commit", the current flush batch is flushed at the end of the turn: by the flusher, whose callback advances the high
-watermarks, or by the owner if flushes are quick and the flusher is idle. With "os", high watermarks advance at the end of the
-turn, except for topics with `flush.messages`. A checkpoint flushes the files written since the last one, and writes Kafka's
-checkpoint files of recovery points, high watermarks and log start offsets. With a journal, frames go to its other file from
-the beginning of a checkpoint on, and the first file is free when the checkpoint has ended.
+The owner's thread makes no call of the file system while clients are served: the calls of a turn (writes of segments, new
+files, renames) are handed to the flusher in order, at the end of the turn. With "commit", the flusher then makes the batch
+durable; its callback advances the high watermarks. With "os", they advance when the calls have been made. If flushes are quick
+and the flusher is idle, the owner waits for the end of the batch, shortly.
+
+A checkpoint flushes the files written since the last one, and writes Kafka's checkpoint files of recovery points, high
+watermarks and log start offsets. With a journal, frames go to its other file from the beginning of a checkpoint on, and the
+first file is free when the checkpoint has ended.
 """
 
 import logging
@@ -22,6 +25,7 @@ from kohort.model.errors import UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Clock, Defer
 from kohort.storage.base import PIECE_BYTES
+from kohort.storage.batchset import Span
 from kohort.storage.directory import JOURNAL
 from kohort.storage.disklog import DiskLog
 from kohort.storage.durability import syscalls
@@ -41,7 +45,9 @@ from kohort.storage.durability.journal import (
 from kohort.storage.durability.parallel import for_each
 from kohort.storage.errno_hints import errno_hint
 from kohort.storage.log import LONG_MAX, CallSoon
-from kohort.storage.watermarks import Watermarks
+from kohort.storage.segments.file_handles import FileHandleCache
+from kohort.storage.segments.segment import Segment
+from kohort.storage.segments.tail import Tails
 
 _log = logging.getLogger("kohort.storage")
 
@@ -53,11 +59,13 @@ _JOURNAL_LENGTH_MAX: Final = 4
 """The bound on a journal file while a checkpoint lasts, in multiples of its size; above it segments are flushed instead."""
 OWNER_FLUSH_MS_MAX: Final = 1.0
 """
-The owner's thread waits for flushes itself while they take no longer on average; it serves no request meanwhile. Single flushes
-take many times longer, above all on virtual machines.
+The owner's thread waits for flushes while they take no longer on average; it serves no request meanwhile. Single flushes take
+many times longer, above all on virtual machines.
 """
-_OWNER_FLUSHES_MAX: Final = 16
-"""How many batches the owner flushes before the event loop has to read input: answers may bring requests."""
+OWNER_WAIT_S: Final = 0.005
+"""The longest wait of the owner's thread for one flush. While the disk hangs, requests that do not need it are served."""
+OWNER_FLUSHES_MAX: Final = 16
+"""How many flushes the owner waits for before the event loop has to read input: answers may bring requests."""
 CHECKPOINT_INTERVAL_MS: Final = 60_000
 """Source: log.flush.offset.checkpoint.interval.ms."""
 _UNFLUSHED_BYTES_MAX: Final = 256 * 1024 * 1024
@@ -78,11 +86,23 @@ class MissingFile:
         self.error = error
 
 
+class FailedLog:
+    """A log of which an operation failed."""
+
+    __slots__ = ("error", "log")
+
+    def __init__(self, log: DiskLog, error: OSError) -> None:
+        self.log = log
+        self.error = error
+
+
 class FlushCoordinator:
     """
     The durability of one data directory.
 
     Attributes:
+        tails: the memory of the newest bytes of all logs.
+        handles: the cache of the files that the disk thread writes to.
         offsets: the recovery points of the last checkpoint, of all partitions on disk.
         start_offsets: the log start offsets of the last checkpoint.
         checkpoint_files: the files with these offsets.
@@ -101,6 +121,10 @@ class FlushCoordinator:
         journal_file_bytes: int,
         checkpoint_interval_ms: int,
         owner_flush_ms_max: float,
+        owner_wait_s: float,
+        owner_flushes_max: int,
+        written_bytes_kept: int,
+        open_files_max: int,
         on_offline: Callable[[str], None],
         on_missing: Callable[[Path, OSError], None],
     ) -> None:
@@ -108,6 +132,10 @@ class FlushCoordinator:
         self.start_offsets: dict[TopicPartition, int] = {}
         self.offline_reason: str | None = None
         self.on_append = self._on_append_journaled if flush == "commit" else self._on_append_unflushed
+        self.tails = Tails(written_bytes_kept)
+        self.handles = FileHandleCache(open_files_max)
+        self._is_direct = True
+        """Whether operations are run at once: before the start and after the end of the threads."""
         self._data_dir = data_dir
         self.checkpoint_files = CheckpointFiles(data_dir)
         self._deleted: set[TopicPartition] = set()
@@ -122,22 +150,27 @@ class FlushCoordinator:
         self._checkpoint_interval_ms = checkpoint_interval_ms
         self._on_offline = on_offline
         self._on_missing = on_missing
-        self._watermarks = Watermarks(defer)
         self._flush_batch: FlushBatch[DiskLog] = FlushBatch()
         self._done: deque[_Done] = deque()
         self._dirty: dict[DiskLog, None] = {}
         self._dirty_bytes = 0
         self._wants_checkpoint = False
         self._running: Checkpoint | None = None
+        self._owner_wait_s = owner_wait_s
+        self._owner_flushes_max = owner_flushes_max
         self._owner_flushes = 0
-        """Flushes by the owner since the event loop last read input."""
+        """Flushes that the owner waited for since the event loop last read input."""
         self._checkpointed_ms = clock.now_ms()
         self._background = BackgroundThread()
         self._flusher: Flusher[DiskLog] = Flusher(
             Journal(data_dir / JOURNAL, file_bytes=journal_file_bytes, sync=sync),
-            on_done=self._post_done,
-            on_failed=self._post_done,
+            on_written=self._post_done,
+            on_done=self._done.append,
+            on_log_failed=lambda log, exc: self._done.append(FailedLog(log, exc)),
+            on_failed=self._done.append,
+            post=self._post,
             sync_files=self._sync_files,
+            entry_prefix_of=lambda log: log.journal_prefix,
             owner_flush_ms_max=owner_flush_ms_max,
         )
 
@@ -156,12 +189,66 @@ class FlushCoordinator:
                 self.on_removed(topic_partition)
         return missing
 
+    # Operations
+
+    def start(self) -> None:
+        """Let the disk thread make all further calls."""
+        self._is_direct = False
+
+    def run(self, log: DiskLog | None, operation: Callable[[], None]) -> None:
+        """
+        Let the disk thread run an operation, unless an earlier one of the log has failed. If it raises OSError, the log goes
+        offline.
+
+        Raises:
+            OSError: the store is starting or stopping; the operation was run at once, and failed.
+        """
+        if self._is_direct:
+            operation()
+        else:
+            self._open_batch().operations.append((log, operation))
+
+    def forget_failure(self, log: DiskLog) -> None:
+        """Forget a deleted log, after the operations so far."""
+        self.run(None, partial(self._flusher.forget_failure, log))
+
+    def then(self, action: Callable[[], None]) -> None:
+        """Run something on the owner's thread when all operations so far have been run."""
+        if self._is_direct:
+            action()
+        else:
+            self._open_batch().waiters.append(action)
+
+    def _open_batch(self) -> FlushBatch[DiskLog]:
+        """The current flush batch, for adding something."""
+        flush_batch = self._flush_batch
+        if not flush_batch.is_open:
+            flush_batch.is_open = True
+            self._defer(self._end_turn)
+        return flush_batch
+
     # Appends
 
-    def _on_append_journaled(self, log: DiskLog, data: bytearray, rest: bytes | memoryview) -> None:
+    def _take(
+        self, log: DiskLog, segment: Segment, data: bytearray, rest: bytes | memoryview, spans: list[Span]
+    ) -> FlushBatch[DiskLog]:
+        """Take an append into memory, and add it to the current flush batch, which is returned."""
         flush_batch = self._flush_batch
-        if not flush_batch.ends:
-            self._defer(self._end_turn)
+        write = segment.write
+        if write is None or write.flush_batch is not flush_batch:
+            self._open_batch()
+            write = segment.begin_write(self.handles, flush_batch)
+            flush_batch.operations.append((log, write.run))
+            flush_batch.writes.append(write)
+        cost = segment.take(write, data, rest, spans, log.config.index_interval_bytes)
+        flush_batch.write_bytes += cost
+        self.tails.unwritten += cost
+        return flush_batch
+
+    def _on_append_journaled(
+        self, log: DiskLog, segment: Segment, data: bytearray, rest: bytes | memoryview, spans: list[Span]
+    ) -> None:
+        flush_batch = self._take(log, segment, data, rest, spans)
         flush_batch.ends[log] = log.end_offset
         size = len(data) + len(rest)
         if log.flush_batch is flush_batch:
@@ -186,27 +273,30 @@ class FlushCoordinator:
             if flush_batch.piece_bytes >= EARLY_BYTES and self._flusher.is_idle:
                 self._flusher.hand_over(self._take_flush_batch())
 
-    def _on_append_unflushed(self, log: DiskLog, data: bytearray, rest: bytes | memoryview) -> None:
+    def _on_append_unflushed(
+        self, log: DiskLog, segment: Segment, data: bytearray, rest: bytes | memoryview, spans: list[Span]
+    ) -> None:
+        flush_batch = self._take(log, segment, data, rest, spans)
         self._dirty_bytes += len(data) + len(rest)
-        self._mark_dirty(log)
+        if not log.is_dirty:
+            log.is_dirty = True
+            self._dirty[log] = None
         if log.config.flush_messages < LONG_MAX:
+            flush_batch.ends[log] = log.end_offset
             self._flush_if_many(log)
             return
-        if self._watermarks.is_empty:
-            self._defer(self._checkpoint_if_due)
-        self._watermarks.add(log)
+        flush_batch.written_ends[log] = log.end_offset
+        if flush_batch.write_bytes >= EARLY_BYTES and self._flusher.is_idle:
+            self._flusher.hand_over(self._take_flush_batch())
 
     def _flush_if_many(self, log: DiskLog) -> None:
-        """Flush a log by its topic's `flush.messages`, without a journal. Appends of such topics go through flush batches."""
-        if not self._flush_batch.ends:
-            self._defer(self._end_turn)
-        self._flush_batch.ends[log] = log.end_offset
+        """Flush a log by its topic's `flush.messages`, without a journal."""
         if log.end_offset - log.flushed_offset >= log.config.flush_messages:
             self._flush_with_batch(log, self._clock.now_ms())
 
     def _flush_with_batch(self, log: DiskLog, now_ms: int) -> None:
         log.flushed_offset, log.flushed_ms = log.end_offset, now_ms
-        self._flush_batch.bulk.add(log)
+        self._open_batch().bulk.add(log)
 
     def flush_aged(self, now_ms: int) -> None:
         """Flush the files of logs that were not flushed for their `flush.ms`. With the journal, nothing waits for a flush."""
@@ -214,9 +304,7 @@ class FlushCoordinator:
             return
         for log in self._dirty:
             if log.refusal is None and not log.is_deleted and now_ms - log.flushed_ms >= log.config.flush_ms:
-                if not self._flush_batch.ends:
-                    self._defer(self._end_turn)
-                self._flush_batch.ends[log] = log.end_offset
+                self._open_batch().ends[log] = log.end_offset
                 self._flush_with_batch(log, now_ms)
 
     def on_delete(self, log: DiskLog) -> None:
@@ -244,22 +332,20 @@ class FlushCoordinator:
         """
         self.checkpoint_files.forget(frozenset((topic_partition,)))
 
-    def on_new(self, topic_partition: TopicPartition) -> None:
+    def on_new(self, log: DiskLog) -> None:
         """
         Prepare for a new log: the checkpoint files must not have a deleted partition of the same name.
 
         Raises:
-            OSError: a file could not be written.
+            OSError: the store is starting, and a file could not be written.
         """
-        if topic_partition in self._deleted:
-            self.checkpoint_files.forget(self._deleted)
+        if log.topic_partition in self._deleted:
+            self.run(log, partial(self.checkpoint_files.forget, frozenset(self._deleted)))
             self._deleted.clear()
 
     def _add_entry(self, log: DiskLog, kind: int, content: bytes) -> None:
         """Add an entry that is not an append to the current flush batch."""
-        if not self._flush_batch.ends:
-            self._defer(self._end_turn)
-        self._flush_batch.ends[log] = log.end_offset
+        self._open_batch().ends[log] = log.end_offset
         self._flush_batch.entries += entry_prefix(log.topic_partition, log.topic_id, kind)
         self._flush_batch.entries += pack_length(len(content)) + content
 
@@ -269,7 +355,8 @@ class FlushCoordinator:
         if self._is_journaled:
             self._add_entry(log, EPOCH, pack_epoch(log.leader_epoch, log.end_offset))
             return
-        self._background.submit(partial(self._write_epochs, (log, log.epochs.to_text())))
+        write = partial(self._write_epochs, (log, log.epochs.to_text()))
+        self.then(lambda: self._background.submit(write))  # the directory may be made by an operation
 
     def _write_epochs(self, item: tuple[DiskLog, str]) -> None:
         """On the background thread."""
@@ -295,11 +382,12 @@ class FlushCoordinator:
         self._flush_batch.waiters.append(done)
 
     def _end_turn(self) -> None:
-        if not self._flush_batch.ends:
+        if not self._flush_batch.is_open:
             return
         flush_batch = self._take_flush_batch()
-        if self._may_flush(flush_batch):
-            self._flush_by_owner(flush_batch)
+        if self._may_wait(flush_batch):
+            self._flusher.hand_over(flush_batch, wait_s=self._owner_wait_s)
+            self._drain()
         else:
             self._flusher.hand_over(flush_batch)
 
@@ -315,33 +403,27 @@ class FlushCoordinator:
             flush_batch.on_begun = lambda: self._background.submit(lambda: self._run_checkpoint(checkpoint))
         return flush_batch
 
-    def _may_flush(self, flush_batch: FlushBatch[DiskLog]) -> bool:
-        """Whether the owner flushes this batch: flushes are quick, it needs no segment flush, and no checkpoint is running."""
-        if self._running is not None or flush_batch.files or not self._flusher.may_owner_flush:
+    def _may_wait(self, flush_batch: FlushBatch[DiskLog]) -> bool:
+        """
+        Whether the owner waits for this batch: flushes are quick, it needs no segment flush, and no checkpoint is running whose
+        flushes make others slow.
+        """
+        if flush_batch.files or (self._is_journaled and self._running is not None) or not self._flusher.may_owner_wait:
             return False
         self._owner_flushes += 1
-        if self._owner_flushes == _OWNER_FLUSHES_MAX:
+        if self._owner_flushes == self._owner_flushes_max:
             self._call_soon_threadsafe(self._on_loop)
-        return self._owner_flushes <= _OWNER_FLUSHES_MAX
+        return self._owner_flushes <= self._owner_flushes_max
 
     def _on_loop(self) -> None:
         self._owner_flushes = 0
 
-    def _flush_by_owner(self, flush_batch: FlushBatch[DiskLog]) -> None:
-        try:
-            self._flusher.flush_by_owner(flush_batch)
-        except Exception as exc:  # noqa: BLE001 -- waiting requests get an error
-            self._done.append(exc)
-        else:
-            self._done.append(flush_batch)
-        self._drain()
-
     # Checkpoints
 
     def _checkpoint_if_due(self) -> None:
+        """Begin a checkpoint that is due, after the operations so far."""
         if self._is_checkpoint_due():
-            checkpoint = self._begin_checkpoint(self._dirty)
-            self._background.submit(lambda: self._run_checkpoint(checkpoint))
+            self._open_batch()
 
     def _is_checkpoint_due(self) -> bool:
         if self._running is not None or self.offline_reason is not None:
@@ -374,7 +456,7 @@ class FlushCoordinator:
     def _run_checkpoint(self, checkpoint: Checkpoint) -> None:
         """On the background thread."""
         try:
-            checkpoint.write(self.checkpoint_files, self._sync_files)
+            checkpoint.write(self.checkpoint_files, self._sync_files, is_failed=self._flusher.is_log_failed)
         except Exception as exc:  # noqa: BLE001 -- a checkpoint that never ends would keep the journal growing
             self._post_done(FailedCheckpoint(exc))
         else:
@@ -406,7 +488,8 @@ class FlushCoordinator:
             log.end_checkpoint()
             if not log.is_deleted:
                 topic_partition = log.topic_partition
-                self.offsets[topic_partition] = checkpoint.offsets[topic_partition]
+                if topic_partition in checkpoint.offsets:
+                    self.offsets[topic_partition] = checkpoint.offsets[topic_partition]
                 start_offset = checkpoint.start_offsets.get(topic_partition)
                 if start_offset is not None:
                     self.start_offsets[topic_partition] = start_offset
@@ -436,6 +519,10 @@ class FlushCoordinator:
     def _post_done(self, done: "_Done") -> None:
         """On any thread."""
         self._done.append(done)
+        self._post()
+
+    def _post(self) -> None:
+        """On any thread."""
         self._call_soon_threadsafe(self._drain)
 
     def _drain(self) -> None:
@@ -448,15 +535,35 @@ class FlushCoordinator:
                 self._go_offline(done.error)
             elif isinstance(done, MissingFile):
                 self._on_missing(done.path, done.error)
+            elif isinstance(done, FailedLog):
+                done.log.fail(done.error)
             elif isinstance(done, Checkpoint):
                 dropped = self._end_checkpoint(done)
                 if dropped:
                     self._background.submit(partial(syscalls.remove_files, dropped))
-            elif self.offline_reason is None:
-                for log, end_offset in done.ends.items():
-                    log.advance(end_offset)
-                for waiter in done.waiters:
-                    waiter()
+            elif isinstance(done, dict):
+                self._advance(done)
+            else:
+                self._forget(done)
+                if self.offline_reason is None:
+                    self._advance(done.written_ends)
+                    self._advance(done.ends)
+                    for waiter in done.waiters:
+                        waiter()
+
+    def _forget(self, flush_batch: FlushBatch[DiskLog]) -> None:
+        """Account for the writes of a batch that has ended; nothing refers to its bytes any more but the tails."""
+        for write in flush_batch.writes:
+            self.tails.on_end(write.tail, write.end, write.cost, is_written=write.is_done)
+            write.release()
+        for log in flush_batch.ends:
+            if log.flush_batch is not self._flush_batch:
+                log.flush_batch = None
+
+    def _advance(self, ends: dict[DiskLog, int]) -> None:
+        if self.offline_reason is None:
+            for log, end_offset in ends.items():
+                log.advance(end_offset)
 
     def _go_offline(self, exc: Exception) -> None:
         """Take the store offline. A failed flush is not repeated: the content of the disk is unknown after it."""
@@ -490,8 +597,6 @@ class FlushCoordinator:
             self._sync_files(files)
         except OSError as exc:
             self._go_offline(exc)
-        else:
-            self._watermarks.advance_all()
 
     @property
     def flushes(self) -> tuple[int, float]:
@@ -506,9 +611,12 @@ class FlushCoordinator:
         """Finish all batches and jobs, and end the threads."""
         self._flusher.stop()
         self._background.stop()
+        self._is_direct = True
         self._drain()
         self._background.stop()  # a checkpoint that had ended has left files to remove
 
 
-_Done: TypeAlias = FlushBatch[DiskLog] | Checkpoint | FailedCheckpoint | MissingFile | Exception
+_Done: TypeAlias = (
+    FlushBatch[DiskLog] | dict[DiskLog, int] | Checkpoint | FailedCheckpoint | FailedLog | MissingFile | Exception
+)
 """The results that the threads hand to the owner."""

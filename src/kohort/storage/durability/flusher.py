@@ -1,11 +1,12 @@
 """
 The threads of a store on disk: the flusher, and a background thread for long jobs.
 
-A flush batch holds everything appended in one turn, or in several turns while a flush was running. The owner hands the batch
-over and continues; the flusher makes it durable and calls back. The two threads share only the batch that was handed over.
+A flush batch holds everything appended in one turn, or in several turns while a flush was running: the calls of the file
+system, in order, and the entries of the journal. The owner hands the batch over; the flusher makes the calls, makes the batch
+durable and calls back. The two threads share only the batch that was handed over, and the bytes in memory, which do not change.
 
-On a quick disk the hand-over costs more than the flush: both threads have to be woken, and they compete for the interpreter at
-every system call. There the owner may flush by itself while the flusher is idle.
+A disk may hang in any call, so the owner makes none. On a quick disk it waits for the flusher, for some milliseconds at most:
+that is quicker than to be called back through the event loop, and the threads do not compete for the interpreter meanwhile.
 """
 
 import logging
@@ -17,7 +18,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Generic, TypeVar
 
-from kohort.storage.durability.journal import FRAME_HEADER_BYTES, Journal
+from kohort.storage.durability.journal import FRAME_HEADER_BYTES, Journal, without_appends
+from kohort.storage.segments.segment_file import SegmentWrite
 
 _log = logging.getLogger("kohort.storage")
 
@@ -29,11 +31,16 @@ class FlushBatch(Generic[L]):
     The appends that one flush covers.
 
     Attributes:
+        is_open: whether anything was added; maintained by the owner.
+        operations: calls of the file system, with the log that they belong to; its later ones are left out if one fails.
+        writes: those of them that write segments.
+        write_bytes: the memory of the bytes that they write.
         pieces: the buffers of the journal frame, room for the header included, except for the last one, `entries`.
         covered: the pieces that the checksum of the frame covers.
         piece_bytes: the size of the pieces that were not copied.
         entries: the buffer that the next entry is added to.
         ends: by log, the end offset that the flush makes durable.
+        written_ends: by log, the end offset of data that needs no flush.
         bulk: logs whose data is too large for the journal.
         files: the files of these logs, which are flushed themselves, and their directories.
         waiters: called on the owner's thread when the batch is durable.
@@ -42,11 +49,16 @@ class FlushBatch(Generic[L]):
     """
 
     def __init__(self) -> None:
+        self.is_open = False
+        self.operations: list[tuple[L | None, Callable[[], None]]] = []
+        self.writes: list[SegmentWrite] = []
+        self.write_bytes = 0
         self.pieces: list[bytearray | bytes | memoryview] = []
         self.covered: list[bytearray | bytes | memoryview] = []
         self.piece_bytes = 0
         self.entries = bytearray(FRAME_HEADER_BYTES)
         self.ends: dict[L, int] = {}
+        self.written_ends: dict[L, int] = {}
         self.bulk: set[L] = set()
         self.files: set[Path] = set()
         self.waiters: list[Callable[[], None]] = []
@@ -76,7 +88,11 @@ class FlushBatch(Generic[L]):
             self.piece_bytes += later.piece_bytes
         else:
             self.entries += memoryview(later.entries)[FRAME_HEADER_BYTES:]
+        self.operations += later.operations
+        self.writes += later.writes
+        self.write_bytes += later.write_bytes
         self.ends.update(later.ends)
+        self.written_ends.update(later.written_ends)
         self.files |= later.files
         self.waiters += later.waiters
         self.on_begun = self.on_begun or later.on_begun
@@ -87,10 +103,15 @@ class Flusher(Generic[L]):
     A thread that makes flush batches durable, one after the other.
 
     Args:
+        on_written: called on the flusher's thread with the `written_ends` of a batch whose files are flushed next.
         on_done: called on the flusher's thread with a batch that is durable.
+        on_log_failed: called on the flusher's thread with a log of which an operation failed, and the error. The batch goes on
+            without the log.
         on_failed: called on the flusher's thread, once, with the error; nothing is flushed afterwards.
+        post: called on the flusher's thread after `on_done` or `on_failed`, unless the owner waits.
         sync_files: flushes files by path; raises OSError.
-        owner_flush_ms_max: the owner may flush while flushes take no longer on average.
+        entry_prefix_of: the first bytes of a log's entries in the journal.
+        owner_flush_ms_max: the owner may wait while flushes take no longer on average.
         now: the time in seconds, for measuring flushes.
     """
 
@@ -98,23 +119,41 @@ class Flusher(Generic[L]):
         self,
         journal: Journal,
         *,
+        on_written: Callable[[dict[L, int]], None],
         on_done: Callable[[FlushBatch[L]], None],
+        on_log_failed: Callable[[L, OSError], None],
         on_failed: Callable[[Exception], None],
+        post: Callable[[], None],
         sync_files: Callable[[set[Path]], None],
+        entry_prefix_of: Callable[[L], bytes],
         owner_flush_ms_max: float,
         now: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._journal = journal
+        self._on_written = on_written
         self._on_done = on_done
+        self._on_log_failed = on_log_failed
         self._on_failed = on_failed
+        self._post = post
         self._sync_files = sync_files
+        self._entry_prefix_of = entry_prefix_of
         self._owner_flush_ms_max = owner_flush_ms_max
         self._now = now
         self._flush_ms = math.inf
         """The duration of a flush: a moving average, which each flush changes by an eighth of the difference."""
-        self._condition = threading.Condition()
+        self._failed_logs: set[L] = set()
+        self._lock = threading.Lock()
+        self._became_idle = threading.Condition(self._lock)
+        self._wake = threading.Lock()
+        """Released when the sleeping thread has something to do."""
+        self._wake.acquire()
+        self._awaited = threading.Lock()
+        """Released when a batch has ended that the owner waits for."""
+        self._awaited.acquire()
+        self._is_awaited = False
         self._waiting: FlushBatch[L] | None = None
         self._is_busy = False
+        self._is_asleep = False
         self._is_stopping = False
         self._has_failed = False
         self._worker: threading.Thread | None = None
@@ -124,8 +163,14 @@ class Flusher(Generic[L]):
         self.journal_bytes = 0
         """Bytes in the current journal file after the last flush."""
 
-    def hand_over(self, flush_batch: FlushBatch[L]) -> None:
-        with self._condition:
+    def hand_over(self, flush_batch: FlushBatch[L], *, wait_s: float = 0) -> None:
+        """
+        Hand over a batch.
+
+        Args:
+            wait_s: the longest time that the owner waits for the end of the batch. Use it only if `may_owner_wait`.
+        """
+        with self._lock:
             if self._has_failed:
                 return
             if self._waiting is None:
@@ -135,88 +180,127 @@ class Flusher(Generic[L]):
             if self._worker is None:
                 self._worker = threading.Thread(target=self._run, name="kohort-flusher", daemon=True)
                 self._worker.start()
-            if not self._is_busy:
-                self._condition.notify_all()
+            self._is_awaited = wait_s > 0
+            self._rouse()
+        if wait_s > 0 and not self._awaited.acquire(timeout=wait_s):
+            with self._lock:
+                has_ended, self._is_awaited = not self._is_awaited, False
+            if has_ended:  # at the last moment
+                self._awaited.acquire()
+
+    def _rouse(self) -> None:
+        if self._is_asleep:
+            self._is_asleep = False
+            self._wake.release()
 
     @property
-    def may_owner_flush(self) -> bool:
+    def may_owner_wait(self) -> bool:
         """Whether flushes are quick and the flusher is idle."""
         return self._flush_ms <= self._owner_flush_ms_max and self.is_idle
 
     @property
     def is_idle(self) -> bool:
         """Whether no batch waits or is being flushed."""
-        with self._condition:
+        with self._lock:
             return self._waiting is None and not self._is_busy and not self._has_failed
 
-    def flush_by_owner(self, flush_batch: FlushBatch[L]) -> None:
-        """
-        Make a batch durable on the owner's thread. Call only if `may_owner_flush`.
+    def forget_failure(self, log: L) -> None:
+        """On the flusher's thread: forget a log that was deleted."""
+        self._failed_logs.discard(log)
 
-        Raises:
-            Exception: the flush failed; nothing is flushed afterwards.
-        """
-        try:
-            self._flush(flush_batch)
-        except Exception:
-            with self._condition:
-                self._has_failed = True
-            raise
+    def is_log_failed(self, log: L) -> bool:
+        """Whether an operation of a log has failed. Any thread may call this."""
+        return log in self._failed_logs
 
-    def wait(self) -> None:
-        """Block until every batch handed over is durable, or a flush has failed."""
-        with self._condition:
-            self._condition.wait_for(lambda: self._has_failed or (self._waiting is None and not self._is_busy))
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Block until every batch handed over is durable, or a flush has failed; False if that takes too long."""
+        with self._became_idle:
+            return self._became_idle.wait_for(
+                lambda: self._has_failed or (self._waiting is None and not self._is_busy), timeout_s
+            )
 
-    def stop(self) -> None:
-        """Flush the batches handed over, end the thread and close the journal."""
-        with self._condition:
+    def stop(self, timeout_s: float | None = None) -> bool:
+        """Flush the batches handed over, end the thread and close the journal; False if that takes too long."""
+        with self._lock:
             self._is_stopping = True
-            self._condition.notify_all()
+            self._rouse()
         if self._worker is not None:
-            self._worker.join()
+            self._worker.join(timeout_s)
+            if self._worker.is_alive():
+                return False
         self._journal.close()
+        return True
 
     def _run(self) -> None:
-        while (flush_batch := self._take()) is not None:
+        flush_batch = self._take()
+        while True:
+            while flush_batch is None:
+                if self._is_stopping:
+                    return
+                self._wake.acquire()
+                flush_batch = self._take()
             try:
                 self._flush(flush_batch)
             except Exception as exc:  # noqa: BLE001 -- the edge of the thread: waiting requests must get an error
                 self._on_failed(exc)
-                with self._condition:
+                with self._lock:
                     self._has_failed = True
-                    self._condition.notify_all()
+                self._take()
                 return
             self._on_done(flush_batch)
+            flush_batch = self._take()
 
     def _take(self) -> FlushBatch[L] | None:
-        with self._condition:
-            if self._is_busy:
-                self._is_busy = False
-                self._condition.notify_all()
-            self._condition.wait_for(lambda: self._waiting is not None or self._is_stopping)
+        """End a batch, if there was one, and take the next one."""
+        with self._lock:
+            was_busy = self._is_busy
             flush_batch, self._waiting = self._waiting, None
-            self._is_busy = flush_batch is not None
-            return flush_batch
+            self._is_busy = flush_batch is not None and not self._has_failed
+            if not self._is_busy:
+                self._is_asleep = not self._is_stopping
+                self._became_idle.notify_all()
+            is_awaited = was_busy and self._is_awaited
+            if is_awaited:
+                self._is_awaited = False
+                self._awaited.release()
+        if was_busy and not is_awaited:
+            self._post()
+        return flush_batch
 
     def _flush(self, flush_batch: FlushBatch[L]) -> None:
         started = self._now()
         self._make_durable(flush_batch)
         took_ms = (self._now() - started) * 1000
-        self.flushes += 1
-        self.flush_time_s += took_ms / 1000
+        if flush_batch.files or not flush_batch.is_empty:
+            self.flushes += 1
+            self.flush_time_s += took_ms / 1000
         if self._flush_ms == math.inf:
             self._flush_ms = took_ms
         else:
             self._flush_ms += (took_ms - self._flush_ms) / 8
 
     def _make_durable(self, flush_batch: FlushBatch[L]) -> None:
+        for log, operation in flush_batch.operations:
+            if log is None:
+                operation()
+            elif log not in self._failed_logs:
+                try:
+                    operation()
+                except OSError as exc:
+                    self._failed_logs.add(log)
+                    self._on_log_failed(log, exc)
         if flush_batch.on_begun is not None:
             self._journal.switch()
         if flush_batch.files:
+            if flush_batch.written_ends:
+                self._on_written(flush_batch.written_ends)
             self._sync_files(flush_batch.files)
         if not flush_batch.is_empty:
-            self._journal.write([*flush_batch.pieces, flush_batch.entries], [*flush_batch.covered, flush_batch.entries])
+            pieces, covered = [*flush_batch.pieces, flush_batch.entries], [*flush_batch.covered, flush_batch.entries]
+            failed = self._failed_logs & flush_batch.ends.keys()
+            if failed:
+                pieces = covered = [without_appends(b"".join(pieces), {self._entry_prefix_of(log) for log in failed})]
+            self._journal.write(pieces, covered)
         self.journal_bytes = self._journal.position
         if flush_batch.on_begun is not None:
             flush_batch.on_begun()
@@ -227,21 +311,26 @@ class BackgroundThread:
 
     def __init__(self) -> None:
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._starting = threading.Lock()
         self._worker: threading.Thread | None = None
 
     def submit(self, job: Callable[[], None]) -> None:
-        """Run a job; an exception is logged, and the next job runs."""
-        if self._worker is None:
-            self._worker = threading.Thread(target=self._run, name="kohort-storage", daemon=True)
-            self._worker.start()
+        """Run a job; an exception is logged, and the next job runs. Any thread may call this."""
+        with self._starting:
+            if self._worker is None:
+                self._worker = threading.Thread(target=self._run, name="kohort-storage", daemon=True)
+                self._worker.start()
         self._jobs.put(job)
 
-    def stop(self) -> None:
-        """Finish the jobs and end the thread."""
+    def stop(self, timeout_s: float | None = None) -> bool:
+        """Finish the jobs and end the thread; False if that takes too long."""
         if self._worker is not None:
             self._jobs.put(None)
-            self._worker.join()
+            self._worker.join(timeout_s)
+            if self._worker.is_alive():
+                return False
             self._worker = None
+        return True
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:

@@ -22,7 +22,7 @@ a clean stop removes it.
 import errno
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from pathlib import Path
 from struct import Struct, error
 from typing import Final
@@ -105,6 +105,25 @@ def entry_prefix(topic_partition: TopicPartition, topic_id: UUID, kind: int = AP
     return _ENTRY.pack(kind, topic_id.bytes, topic_partition.partition, len(name)) + name
 
 
+def without_appends(frame: bytes, prefixes: Container[bytes]) -> bytearray:
+    """
+    A frame without the appends of some partitions, whose segments could not be written.
+
+    Args:
+        frame: room for the header, and whole entries.
+        prefixes: the first bytes of these partitions' entries.
+    """
+    kept = bytearray(frame[:FRAME_HEADER_BYTES])
+    position = FRAME_HEADER_BYTES
+    while (entry := _entry_at(frame, position, len(frame))) is not None:
+        kind, name_bytes, _, end = entry
+        prefix = frame[position : position + _ENTRY.size + name_bytes]
+        if kind not in (APPEND, BATCH) or bytes((APPEND,)) + prefix[1:] not in prefixes:
+            kept += frame[position:end]
+        position = end
+    return kept
+
+
 class Journal:
     """
     The writer of the journal, for one thread at a time. It notes beside the journal which files there are.
@@ -174,7 +193,7 @@ class Journal:
         syscalls.ensure_directory(self._directory)
         turn = self._generation & 1
         path = self._directory / f"{turn}.journal"
-        fd = syscalls.open_file(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, syscalls.FILE_MODE)
+        fd = syscalls.open_shortly(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)  # one of two, so the reserve has enough
         self._fds[turn] = fd
         if syscalls.allocate is not None:
             try:

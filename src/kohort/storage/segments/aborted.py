@@ -8,6 +8,8 @@ Source: Kafka TransactionIndex, AbortedTxn.
 """
 
 import os
+from collections.abc import Callable
+from functools import partial
 from operator import lt
 from pathlib import Path
 from struct import Struct
@@ -35,6 +37,11 @@ class AbortedIndex:
         """Whether the file was written since the last checkpoint began; maintained by the log."""
 
     @property
+    def is_loaded(self) -> bool:
+        """Whether the entries are in memory."""
+        return self._entries is not None
+
+    @property
     def entries(self) -> list[AbortedTxn]:
         """
         Raises:
@@ -56,9 +63,17 @@ class AbortedIndex:
 
     def append(self, aborted: AbortedTxn) -> None:
         """Add an entry, without flushing the file."""
+        self.add(aborted)()
+
+    def add(self, aborted: AbortedTxn) -> Callable[[], None]:
+        """Add an entry in memory; returns what writes it to the file, which any thread may call."""
         self.entries.append(aborted)
         self.is_unsynced = True
-        syscalls.append_to(self.path, to_bytes(aborted))
+        return partial(syscalls.append_to, self.path, to_bytes(aborted))
+
+    def begin(self) -> None:
+        """Note that a new segment has no entries."""
+        self._entries = []
 
     def clear(self) -> None:
         syscalls.remove(self.path)

@@ -37,6 +37,12 @@ class HeaderCheck:
         """The range of bytes that was checked."""
         self._is_logged = False
 
+    def copy(self, epochs: EpochCache) -> "HeaderCheck":
+        """A check for another reader, which begins with what was checked already."""
+        copy = HeaderCheck(epochs, self._end)
+        copy._from, copy._until, copy._is_logged = self._from, self._until, self._is_logged
+        return copy
+
     def is_needed(self, start: int, end: int) -> bool:
         """Whether bytes between these positions were not checked yet."""
         return start < self._end and not self._from <= start <= end <= self._until

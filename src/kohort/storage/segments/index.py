@@ -51,6 +51,15 @@ class _Index:
         return self._loaded
 
     @property
+    def is_loaded(self) -> bool:
+        """Whether the entries are in memory; a mapped file may be read by the next access."""
+        return isinstance(self._loaded, bytearray)
+
+    def share(self, other: "_Index") -> None:
+        """Use the entries of another index of the same segment."""
+        self._loaded, self.path = other._loaded, other.path
+
+    @property
     def count(self) -> int:
         return len(self._entries) // self.ENTRY.size
 

@@ -33,6 +33,8 @@ from kohort.storage.segments.file_handles import FileHandleCache
 from kohort.storage.segments.header_check import HeaderCheck
 from kohort.storage.segments.index import OffsetIndex, TimeIndex
 from kohort.storage.segments.index_checksums import CHECKSUMS_SUFFIX, IndexChecksums, written_bytes
+from kohort.storage.segments.segment_file import SegmentFile, SegmentWrite
+from kohort.storage.segments.tail import Tail
 from kohort.storage.segments.valid_batches import ValidBatches
 from kohort.storage.snapshots import SNAPSHOT_SUFFIX
 from kohort.wire.batches import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC
@@ -54,14 +56,25 @@ def segment_path(directory: Path, base_offset: int, suffix: str) -> Path:
     return directory / f"{base_offset:020d}{suffix}"
 
 
+class NotInMemoryError(Exception):
+    """A read needs the disk, which it must not wait for."""
+
+
 class Segment:
     """
     A segment, whose file is opened by the first access.
 
+    The active segment of a log that is served takes appends into memory (`begin_write`, `take`); the disk thread writes them.
+
     Attributes:
-        size_bytes: bytes of whole batches in the file, and the position of the next append.
+        size_bytes: bytes of whole batches, and the position of the next append.
+        tail: the newest bytes in memory; None if nothing was taken.
+        file: the file that `take` writes to; the disk thread uses it.
+        write: the last write, to which appends of the same flush batch are added.
+        is_memory_only: whether reads of the disk raise NotInMemoryError.
         max_timestamp: the largest timestamp and the last offset of the first batch that has it, (-1, base) for none.
         rolling_timestamp_ms: the largest timestamp of the first set appended, from which the age of the segment counts.
+        modified_ms: when the file was written to, as far as `newest_ms` needs it; -1 if only the file system knows.
     """
 
     def __init__(self, directory: Path, base_offset: int, config: LogConfig, *, created_ms: int) -> None:
@@ -69,6 +82,7 @@ class Segment:
         self.base_offset = base_offset
         self.path = segment_path(directory, base_offset, LOG_SUFFIX)
         self.created_ms = created_ms
+        self.modified_ms = -1
         self.size_bytes = 0
         self.rolling_timestamp_ms = NO_TIMESTAMP
         self.max_timestamp = NO_TIMESTAMP, base_offset
@@ -88,9 +102,11 @@ class Segment:
         """For a segment that was on the disk at the start."""
         self.was_touched = False
         """Whether the file was read or written lately; `handles` clears it."""
+        self.tail: Tail | None = None
+        self.file: SegmentFile | None = None
+        self.write: SegmentWrite | None = None
+        self.is_memory_only = False
         self._fd = -1
-        self._reserved_bytes = 0
-        """How large the file was reserved to become."""
         self._since_index_bytes = 0
         self._recent_offsets: list[int] = []
         """Base offsets and positions of the batches since the last index entry, so that a read at the tail needs no walk."""
@@ -98,30 +114,10 @@ class Segment:
 
     # Writing
 
-    def create(self, *, preallocated_bytes: int = 0) -> None:
-        """
-        Make the file; an existing one (empty, or with data that was never acknowledged) is emptied.
-
-        Args:
-            preallocated_bytes: disk space to reserve, if the file system can.
-        """
+    def create(self) -> None:
+        """Make the file; an existing one is emptied."""
         self._fd = self._open_file(_NEW)
         self._count_open()
-        if preallocated_bytes:
-            from kohort.storage.segments import preallocation
-
-            if preallocation.reserve(self._fd, preallocated_bytes):
-                self._reserved_bytes = preallocated_bytes
-
-    def give_back_space(self) -> None:
-        """Give back what is left of the reserved space: nothing more is appended."""
-        if self._reserved_bytes > self.size_bytes:
-            from kohort.storage.segments import preallocation
-
-            if self._fd < 0:
-                self.open()
-            preallocation.give_back(self._fd, self._reserved_bytes)
-        self._reserved_bytes = 0
 
     def _open_file(self, flags: int) -> int:
         """Open the file. If the process may not open more, other segments' files are closed for it."""
@@ -148,30 +144,51 @@ class Segment:
         if self.handles is not None and self._fd >= 0:
             self.handles.add(self)
 
-    def append(
-        self, data: bytes | bytearray, spans: list[Span], *, rest: bytes | memoryview = b"", index_interval_bytes: int
-    ) -> None:
+    def append(self, data: bytes | bytearray, spans: list[Span], *, index_interval_bytes: int) -> None:
         """
         Write a set of batches, whose offsets are assigned, to the end of the file.
-
-        Args:
-            rest: the records of the batch if `data` is its header alone, else empty.
 
         Raises:
             OSError: the set could not be written whole; the segment counts none of it.
         """
-        position = self.size_bytes
         if self._fd < 0:
             self.open()
         else:
             self.was_touched = True
-        end = position + len(data) + len(rest)
-        if not rest:
-            written = syscalls.pwrite(self._fd, data, position)
-        else:
-            written = 0 if syscalls.pwritev is None else syscalls.pwritev(self._fd, (data, rest), position)
-        if position + written != end:
-            syscalls.write_at(self._fd, (memoryview(b"".join((data, rest)))[written:],), position + written)
+        end = syscalls.write_at(self._fd, (data,), self.size_bytes)
+        self._count_set(spans, end, index_interval_bytes)
+
+    def begin_write(self, handles: FileHandleCache, flush_batch: object) -> SegmentWrite:
+        """
+        Begin a write of a flush batch, at the end of the segment.
+
+        Args:
+            handles: the cache of the files that the disk thread writes to.
+        """
+        if self.file is None:
+            self.file = SegmentFile(self.path, handles)
+        if self.tail is None:
+            self.tail = Tail(self.size_bytes)
+        self.write = SegmentWrite(self.file, self.tail, flush_batch)
+        return self.write
+
+    def take(
+        self, write: SegmentWrite, data: bytearray, rest: bytes | memoryview, spans: list[Span], interval_bytes: int
+    ) -> int:
+        """
+        Take a set of batches, whose offsets are assigned, into memory; returns its cost there.
+
+        Args:
+            rest: the records of the batch if `data` is its header alone, else empty.
+            interval_bytes: `index.interval.bytes`.
+        """
+        cost = write.add(data, rest)
+        self._count_set(spans, write.end, interval_bytes)
+        return cost
+
+    def _count_set(self, spans: list[Span], end: int, index_interval_bytes: int) -> None:
+        """Add a set of batches at the end to the indexes and sums."""
+        position = self.size_bytes
         for start, size, base_offset, last_offset, max_timestamp_ms in spans:
             self._count(position + start, size, base_offset, last_offset, max_timestamp_ms, index_interval_bytes)
         if position == 0:
@@ -227,7 +244,15 @@ class Segment:
 
     def write_indexes(self) -> None:
         """Add the last entry of the time index, and write the indexes with their checksums: at a roll and at a clean stop."""
+        self.end_indexes()
+        self.save_indexes()
+
+    def end_indexes(self) -> None:
+        """Add the last entry of the time index."""
         self.time_index.maybe_append(*self.max_timestamp)
+
+    def save_indexes(self) -> None:
+        """Write the indexes, which do not change any more, with their checksums. Any thread may call this."""
         self.index.save()
         self.time_index.save()
         self._checksums().write(self.checksums_path)
@@ -238,7 +263,6 @@ class Segment:
     def release(self) -> None:
         """Drop the indexes from memory and close the files; the next access opens them again."""
         self._recent_offsets, self._recent_positions = [], []
-        self.give_back_space()
         self.index.release()
         self.time_index.release()
         self.close()
@@ -427,20 +451,62 @@ class Segment:
             position += size
 
     def _pread(self, size: int, position: int) -> bytes:
-        if self._fd < 0:
-            self.open()
+        tail = self.tail
+        if tail is not None and position >= tail.start:
+            data = tail.read(size, position)
         else:
-            self.was_touched = True
-        data = os.pread(self._fd, size, position)
+            data = self._read_file(size if tail is None else min(size, tail.start - position), position)
+            if tail is not None and len(data) < size:
+                data += tail.read(size - len(data), position + len(data))
         if len(data) != size:
             raise CorruptError(f"{self.path}: {len(data)} of {size} bytes at {position}")
         return data
 
+    def _read_file(self, size: int, position: int) -> bytes:
+        if self.is_memory_only:
+            raise NotInMemoryError
+        if self._fd < 0:
+            self.open()
+        else:
+            self.was_touched = True
+        return os.pread(self._fd, size, position)
+
     @property
     def newest_ms(self) -> int:
         """The largest timestamp, else the modification time of the file. Source: LogSegment.largestTimestamp."""
-        timestamp_ms = self.max_timestamp[0]
-        return timestamp_ms if timestamp_ms >= 0 else self.path.stat().st_mtime_ns // 1_000_000
+        if self.max_timestamp[0] >= 0:
+            return self.max_timestamp[0]
+        if self.modified_ms < 0:
+            self.modified_ms = self.path.stat().st_mtime_ns // 1_000_000
+        return self.modified_ms
+
+    @property
+    def written_bytes(self) -> int:
+        """Bytes of whole batches that are in the file, as far as the owner's thread knows."""
+        return self.size_bytes if self.tail is None else self.tail.written_end
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether bytes of the segment, and its index, are in memory."""
+        return self.tail is not None and self.tail.start < self.tail.end and self.index.is_loaded
+
+    def detached(self, config: LogConfig, epochs: EpochCache) -> "Segment":
+        """
+        A copy for reading on another thread, with files of its own.
+
+        Of the active segment only the owner's thread may make one; appends to the segment do not change it.
+        """
+        copy = Segment(self.directory, self.base_offset, config, created_ms=self.created_ms)
+        copy.path, copy.size_bytes, copy.max_timestamp = self.path, self.size_bytes, self.max_timestamp
+        copy.index.share(self.index)
+        copy.time_index.share(self.time_index)
+        copy.aborted = self.aborted
+        copy._recent_offsets, copy._recent_positions = self._recent_offsets.copy(), self._recent_positions.copy()
+        if self.tail is not None:
+            copy.tail = self.tail.frozen()
+        if self._header_check is not None:
+            copy._header_check = self._header_check.copy(epochs)
+        return copy
 
     # Life
 

@@ -1,0 +1,66 @@
+"""A view of a log on disk for one piece of work on another thread, which may wait for the disk."""
+
+from collections.abc import Callable
+from typing import NoReturn
+
+from kohort.storage.batchset import Span
+from kohort.storage.disk_reads import DiskReads
+from kohort.storage.producers import AbortedTxn, ProducerStateManager
+from kohort.storage.segments.segment import Segment
+
+
+class LogView(DiskReads):
+    """
+    A log as it was when the view was made, for reading on any one thread. A failed read raises OSError.
+
+    Args:
+        generation: which of the log's sets of segments this is.
+    """
+
+    def __init__(self, log: DiskReads, segments: list[Segment], bases: list[int], generation: int) -> None:
+        producers = ProducerStateManager()
+        producers.first_unstable_offset = log.producers.first_unstable_offset
+        super().__init__(
+            log.topic_partition,
+            log.topic_id,
+            log.config,
+            epochs=log.epochs.copy(),
+            producers=producers,
+            log_start_offset=log.log_start_offset,
+            end_offset=log.end_offset,
+        )
+        self.high_watermark = log.high_watermark
+        self.generation = generation
+        self._segments, self._bases = segments, bases
+        self._readers: dict[int, Segment] = {}
+        """The copies that were made for reading, by base offset."""
+        if segments:
+            self._reader_of(segments[-1])
+
+    def _reader_of(self, segment: Segment) -> Segment:
+        reader = self._readers.get(segment.base_offset)
+        if reader is None:
+            reader = self._readers[segment.base_offset] = segment.detached(self.config, self.epochs)
+        return reader
+
+    def _on_error(self, exc: OSError) -> NoReturn:
+        raise exc
+
+    def close(self) -> None:
+        """Close the files."""
+        for reader in self._readers.values():
+            reader.close()
+
+    # A view is never written to.
+
+    def _write(self, data: bytearray, rest: bytes | memoryview, spans: list[Span]) -> NoReturn:
+        raise NotImplementedError
+
+    def _add_aborted(self, aborted: AbortedTxn) -> NoReturn:
+        raise NotImplementedError
+
+    def _persist_epoch(self) -> NoReturn:
+        raise NotImplementedError
+
+    def _persist_start(self, done: Callable[[], None]) -> NoReturn:
+        raise NotImplementedError
