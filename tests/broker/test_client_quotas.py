@@ -5,7 +5,7 @@ import pytest
 from kohort.broker.broker import Broker
 from kohort.broker.catalog import CatalogChange
 from kohort.broker.configs.definitions import BrokerConfig
-from kohort.broker.quotas.entities import quota_setting
+from kohort.broker.quotas.entities import QUOTAS, quota_setting
 from kohort.broker.quotas.limits import ClientLimits
 from kohort.broker.quotas.rates import SampledRate, TokenBucket, Windows
 from kohort.model import limits
@@ -261,3 +261,25 @@ def test_the_number_of_entities_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
     alter(harness, {"user": "u0"}, request_percentage=None)
     (answer,) = harness.ask(ApiKey.ALTER_CLIENT_QUOTAS, request).entries
     assert answer.error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("kind", ["user", "client-id"])
+def test_the_name_of_an_entity_is_bounded(kind: str) -> None:
+    harness = Harness()
+    op = m.AlterClientQuotasRequestOpData(key="request_percentage", value=1.0, remove=False)
+    for length, code in ((1_024, ErrorCode.NONE), (1_025, ErrorCode.INVALID_REQUEST)):
+        entity = m.AlterClientQuotasRequestEntityData(entity_type=kind, entity_name="n" * length)
+        entry = m.AlterClientQuotasRequestEntryData(entity=[entity], ops=[op])
+        (answer,) = harness.ask(ApiKey.ALTER_CLIENT_QUOTAS, m.AlterClientQuotasRequest(entries=[entry])).entries
+        assert answer.error_code == code
+
+
+def test_the_names_of_stored_quotas_may_be_longer() -> None:
+    harness = Harness()
+    name = "n" * 2_000
+    stored = (quota_setting({"user": name}, {"request_percentage": 1.0}),)
+    harness.broker.catalog.change(CatalogChange(settings=stored), lambda _code: None)
+    harness.node.settle()
+    alter(harness, {"user": name}, request_percentage=2.0)
+    alter(harness, {"user": name}, request_percentage=None)
+    assert not harness.broker.catalog.newest_settings(QUOTAS)

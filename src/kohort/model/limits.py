@@ -155,6 +155,8 @@ SCRAM_SALT_BYTES_MAX: Final = 1_024
 """The salt of a SCRAM credential, and its salted password, which is 32 or 64 bytes. Longer ones are UNACCEPTABLE_CREDENTIAL."""
 SCRAM_STORED_BYTES_MAX: Final = 64 * 1024
 """A stored SCRAM credential. A larger one, of an earlier version, is set aside by the start."""
+QUOTA_NAME_LENGTH_MAX: Final = 1_024
+"""Characters of a name of an entity with client quotas. An entity with a longer one is INVALID_REQUEST."""
 QUOTA_RATES_MAX: Final = 10_000
 """Measured rates of clients and addresses that have a quota, of each kind. The least recently used one is forgotten."""
 THROTTLED_SOCKETS_MAX: Final = 1_000

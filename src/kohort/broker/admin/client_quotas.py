@@ -33,7 +33,7 @@ from kohort.machine.gradual import HANDLER_STEP, chunks
 from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.machine.shard import Reply
 from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode
-from kohort.model.limits import SETTINGS_MAX
+from kohort.model.limits import QUOTA_NAME_LENGTH_MAX, SETTINGS_MAX
 from kohort.wire import messages as m
 
 _EXACT, _DEFAULT, _ANY = range(3)
@@ -128,6 +128,7 @@ class ClientQuotaApis:
                 setting = self._altered_setting(entity, entry.ops)
                 if setting.value is not None and setting.name not in self._catalog.newest_settings(QUOTAS):
                     added += 1
+                    _check_names(entity)
                     if len(self._catalog.newest_settings(QUOTAS)) + added > SETTINGS_MAX:
                         raise CoordinatorError(
                             ErrorCode.POLICY_VIOLATION, f"At most {SETTINGS_MAX} entities can have quotas."
@@ -159,6 +160,14 @@ def _duplicate(entity: Entity) -> CoordinatorError:
     names = ", ".join(f"{kind}={'null' if name is None else name}" for kind, name in entity.items())
     message = f"Ignoring duplicate entity ClientQuotaEntity(entries={{{names}}})"
     return CoordinatorError(ErrorCode.INVALID_REQUEST, message)
+
+
+def _check_names(entity: Entity) -> None:
+    """Bound what a new entity keeps in memory. Raises CoordinatorError: INVALID_REQUEST."""
+    for kind, name in entity.items():
+        if name is not None and len(name) > QUOTA_NAME_LENGTH_MAX:
+            message = f"The name of a {kind} has at most {QUOTA_NAME_LENGTH_MAX} characters."
+            raise CoordinatorError(ErrorCode.INVALID_REQUEST, message)
 
 
 def _keys_of(entity: Entity) -> Mapping[str, tuple[str, int] | None]:
