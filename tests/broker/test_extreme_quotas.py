@@ -149,6 +149,12 @@ def test_arithmetic_of_rates_never_raises(uses: list[tuple[float, int]], limit: 
     assert (rate.throttle_ms(INF, now_ms + 1), bucket.throttle_ms(INF, now_ms + 1)) == (0, 0)
 
 
+def test_a_clock_that_goes_back_takes_no_tokens() -> None:
+    bucket = TokenBucket(Windows())
+    bucket.take(22, 2, T0)
+    assert [bucket.throttle_ms(2, T0 - 1_000), bucket.throttle_ms(2, T0)] == [0, 0]
+
+
 def test_durations_are_bounded() -> None:
     durations = (INF, NAN, -INF, -1.0, 0.0, 0.4, 0.5, 1e300, INT32_MAX + 1.0)
     assert [whole_ms(each) for each in durations] == [INT32_MAX, 0, 0, 0, 0, 0, 1, INT32_MAX, INT32_MAX]
@@ -162,10 +168,12 @@ def test_an_address_with_two_names_keeps_the_other_quota() -> None:
     harness.node.settle()
     limits = harness.broker.quotas._limits_of_addresses
     assert limits.find("127.0.0.1") == 2.0
-    removed = quota_setting({"ip": "127.0.0.1"}, {})
-    harness.broker.catalog.change(CatalogChange(settings=(removed,)), lambda _code: None)
-    harness.node.settle()
-    assert limits.find("127.0.0.1") == 1.0
+    for name, left in (("127.0.0.1", 1.0), ("localhost", None)):
+        removed = quota_setting({"ip": name}, {})
+        harness.broker.catalog.change(CatalogChange(settings=(removed,)), lambda _code: None)
+        harness.node.settle()
+        assert limits.find("127.0.0.1") == left
+    assert not limits
 
 
 def counted_calls(action: Callable[[], object]) -> int:

@@ -129,6 +129,24 @@ def test_a_start_with_other_values_takes_what_an_earlier_one_has_set_aside() -> 
     assert again.broker.config.text("log.local.retention.ms") == "50"
 
 
+@pytest.mark.parametrize("key", ["log_flush_interval_ms", "log_flush_scheduler_interval_ms", "log_roll_jitter_ms"])
+def test_a_value_of_the_start_that_topics_cannot_have_ends_it(key: str) -> None:
+    settings: dict[str, Any] = {key: "-1"}
+    with pytest.raises(ConfigError):
+        Harness(**settings)
+
+
+@pytest.mark.parametrize("key", ["log_retention_hours", "log_retention_minutes", "log_retention_ms"])
+@pytest.mark.parametrize("text", ["-1", "-7", "-2147483648"])
+def test_a_negative_retention_of_the_start_is_no_limit(key: str, text: str) -> None:
+    """Source: Kafka KafkaConfig.logRetentionTimeMillis."""
+    settings: dict[str, Any] = {key: text}
+    harness = Harness(**settings)
+    harness.create("t")
+    assert shown(describe(harness, TOPIC, "t"), "retention.ms")[0] == "-1"
+    check_serves(harness)
+
+
 @pytest.mark.parametrize(
     ("key", "text"),
     [

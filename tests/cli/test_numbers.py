@@ -56,7 +56,7 @@ def test_a_number_out_of_range_is_refused_in_a_sentence(line: str, capfd: pytest
 
 @pytest.mark.parametrize(
     "assignment",
-    [f"node.id={DIGITS}", "log.flush.interval.ms=-5", f"max.connections.per.ip.overrides=10.0.0.1:{DIGITS}"],
+    [f"node.id={DIGITS}", f"max.connections.per.ip.overrides=10.0.0.1:{DIGITS}"],
     ids=lambda assignment: assignment.replace(DIGITS, "DIGITS"),
 )
 def test_a_configuration_out_of_range_is_refused_in_a_sentence(assignment: str) -> None:
@@ -64,7 +64,7 @@ def test_a_configuration_out_of_range_is_refused_in_a_sentence(assignment: str) 
     done = subprocess.run(words, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert (done.returncode, done.stdout) == (EXIT_ERROR, "")
     assert "Traceback" not in done.stderr
-    assert assignment.partition("=")[0] in done.stderr or "flush.ms" in done.stderr
+    assert assignment.partition("=")[0] in done.stderr
 
 
 @pytest.mark.parametrize("number", [DIGITS, ARABIC, "65536"])
