@@ -21,8 +21,9 @@ MOVES = 200
 
 
 def faults(seed: int) -> Faults:
-    """With a crash the partition is loaded again at once; after an unload it may be away for long."""
-    return Faults(failing_append=2, shifted_append=1, reload=seed % 2, crash=2)
+    """After a crash the partition is loaded at once; after an unload it may be away for long. A stall ends all sessions."""
+    stalls = int(seed % 4 == 0)
+    return Faults(failing_append=2, shifted_append=1, failing_read=stalls, stall=stalls, reload=seed % 2, crash=2)
 
 
 @pytest.mark.timeout(7_200)
