@@ -41,6 +41,21 @@ from tests.storage.owner import AWAITED
 CLUSTER_ID = "kohort-test-cluster-id"
 
 
+class Parked:
+    """How to forget one request that waits, at its place among those of other requests. A later call replaces it."""
+
+    def __init__(self, all_requests: list[Callable[[], None]]) -> None:
+        self._all = all_requests
+        self._place: int | None = None
+
+    def put(self, forget: Callable[[], None]) -> None:
+        if self._place is None:
+            self._place = len(self._all)
+            self._all.append(forget)
+        else:
+            self._all[self._place] = forget
+
+
 class Asker(NamedTuple):
     """Who asks; a handler's context."""
 
@@ -48,7 +63,7 @@ class Asker(NamedTuple):
     client_id: str = "test"
     client_host: str = "/127.0.0.1"
     listener: str = "PLAINTEXT"
-    parked: Sequence[Any] | list[Any] = ()
+    parked: Parked | None = None
     """Where it is noted how to forget a request that waits."""
 
     throttled: Sequence[int] | list[int] = ()
@@ -66,8 +81,8 @@ class Asker(NamedTuple):
         pass
 
     def when_abandoned(self, forget: Callable[[], None], /) -> None:
-        if isinstance(self.parked, list):
-            self.parked.append(forget)
+        if isinstance(self.parked, Parked):
+            self.parked.put(forget)
 
     def throttle(self, throttle_ms: int, /) -> None:
         if isinstance(self.throttled, list):
@@ -105,6 +120,8 @@ class Harness:
         verification: Verification | None = None,
         features: Features | None = None,
         elsewhere: Elsewhere = at_once,
+        reads: Elsewhere = at_once,
+        searches: Elsewhere = at_once,
         racks: Sequence[str | None] = (None,),
         **settings: Any,
     ) -> None:
@@ -131,6 +148,8 @@ class Harness:
             verification=verification,
             features=features,
             elsewhere=elsewhere,
+            elsewhere_reads=reads,
+            elsewhere_searches=searches,
         )
 
     def host_transactions(self, *, has_topic: bool = True) -> Coordinators:
@@ -182,7 +201,7 @@ class Harness:
         read = request_reader(api_key, version)(frame, read_request_header(frame)[4])
         response = handler(
             read,
-            Asker(version, client_id, parked=self.parked, throttled=self.throttled, later=self.node.call_soon),
+            Asker(version, client_id, parked=Parked(self.parked), throttled=self.throttled, later=self.node.call_soon),
             answered,
         )
         if isinstance(response, Generator):

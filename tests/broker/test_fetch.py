@@ -16,6 +16,7 @@ from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.batches import iter_batches, read_records
 from tests.broker.harness import Harness, batch
+from tests.broker.in_steps import in_steps  # noqa: F401 -- a fixture
 from tests.conftest import watches_calls
 
 SIZE = len(batch(b"x"))
@@ -324,6 +325,7 @@ def test_an_append_costs_the_same_however_many_partitions_a_request_waits_for() 
         harness = filled(b"a", partitions=partitions)
         wanted = [asked(1, partition=partition) for partition in range(partitions)]
         answers = harness.begin(ApiKey.FETCH, fetch_request(*wanted, max_wait_ms=500, min_bytes=100 * SIZE), version=12)
+        harness.node.settle()
         counts.append(calls(lambda: harness.write("t", b"x", partition=1)))  # noqa: B023 -- called at once
         assert not answers
     assert counts[0] == counts[1]
@@ -355,6 +357,7 @@ def test_errors_that_end_a_wait(what: str) -> None:
     other, is_urgent = URGENT[what]
     harness = filled(partitions=2)
     answers = harness.begin(ApiKey.FETCH, fetch_request(asked(partition=0), other, **ROOM), version=12)
+    harness.node.settle()
     assert bool(answers) == is_urgent
 
 
@@ -383,6 +386,7 @@ def test_a_client_that_has_gone_is_forgotten() -> None:
     request = fetch_request(asked(partition=0), asked(partition=1), **ROOM)
     answers = harness.begin(ApiKey.FETCH, request, version=12)
     others = harness.begin(ApiKey.FETCH, request, version=12)
+    harness.node.settle()
     assert (harness.broker.fetches.delayed, harness.broker.fetches.watched) == (2, 4)
     harness.parked[0]()
     harness.parked[0]()

@@ -10,6 +10,7 @@ from kohort.model.limits import FETCH_ANSWER_BYTES_MAX, FETCH_TURN_BYTES_MAX
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from tests.broker.harness import Harness
+from tests.broker.in_steps import in_steps  # noqa: F401 -- a fixture
 from tests.broker.test_fetch import asked, fetch_request
 
 MB = 1_000_000

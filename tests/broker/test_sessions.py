@@ -12,6 +12,7 @@ from kohort.testing.clock import ManualClock
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from tests.broker.harness import Harness
+from tests.broker.in_steps import in_steps  # noqa: F401 -- a fixture
 
 NAMES, IDS = 12, 13
 
@@ -256,7 +257,9 @@ def full(size: int) -> m.FetchRequest:
 
 
 def begun(sessions: FetchSessionCache, size: int) -> int:
-    return sessions.begin(full(size), uses_ids=False).respond([data()] * size, ()).session_id
+    context = sessions.begin(full(size), uses_ids=False)
+    context.take([data()] * size)
+    return context.respond(()).session_id
 
 
 def data() -> m.FetchResponsePartitionData:

@@ -100,9 +100,10 @@ class BrokerApis:
             shared.fetch_bytes_left,
             shared.quotas,
             shared.fetch_turns,
+            shared.log_reads,
         )
         self.serve(ApiKey.FETCH, self.fetch.fetch)
-        self.serve(ApiKey.LIST_OFFSETS, ListOffsets(local).list_offsets)
+        self.serve(ApiKey.LIST_OFFSETS, ListOffsets(local, shared.searches).list_offsets)
         self.serve(ApiKey.OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpoch(local).offset_for_leader_epoch)
         self.serve(ApiKey.DELETE_RECORDS, DeleteRecords(local, call_later).delete_records)
         markers = LocalMarkers(local.find, clock, shared.coordinators)

@@ -23,6 +23,7 @@ from kohort.broker.quotas.client_quotas import ClientQuotas
 from kohort.broker.records.fetch import BYTES_MAX
 from kohort.broker.records.fetch_turns import FetchTurns
 from kohort.broker.records.large_batches import LargeBatches
+from kohort.broker.records.log_reads import LogReads
 from kohort.broker.records.produce_verification import TransactionVerifier
 from kohort.broker.replication import ReplicationControl
 from kohort.broker.stored_values import set_aside_unusable
@@ -52,6 +53,8 @@ class Broker:
         features: the finalised levels of features. Default: the newest ones.
         fetch_bytes_left: how many bytes of records the next Fetch response may have. Default: as many as are asked for.
         elsewhere: runs long computations on another thread. Default: on this one.
+        elsewhere_reads, elsewhere_searches: run reads of logs, and searches for times in them, on other threads. Default: on
+            this one.
 
     Raises:
         ConfigError: the catalog in the store was written by a newer version.
@@ -71,6 +74,8 @@ class Broker:
         features: Features | None = None,
         fetch_bytes_left: Callable[[], int] = lambda: BYTES_MAX,
         elsewhere: Elsewhere = at_once,
+        elsewhere_reads: Elsewhere = at_once,
+        elsewhere_searches: Elsewhere = at_once,
     ) -> None:
         check_start(config)
         self.config = config
@@ -110,6 +115,8 @@ class Broker:
         self.coordinators = hosts
         self.fetch_bytes_left = fetch_bytes_left
         self.large_batches = LargeBatches(elsewhere)
+        self.log_reads = LogReads(elsewhere_reads)
+        self.searches = LogReads(elsewhere_searches)
         self.telemetry = Telemetry(self.catalog, config, clock)
         self.apis = {node_id: BrokerApis(self, cluster.seen_from(node_id)) for node_id in cluster.nodes}
         """The handlers of each broker, by its id."""

@@ -14,7 +14,7 @@ Source: Kafka Partition, ReplicaManager.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Final, TypeAlias
 
 import msgspec
@@ -46,7 +46,8 @@ _TOPICS_STEP: Final = 200
 _REPLICATED: Final = ErrorCode.NONE
 Replicated: TypeAlias = Callable[[ErrorCode], None]
 """Called with NONE when the high watermark has passed an offset, or with the error that prevents it."""
-Fetches: TypeAlias = "Purgatory[Partition]"
+Fetches: TypeAlias = "Purgatory[Hashable]"
+"""Waiting Fetch requests, by partition; those of a large session also by session."""
 
 
 class Partition:
@@ -60,6 +61,7 @@ class Partition:
         is_deleted: its topic was deleted. Requests that still refer to the partition are answered
             UNKNOWN_TOPIC_OR_PARTITION.
         traffic: the counters of its topic.
+        quiet: what large fetch sessions are to be told by when something changes here, by their partitions; each once.
     """
 
     __slots__ = (
@@ -70,6 +72,7 @@ class Partition:
         "leader_epoch",
         "leader_id",
         "log",
+        "quiet",
         "replicas",
         "rules",
         "topic",
@@ -95,8 +98,10 @@ class Partition:
         self._waiting: deque[tuple[int, Replicated]] = deque()
         self._fetches = fetches
         self.is_deleted = False
+        self.quiet: dict[object, Callable[[], None]] = {}
         self._set(state)
         log.add_listener(self._on_high_watermark)
+        log.when_start_rises(self._tell)
         log.when_offline(self._on_offline)
 
     def _set(self, state: PartitionState) -> None:
@@ -110,13 +115,22 @@ class Partition:
         """Take another leader or other replicas. Waiting Fetch requests that their broker may not answer now are refused."""
         is_moved = state.leader != self.leader_id or state.replicas != self.replicas
         self._set(state)
+        self._tell()
         if is_moved:
             self._fetches.check_and_complete(self)
+
+    def _tell(self) -> None:
+        """Tell the fetch sessions that have seen nothing new here."""
+        if self.quiet:
+            quiet, self.quiet = self.quiet, {}
+            for wake in quiet.values():
+                wake()
 
     def begin_epoch(self, leader_epoch: int) -> None:
         """Begin a leader epoch at the end of the log. Raises: as `Log.become_leader`."""
         self.log.become_leader(leader_epoch)
         self.leader_epoch = leader_epoch
+        self._tell()
 
     def check(self) -> None:
         """
@@ -168,6 +182,8 @@ class Partition:
         waiting = self._waiting
         while waiting and waiting[0][0] <= high_watermark:
             waiting.popleft()[1](_REPLICATED)
+        if self.quiet:
+            self._tell()
         self._fetches.check_and_complete(self)
 
     def on_deleted(self) -> None:
@@ -181,6 +197,7 @@ class Partition:
     def _end_waits(self, code: ErrorCode) -> None:
         while self._waiting:
             self._waiting.popleft()[1](code)
+        self._tell()
         self._fetches.check_and_complete(self)
 
 

@@ -24,6 +24,8 @@ twice the size, a client that leaves a large answer is disconnected at once.
 FETCH_BYTES_ALWAYS: Final = 1024 * 1024
 FETCH_ANSWER_BYTES_MAX: Final = 4 * 1024 * 1024
 """Records of one Fetch response, or one batch if that is larger. The client fetches the rest with its next request."""
+LOG_READS_MAX: Final = 16
+"""Reads of logs from the disk at the same time, one of a log. Further ones wait, one for each connection."""
 FETCH_TURN_BYTES_MAX: Final = 8 * 1024 * 1024
 """Records of the Fetch responses of one turn of the event loop; the response that exceeds it is still sent. Further Fetch
 requests wait for the next turns."""

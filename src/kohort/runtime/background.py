@@ -9,10 +9,12 @@ Source: Kafka CoordinatorExecutor, CoordinatorExecutorImpl.
 """
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from queue import SimpleQueue
 from typing import Any
 
 from kohort.machine.shard import Result
@@ -144,6 +146,51 @@ class BackgroundThread:
     def close(self) -> None:
         """Drop the tasks that have not begun, and wait for the one that has."""
         self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+class DaemonThreads:
+    """
+    Up to `count` threads for tasks that may hang for ever, such as reads of a disk. They do not hold up the end of the process.
+    """
+
+    def __init__(self, name: str, count: int) -> None:
+        self._name = name
+        self._count = count
+        self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._lock = threading.Lock()
+        self._idle = 0
+        self._is_closed = False
+
+    def submit(self, task: Callable[[], None], /) -> None:
+        """Run `task` after the earlier ones; drop it if the threads are closed."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._tasks.put(task)
+            if self._idle:
+                self._idle -= 1
+            elif len(self._threads) < self._count:
+                thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._threads.append(thread)
+                thread.start()
+
+    def close(self) -> None:
+        """Drop the tasks that have not begun, and let the threads end after those that have."""
+        with self._lock:
+            self._is_closed = True
+            for _ in self._threads:
+                self._tasks.put(None)
+
+    def _run(self) -> None:
+        while True:
+            task = self._tasks.get()
+            if task is None or self._is_closed:
+                return
+            _run_logged(task)
+            del task
+            with self._lock:
+                self._idle += 1
 
 
 def _run_logged(task: Callable[[], None]) -> None:

@@ -132,10 +132,10 @@ class Purgatory(Generic[K]):
             raise ValueError(_NO_KEYS)
         if delayed.try_complete():
             return True
-        self._list(delayed, keys)
+        self.put(delayed, keys)
         if delayed.try_complete() or delayed.has_ended:
             return True
-        self._arm(delayed)
+        self.arm(delayed)
         return False
 
     def watch(self, delayed: Delayed, keys: Sequence[K]) -> None:
@@ -147,10 +147,11 @@ class Purgatory(Generic[K]):
         """
         if not keys:
             raise ValueError(_NO_KEYS)
-        self._list(delayed, keys)
-        self._arm(delayed)
+        self.put(delayed, keys)
+        self.arm(delayed)
 
-    def _list(self, delayed: Delayed, keys: Sequence[K]) -> None:
+    def put(self, delayed: Delayed, keys: Sequence[K]) -> None:
+        """Put an operation into the watch lists of some keys. It is tried from then on, and has no timeout until `arm`."""
         watched = self._watched
         for key in keys:
             waiting = watched.get(key)
@@ -159,7 +160,8 @@ class Purgatory(Generic[K]):
             else:
                 waiting.append(delayed)
 
-    def _arm(self, delayed: Delayed) -> None:
+    def arm(self, delayed: Delayed) -> None:
+        """Begin the time of an operation that is in its watch lists."""
         delayed._cancel = self._call_later(delayed.delay_ms, delayed._expire)
         self._since_purge += 1
         if self._since_purge > self._purge_interval:

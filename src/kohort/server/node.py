@@ -27,8 +27,8 @@ from kohort.broker.features import Features
 from kohort.broker.topics.foreign import check_directory
 from kohort.model.errors import ConfigError, ErrorCode, UnavailableError
 from kohort.model.ids import uuid_text
-from kohort.model.limits import HELD_BYTES_MAX
-from kohort.runtime.background import BackgroundThread
+from kohort.model.limits import HELD_BYTES_MAX, LOG_READS_MAX
+from kohort.runtime.background import BackgroundThread, DaemonThreads
 from kohort.runtime.processors import InlineProcessor
 from kohort.runtime.ready_queue import ReadyQueue
 from kohort.runtime.timers.clock import SystemClock
@@ -101,6 +101,8 @@ class Node:
         self._timer_driver = TimerDriver(loop, self._clock)
         self._background = BackgroundThread()
         self._computations = BackgroundThread()
+        self._reads = DaemonThreads("kohort-read", LOG_READS_MAX)
+        self._searches = DaemonThreads("kohort-search", LOG_READS_MAX)
         self._store = self._make_store()
         self._cluster = self._make_cluster()
         self._coordinators = Coordinators(self._ready_queue.defer)
@@ -113,7 +115,9 @@ class Node:
             coordinators=self._coordinators,
             features=Features(settings.features),
             fetch_bytes_left=self._fetch_bytes_left,
-            elsewhere=self._elsewhere,
+            elsewhere=partial(self._elsewhere, self._computations),
+            elsewhere_reads=partial(self._elsewhere, self._reads),
+            elsewhere_searches=partial(self._elsewhere, self._searches),
         )
         environment = CoordinatorEnvironment(self._broker, self._clock, self._call_later, self._make_processor)
         self._coordinators.start(COORDINATORS, environment)
@@ -223,9 +227,11 @@ class Node:
         except RuntimeError:
             _log.debug("node.post_after_close")
 
-    def _elsewhere(self, work: Callable[[], None], done: Callable[[], None]) -> None:
-        """Run a long computation on a thread of its own, and `done` on the event-loop thread."""
-        self._computations.submit(partial(self._compute, work, done))
+    def _elsewhere(
+        self, threads: BackgroundThread | DaemonThreads, work: Callable[[], None], done: Callable[[], None]
+    ) -> None:
+        """Run what may take long on another thread, and `done` on the event-loop thread."""
+        threads.submit(partial(self._compute, work, done))
 
     def _compute(self, work: Callable[[], None], done: Callable[[], None]) -> None:
         work()
@@ -420,6 +426,8 @@ class Node:
             await asyncio.sleep(0.001)
         slices.close()
         self._computations.close()
+        self._reads.close()
+        self._searches.close()
 
     def _close_idle_connections(self) -> None:
         idle_ms = self._settings.config.get_int("connections.max.idle.ms")

@@ -25,6 +25,10 @@ PIECE_BYTES: Final = 4096
 """An append of this size or more is not copied: segment and journal are written from the caller's buffer."""
 
 
+def _do_nothing() -> None:
+    pass
+
+
 class LogBase(ABC):
     """
     A log without storage of bytes, which a subclass provides with `_write` and `read`.
@@ -57,6 +61,7 @@ class LogBase(ABC):
         self._found_base = (-1, -1)
         """A log start, and the base offset of the batch that holds it."""
         self._listeners: list[HighWatermarkListener] = []
+        self._on_start_raised: Callable[[], None] = _do_nothing
         self._offline_listeners: list[Callable[[], None]] = []
 
     @property
@@ -190,6 +195,9 @@ class LogBase(ABC):
         if listener in self._listeners:
             self._listeners.remove(listener)
 
+    def when_start_rises(self, listener: Callable[[], None]) -> None:
+        self._on_start_raised = listener
+
     def when_offline(self, listener: Callable[[], None]) -> None:
         self._offline_listeners.append(listener)
 
@@ -200,6 +208,7 @@ class LogBase(ABC):
         """
         self._listeners.clear()
         self._offline_listeners.clear()
+        self._on_start_raised = _do_nothing
 
     def _refuse(self, refusal: str) -> None:
         """Take the log offline and tell the listeners, whose requests would wait for ever."""
@@ -247,6 +256,7 @@ class LogBase(ABC):
         if offset > self.log_start_offset:
             self.log_start_offset = offset
             self.epochs.truncate_from_start(offset)
+            self._on_start_raised()
         self._persist_start(done)
 
     @abstractmethod

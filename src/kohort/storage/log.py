@@ -189,6 +189,9 @@ class Log(PartitionLog, Protocol):
     def size_bytes(self) -> int:
         """Bytes of batches, without indexes."""
 
+    def when_start_rises(self, listener: Callable[[], None]) -> None:
+        """Set the one callback for each rise of the log start."""
+
     def when_offline(self, listener: Callable[[], None]) -> None:
         """Register a callback for the case that the partition goes offline while the store goes on."""
 

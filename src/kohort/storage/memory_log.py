@@ -205,8 +205,8 @@ class MemoryLog(LogBase):
 
     def _batches_at_least(self, timestamp_ms: int) -> Iterator[bytes]:
         start_offset = self.log_start_offset
-        for segment in self._segments:
-            for index in range(bisect_left(segment.max_timestamps, timestamp_ms), len(segment.batches)):
+        for segment in tuple(self._segments):  # another thread searches, while the log changes
+            for index in range(bisect_left(segment.max_timestamps, timestamp_ms), len(segment.last_offsets)):
                 batch = segment.batches[index]
                 if segment.last_offsets[index] >= start_offset and next(iter_spans(batch))[4] >= timestamp_ms:
                     yield batch
@@ -214,7 +214,7 @@ class MemoryLog(LogBase):
     def _newest(self) -> tuple[int, int]:
         newest = NO_TIMESTAMP, NO_OFFSET
         start_offset = self.log_start_offset
-        for segment in self._segments:
+        for segment in tuple(self._segments):
             if not segment.batches or segment.max_timestamps[-1] <= newest[0]:
                 continue
             if segment.base_offset >= start_offset:

@@ -92,10 +92,7 @@ async def _exceeded(
     return found
 
 
-UNREPAIRED = {
-    ApiKey.FETCH: "a fetch is handled in one step",
-    ApiKey.LIST_OFFSETS: "batches of many partitions are decompressed in one step",
-}
+UNREPAIRED: dict[ApiKey, str] = {}
 """APIs that exceed their rows. Who repairs one takes it out."""
 
 

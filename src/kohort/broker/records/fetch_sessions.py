@@ -19,10 +19,12 @@ Source: KIP-227, KIP-516; Kafka FetchSession, FetchManager, FetchSessionCache.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING, TypeAlias
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, TypeAlias
 from uuid import UUID
 
 from kohort.model.errors import CoordinatorError, ErrorCode
@@ -32,6 +34,8 @@ from kohort.storage.log import NO_EPOCH
 from kohort.wire import messages as m
 
 if TYPE_CHECKING:
+    from kohort.broker.partitions import Partition
+
     Requested = m.FetchRequestFetchPartition
     Data = m.FetchResponsePartitionData
 
@@ -39,8 +43,12 @@ FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
 NO_SESSION = 0
 EPOCH_MAX = (1 << 31) - 1
+AT_ONCE: Final = 250
+"""Partitions of a fetch that are handled in one step."""
 EVICTION_MS = 120_000
 """Idle time after which another session may take the slot. Source: MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS."""
+
+_ORDER: Final = attrgetter("order")
 
 Place: TypeAlias = tuple[str, UUID | None, int]
 """Topic name (empty in sessions of topic ids), topic id (None in sessions of names), partition."""
@@ -55,6 +63,7 @@ class SessionPartition:
         name: of the topic, once it is known; it stays after the topic of that id was deleted.
         high_watermark, log_start_offset: as the client knows them; -1 to send them in any case.
         error_code: of the last answer.
+        order: partitions are read by rising order.
     """
 
     topic: str
@@ -64,6 +73,25 @@ class SessionPartition:
     high_watermark: int = -1
     log_start_offset: int = -1
     error_code: int = 0
+    order: int = 0
+    session: FetchSession | None = None
+    where: Partition | None = None
+    """The partition that wakes this one; None while it has news."""
+
+    def wake(self) -> None:
+        """Something has changed in the partition. A fetch that waits for the session is tried."""
+        self.where = None
+        session = self.session
+        if session is not None and session.news is not None:
+            session.news[self] = None
+            session.tell()
+
+    def leave(self) -> None:
+        """Be woken no more: the session has ended or has forgotten the partition."""
+        if self.where is not None:
+            self.where.quiet.pop(self, None)
+            self.where = None
+        self.session = None
 
     def update(self, answer: Data) -> bool:
         """
@@ -85,9 +113,21 @@ class SessionPartition:
         return has_changed
 
 
-@dataclass(slots=True)
+def nobody_waits() -> None:
+    pass
+
+
+@dataclass(slots=True, eq=False)
 class FetchSession:
-    """A session. `epoch` is the epoch of its next fetch."""
+    """
+    A session. A fetch of a large one visits the partitions with news only: those that changed since the client was told, or
+    that are not told completely. The others are woken by their `Partition`.
+
+    Attributes:
+        epoch: of its next fetch.
+        news: partitions to visit; None in a session of up to `AT_ONCE` partitions, of which all are visited.
+        tell: called when there is more news.
+    """
 
     session_id: int
     uses_ids: bool
@@ -95,23 +135,92 @@ class FetchSession:
     used_ms: int
     epoch: int = 1
     partitions: dict[Place, SessionPartition] = field(default_factory=dict)
+    news: dict[SessionPartition, None] | None = None
+    tell: Callable[[], object] = nobody_waits
+    next_order: int = 0
+    was_large: bool = False
+
+    def visited(self) -> list[SessionPartition]:
+        """The partitions to read, in their order."""
+        if len(self.partitions) <= AT_ONCE:
+            self.news = None
+            return list(self.partitions.values())
+        if self.news is None:
+            self.news = dict.fromkeys(self.partitions.values())
+            self.was_large = True
+        return sorted(self.news, key=_ORDER)
+
+    def quieten(self, wanted: SessionPartition, partition: Partition) -> None:
+        """Do not visit a partition again before it has changed."""
+        if self.news is not None and self.news.pop(wanted, wanted) is None:
+            wanted.session, wanted.where = self, partition
+            partition.quiet[wanted] = wanted.wake
+
+    def move_to_end(self, wanted: SessionPartition) -> None:
+        """Read a partition after all others, so that none of them starves."""
+        place = (wanted.topic, wanted.topic_id, wanted.requested.partition)
+        if self.partitions.get(place) is wanted:
+            del self.partitions[place]
+            self.partitions[place] = wanted
+            wanted.order = self.next_order
+            self.next_order += 1
+
+    def add(self, topic: m.FetchRequestFetchTopic, partitions: Iterable[Requested]) -> None:
+        """Add partitions, or take what is requested of them now."""
+        for requested in partitions:
+            place = (topic.topic, topic.topic_id, requested.partition)
+            known = self.partitions.get(place)
+            if known is None:
+                known = SessionPartition(topic.topic, topic.topic_id, requested, topic.topic or None)
+                known.order = self.next_order
+                self.next_order += 1
+                self.partitions[place] = known
+            else:
+                known.requested = requested
+            if self.news is not None:
+                self.news[known] = None
+
+    def remove(self, topic: m.FetchRequestForgottenTopic, partitions: Iterable[int]) -> None:
+        for index in partitions:
+            gone = self.partitions.pop((topic.topic, topic.topic_id, index), None)
+            if gone is not None:
+                gone.leave()
+                if self.news is not None:
+                    self.news.pop(gone, None)
 
     def update(self, request: m.FetchRequest) -> None:
         for topic in request.topics:
-            for requested in topic.partitions:
-                place = (topic.topic, topic.topic_id, requested.partition)
-                known = self.partitions.get(place)
-                if known is None:
-                    self.partitions[place] = _partition(topic, requested)
-                else:
-                    known.requested = requested
+            self.add(topic, topic.partitions)
         for forgotten in request.forgotten_topics_data:
-            for index in forgotten.partitions:
-                self.partitions.pop((forgotten.topic, forgotten.topic_id, index), None)
+            self.remove(forgotten, forgotten.partitions)
+
+    def update_in_steps(self, request: m.FetchRequest) -> Generator[None, None, None]:
+        """As `update`."""
+        count = 0
+        for topic in request.topics:
+            for low in range(0, len(topic.partitions), AT_ONCE):
+                some = topic.partitions[low : low + AT_ONCE]
+                self.add(topic, some)
+                count += len(some)
+                if count >= AT_ONCE:
+                    count = 0
+                    yield
+        for forgotten in request.forgotten_topics_data:
+            for low in range(0, len(forgotten.partitions), AT_ONCE):
+                gone = forgotten.partitions[low : low + AT_ONCE]
+                self.remove(forgotten, gone)
+                count += len(gone)
+                if count >= AT_ONCE:
+                    count = 0
+                    yield
 
 
-def _partition(topic: m.FetchRequestFetchTopic, requested: Requested) -> SessionPartition:
-    return SessionPartition(topic.topic, topic.topic_id, requested, topic.topic or None)
+def is_long(request: m.FetchRequest) -> bool:
+    """Whether a request names more partitions than are handled at once."""
+    named = sum([max(len(topic.partitions), 1) for topic in request.topics])
+    if request.forgotten_topics_data:
+        named += sum([max(len(topic.partitions), 1) for topic in request.forgotten_topics_data])
+    return named > AT_ONCE
 
 
 class FetchContext:
@@ -122,42 +231,77 @@ class FetchContext:
         partitions: the partitions to read, in this order.
     """
 
-    __slots__ = ("_epoch", "_is_full", "_session", "partitions")
+    __slots__ = ("_changed", "_epoch", "_is_full", "_session", "partitions")
 
     def __init__(self, partitions: Iterable[SessionPartition], session: FetchSession | None, *, is_full: bool) -> None:
         self.partitions = list(partitions)
         self._session = session
         self._epoch = session.epoch if session else FINAL_EPOCH
         self._is_full = is_full
+        self._changed: list[m.FetchableTopicResponse] = []
 
-    def respond(
-        self, answers: Sequence[Data], node_endpoints: Sequence[m.FetchResponseNodeEndpoint]
-    ) -> m.FetchResponse:
+    @property
+    def large_session(self) -> FetchSession | None:
+        """The session, if a fetch of it visits the partitions with news only."""
+        session = self._session
+        return session if session is not None and session.news is not None else None
+
+    @property
+    def visited_session(self) -> FetchSession | None:
+        """As `large_session`, but None in the fetch that has begun the session, which visits all."""
+        return None if self._is_full else self.large_session
+
+    @property
+    def has_quiet(self) -> bool:
+        """Whether the session has partitions that are not visited, because nothing is new there."""
+        session = self.large_session
+        return session is not None and session.news is not None and len(session.news) < len(session.partitions)
+
+    def visit_again(self) -> None:
+        """Visit the partitions that have news now, some time after the fetch has begun."""
+        if self._session is not None and not self._is_full:
+            self.partitions = self._session.visited()
+
+    @property
+    def _has_lost_session(self) -> bool:
+        """Whether another fetch has continued the session."""
+        return self._session is not None and self._session.epoch != self._epoch and not self._is_full
+
+    def take(self, answers: Sequence[Data], low: int = 0) -> None:
         """
-        Build the response from the answers, one for each partition: of all partitions, or of the changed ones in a session.
+        Take the answers for the partitions from the place `low` on: of all partitions, or of the changed ones in a session.
 
         Source: IncrementalFetchContext.updateAndGenerateResponseData.
         """
+        if self._has_lost_session:
+            return
+        pairs = list(zip(self.partitions[low : low + len(answers)], answers, strict=True))
         session = self._session
-        if session is not None and session.epoch != self._epoch and not self._is_full:
+        if session is not None:
+            changed = [pair for pair in pairs if pair[0].update(pair[1])]
+            if not self._is_full:
+                pairs = changed
+                for partition, answer in changed:
+                    if answer.records:
+                        session.move_to_end(partition)
+        _add_by_topic(pairs, self._changed)
+
+    def respond(self, node_endpoints: Sequence[m.FetchResponseNodeEndpoint]) -> m.FetchResponse:
+        """Build the response from the answers that were taken."""
+        session = self._session
+        if session is not None and self._has_lost_session:
             return m.FetchResponse(
                 error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH,
                 session_id=session.session_id,
                 node_endpoints=node_endpoints,
             )
-        pairs = list(zip(self.partitions, answers, strict=True))
-        if session is not None:
-            changed = [pair for pair in pairs if pair[0].update(pair[1])]
-            if not self._is_full:
-                pairs = changed
-                self._move_to_end(session, pairs)
         return m.FetchResponse(
-            responses=_by_topic(pairs),
+            responses=self._changed,
             session_id=NO_SESSION if session is None else session.session_id,
             node_endpoints=node_endpoints,
         )
 
-    def withhold(self, sessions: dict[int, FetchSession]) -> int:
+    def withhold(self, end: Callable[[int], None]) -> int:
         """
         The session id of a response without data, for a client that is throttled. A session that has just begun ends.
 
@@ -166,24 +310,22 @@ class FetchContext:
         session = self._session
         if session is None or not self._is_full:
             return NO_SESSION if session is None else session.session_id
-        sessions.pop(session.session_id, None)
+        end(session.session_id)
         return NO_SESSION
 
-    def _move_to_end(self, session: FetchSession, answered: Sequence[tuple[SessionPartition, Data]]) -> None:
-        """Move partitions with data to the end of the reading order, so that no partition starves."""
-        for partition, answer in answered:
-            place = (partition.topic, partition.topic_id, answer.partition_index)
-            if answer.records and session.partitions.get(place) is partition:
-                del session.partitions[place]
-                session.partitions[place] = partition
+
+def _add_by_topic(pairs: Iterable[tuple[SessionPartition, Data]], topics: list[m.FetchableTopicResponse]) -> None:
+    """Add answers, neighbours of one topic together. A topic is listed again if another topic's partitions lie between."""
+    for (name, topic_id), group in groupby(pairs, key=lambda pair: (pair[0].topic, pair[0].topic_id)):
+        partitions = [answer for _, answer in group]
+        last = topics[-1] if topics else None
+        if last is not None and (last.topic, last.topic_id) == (name, topic_id) and isinstance(last.partitions, list):
+            last.partitions.extend(partitions)
+        else:
+            topics.append(m.FetchableTopicResponse(topic=name, topic_id=topic_id, partitions=partitions))
 
 
-def _by_topic(pairs: Sequence[tuple[SessionPartition, Data]]) -> list[m.FetchableTopicResponse]:
-    """Group neighbouring answers of one topic. A topic is listed again if another topic's partitions lie between."""
-    return [
-        m.FetchableTopicResponse(topic=name, topic_id=topic_id, partitions=[answer for _, answer in group])
-        for (name, topic_id), group in groupby(pairs, key=lambda pair: (pair[0].topic, pair[0].topic_id))
-    ]
+NO_PARTITIONS: Final = FetchContext((), None, is_full=True)
 
 
 class FetchSessionCache:
@@ -200,13 +342,32 @@ class FetchSessionCache:
         self._slots = slots
         self._clock = clock
         self._sessions: dict[int, FetchSession] = {}
+        self._ended: deque[FetchSession] = deque()
+        """Large sessions that ended, and whose partitions still wake them."""
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     def clear(self) -> None:
         """Forget all sessions."""
-        self._sessions.clear()
+        for session_id in list(self._sessions):
+            self._end(session_id)
+
+    def _end(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None and session.was_large:
+            self._ended.append(session)
+
+    def _sweep(self) -> None:
+        """Have some partitions of large sessions that ended woken no more: twice as many as a step of a fetch adds."""
+        left = 2 * AT_ONCE
+        while self._ended and left:
+            partitions = self._ended[0].partitions
+            while partitions and left:
+                partitions.popitem()[1].leave()
+                left -= 1
+            if not partitions:
+                self._ended.popleft()
 
     def begin(self, request: m.FetchRequest, *, uses_ids: bool) -> FetchContext:
         """
@@ -216,24 +377,48 @@ class FetchSessionCache:
             CoordinatorError: nothing was changed. FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or
                 FETCH_SESSION_TOPIC_ID_ERROR.
         """
+        if self._ended:
+            self._sweep()
         if request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
-            return self._continue(request, uses_ids=uses_ids)
-        self._sessions.pop(request.session_id, None)
-        partitions = {
-            (topic.topic, topic.topic_id, requested.partition): _partition(topic, requested)
-            for topic in request.topics
-            for requested in topic.partitions
-        }
-        session = None
-        if request.session_epoch == INITIAL_EPOCH and (session := self._make(len(partitions), uses_ids=uses_ids)):
-            session.partitions = partitions
-        return FetchContext(partitions.values(), session, is_full=True)
+            session = self._next(request, uses_ids=uses_ids)
+            size = len(session.partitions)
+            session.update(request)
+            return self._continued(session, size)
+        new = self._new(request, uses_ids=uses_ids)
+        new.update(request)
+        return self._begun(request, new)
+
+    def begin_in_steps(self, request: m.FetchRequest, *, uses_ids: bool) -> Generator[None, None, FetchContext]:
+        """As `begin`."""
+        if request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
+            session = self._next(request, uses_ids=uses_ids)
+            size = len(session.partitions)
+            for _ in session.update_in_steps(request):
+                self._sweep()
+                yield
+            return self._continued(session, size)
+        new = self._new(request, uses_ids=uses_ids)
+        for _ in new.update_in_steps(request):
+            self._sweep()
+            yield
+        return self._begun(request, new)
+
+    def _new(self, request: m.FetchRequest, *, uses_ids: bool) -> FetchSession:
+        """A session that is not kept yet, in the place of the one that the request ends."""
+        self._end(request.session_id)
+        now_ms = self._clock.now_ms()
+        return FetchSession(NO_SESSION, uses_ids, now_ms, now_ms)
+
+    def _begun(self, request: m.FetchRequest, new: FetchSession) -> FetchContext:
+        is_kept = request.session_epoch == INITIAL_EPOCH and self._keep(new)
+        return FetchContext(new.visited(), new if is_kept else None, is_full=True)
 
     def withhold(self, context: FetchContext) -> int:
         """The session id of a response that has no data because the client is throttled."""
-        return context.withhold(self._sessions)
+        return context.withhold(self._end)
 
-    def _continue(self, request: m.FetchRequest, *, uses_ids: bool) -> FetchContext:
+    def _next(self, request: m.FetchRequest, *, uses_ids: bool) -> FetchSession:
+        """The session that a fetch continues, at its next epoch."""
         session = self._sessions.get(request.session_id)
         if session is None:
             raise CoordinatorError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -241,31 +426,34 @@ class FetchSessionCache:
             raise CoordinatorError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_ids != uses_ids:
             raise CoordinatorError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        size = len(session.partitions)
-        session.update(request)
-        if len(session.partitions) > size and self.partition_count > self._partitions_max:
-            # The client begins again, with a full fetch.
-            del self._sessions[session.session_id]
-            raise CoordinatorError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        if not session.partitions:
-            del self._sessions[session.session_id]
-            return FetchContext((), None, is_full=True)
         session.epoch = session.epoch + 1 if session.epoch < EPOCH_MAX else 1
         session.used_ms = self._clock.now_ms()
-        return FetchContext(session.partitions.values(), session, is_full=False)
+        return session
 
-    def _make(self, size: int, *, uses_ids: bool) -> FetchSession | None:
-        """Create a session; None if there is no room."""
-        now_ms = self._clock.now_ms()
+    def _continued(self, session: FetchSession, size: int) -> FetchContext:
+        """The fetch of a session that had `size` partitions before it."""
+        if len(session.partitions) > size and self.partition_count > self._partitions_max:
+            # The client begins again, with a full fetch.
+            self._end(session.session_id)
+            raise CoordinatorError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if not session.partitions:
+            self._end(session.session_id)
+            return FetchContext((), None, is_full=True)
+        return FetchContext(session.visited(), session, is_full=False)
+
+    def _keep(self, session: FetchSession) -> bool:
+        """Give a session its id; False if there is no room."""
+        size = len(session.partitions)
         if self.partition_count + size > self._partitions_max:
-            return None
-        if len(self._sessions) >= self._slots and not self._evict(size, now_ms):
-            return None
+            return False
+        if len(self._sessions) >= self._slots and not self._evict(size, self._clock.now_ms()):
+            return False
         session_id = NO_SESSION
         while session_id == NO_SESSION or session_id in self._sessions:
             session_id = int.from_bytes(os.urandom(4), "big") & EPOCH_MAX
-        session = self._sessions[session_id] = FetchSession(session_id, uses_ids, now_ms, now_ms)
-        return session
+        session.session_id = session_id
+        self._sessions[session_id] = session
+        return True
 
     @property
     def partition_count(self) -> int:
@@ -284,11 +472,11 @@ class FetchSessionCache:
             return False
         idle = min(self._sessions.values(), key=lambda session: session.used_ms)
         if now_ms - idle.used_ms > EVICTION_MS:
-            del self._sessions[idle.session_id]
+            self._end(idle.session_id)
             return True
         old = (session for session in self._sessions.values() if session.used_ms - session.created_ms > EVICTION_MS)
         smallest = min(old, key=lambda session: len(session.partitions), default=None)
         if smallest is None or len(smallest.partitions) >= size:
             return False
-        del self._sessions[smallest.session_id]
+        self._end(smallest.session_id)
         return True

@@ -79,6 +79,7 @@ class InFlightRequest:
         self.connection.throttle(throttle_ms)
 
     def go_on(self, steps: Steps, reply: Callable[[Any], None], /) -> None:
+        self.is_long = True
         if self.chain is None:
             self.chain = deque()
             self.connection.begin_chain(self)
