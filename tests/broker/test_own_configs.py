@@ -69,6 +69,19 @@ def test_the_leader_applies_its_own_value(values: tuple[tuple[str, str], ...], i
     assert produced(cluster) == BOUNDS[values]
 
 
+@pytest.mark.parametrize("own", [1, 2, 3])
+@pytest.mark.parametrize("asked", [1, 2, 3])
+def test_a_value_for_all_must_not_contradict_the_own_value_of_any_broker(own: int, asked: int) -> None:
+    """No topic could be created then. Kafka stores it, and refuses topics with configurations."""
+    cluster = VirtualCluster()
+    set_own(cluster, own, "log.cleaner.min.compaction.lag.ms", "50")
+    change = ("log.cleaner.max.compaction.lag.ms", SET, "5")
+    assert alter(cluster, change, kind=BROKER, name="", at=asked) == ErrorCode.INVALID_REQUEST
+    set_own(cluster, own, "log.cleaner.min.compaction.lag.ms", None)
+    assert alter(cluster, change, kind=BROKER, name="", at=asked) == NONE
+    cluster.create("new", cleanup_policy="compact")
+
+
 def test_a_topic_goes_before_its_leader() -> None:
     cluster = VirtualCluster()
     cluster.assign("t", (1,), (2,), (3,), max_message_bytes="5000")

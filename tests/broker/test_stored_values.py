@@ -23,6 +23,11 @@ SECRETS = {"salt": "c2FsdA==", "stored_key": "a2V5", "server_key": "a2V5"}
 BROKERS = [  # the configurations of all brokers, or of one; which of them are set aside
     ("", {"log.flush.interval.ms": LEAST, "log.cleaner.backoff.ms": "7"}, ["log.flush.interval.ms"]),
     ("", {"log.segment.bytes": "1"}, ["log.segment.bytes"]),
+    (
+        "",
+        {"log.cleaner.max.compaction.lag.ms": "5", "log.cleaner.min.compaction.lag.ms": "50"},
+        ["log.cleaner.min.compaction.lag.ms"],
+    ),
     ("", {"log.retention.ms": "1" * 4_400, "num.io.threads": "1000"}, ["log.retention.ms"]),
     ("", {"log.cleaner.threads": "0"}, ["log.cleaner.threads"]),
     ("", {"max.connections": "0", "max.connections.per.ip": "0"}, ["max.connections", "max.connections.per.ip"]),

@@ -16,13 +16,14 @@ OURS = {
     "listeners",
     "listener.security.protocol.map",
     "log.flush.interval.ms -1",
+    "log.cleaner.min.compaction.lag.ms 100",
     "max.connections.per.ip.overrides x.invalid:5",
     "max.connections.per.ip.overrides [::1]:5,127.0.0.1: 6",
 }
 """
 Deliberate: listeners stay as they are while the broker runs, host names of overrides are resolved at the start only, and
-addresses of IPv6 may be in brackets. A value from which topics would get an invalid one is refused; Kafka stores it, and its
-brokers log it and go on with the value before.
+addresses of IPv6 may be in brackets. A value from which topics would get an invalid one is refused, and a least compaction lag
+above the largest; Kafka stores them, logs the first or refuses topics with the second.
 """
 
 

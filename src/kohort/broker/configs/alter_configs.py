@@ -243,7 +243,11 @@ class AlterConfigs:
         name = canonical(resource)
         configs = altered(self._brokers.newest(name), resource)
         _check_length(configs)
-        broker_changes.check(self._brokers.config_of(self._cluster.node_id), configs, for_all=for_all)
+        own = self._brokers.config_of(self._cluster.node_id)
+        broker_changes.check(own, configs, for_all=for_all)
+        for config in self._brokers.brokers.values() if for_all else ():
+            if config.dynamic and config is not own:
+                broker_changes.check(config, configs, for_all=True)
         changed: list[Any] = list(resource.configs)
         broker_changes.check_min_isr(configs, [each.name for each in changed], for_all=for_all)
         return Setting(BROKER_KIND, name, dict(configs) or None)

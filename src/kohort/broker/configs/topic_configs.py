@@ -187,10 +187,18 @@ class TopicConfigs:
         Check what topics get from the broker's values.
 
         Raises:
-            ConfigError: a value is not valid for a topic.
+            ConfigError: a value is not valid for a topic, or two contradict each other.
         """
         for name in BROKER_SYNONYMS:
             self.parsed(name, {})
+        self._check_lags({})
+
+    def _check_lags(self, overrides: Mapping[str, str]) -> None:
+        least, most = (self.parsed(name, overrides) for name in ("min.compaction.lag.ms", "max.compaction.lag.ms"))
+        if isinstance(least, int) and isinstance(most, int) and least > most:
+            raise ConfigError(
+                f"conflict topic config setting min.compaction.lag.ms ({least}) > max.compaction.lag.ms ({most})"
+            )
 
     def validate(self, overrides: Mapping[str, str]) -> None:
         """
@@ -204,10 +212,6 @@ class TopicConfigs:
             if name not in TOPIC_KEYS:
                 raise ConfigError(f"Unknown topic config name: {name}")
             TOPIC_KEYS[name].parse(text)
-        least, most = (self.parsed(name, overrides) for name in ("min.compaction.lag.ms", "max.compaction.lag.ms"))
-        if isinstance(least, int) and isinstance(most, int) and least > most:
-            raise ConfigError(
-                f"conflict topic config setting min.compaction.lag.ms ({least}) > max.compaction.lag.ms ({most})"
-            )
+        self._check_lags(overrides)
         if self.parsed("remote.storage.enable", overrides):
             raise ConfigError("Tiered Storage functionality is disabled in the broker.")
