@@ -38,6 +38,7 @@ def test_errors_of_many_partitions_are_told_in_steps() -> None:
             answer = response_reader(ApiKey.FETCH, 12)(frame, body)
             session_id = answer.session_id
             assert sum(len(topic.partitions) for topic in answer.responses) == min((epoch + 1) * STEP, PARTITIONS)
-            assert work.units < API_TABLE[ApiKey.FETCH].cost.step
+            # Readers and encoders are compiled with the first request.
+            assert not epoch or work.units < API_TABLE[ApiKey.FETCH].cost.step
 
     play(story, auto_create_topics_enable="false")
