@@ -4,8 +4,8 @@ DescribeClientQuotas (48) and AlterClientQuotas (49), versions 0 and 1, of the q
 Source: KIP-546, KIP-612; Kafka ClientQuotasImage.describe, ClientQuotaControlManager, AlterClientQuotasRequest.
 """
 
-import socket
 from collections.abc import Generator, Iterable, Mapping
+from ipaddress import ip_address
 from typing import Any, Final
 
 from kohort.broker.catalog import Catalog, CatalogChange
@@ -200,13 +200,11 @@ def _is_address(name: str | None) -> bool:
     """
     if name is None or name == "localhost":
         return True
-    for family in (socket.AF_INET, socket.AF_INET6):
-        try:
-            socket.inet_pton(family, name)
-        except (OSError, ValueError):
-            continue
-        return True
-    return False
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return "%" not in name
 
 
 def _check_value(keys: Mapping[str, tuple[str, int] | None], key: str, value: float) -> None:

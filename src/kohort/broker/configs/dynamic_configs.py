@@ -9,13 +9,12 @@ Source: KIP-226; Kafka DynamicBrokerConfig, BrokerConfigHandler.
 
 import logging
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from kohort.broker.catalog import Catalog
 from kohort.broker.catalog_settings import Setting
 from kohort.broker.configs.definitions import BROKER_KEYS, BrokerConfig
 from kohort.broker.configs.topic_configs import DEFAULTS_OF_TOPICS, TopicConfigs
-from kohort.model.errors import ConfigError
 
 BROKER_KIND: Final = "broker"
 """The kind of the catalog's setting; its name is the broker's id, or empty, and its fields are the configurations."""
@@ -40,7 +39,7 @@ class DynamicConfigs:
     log cleaner, quotas. What belongs to a broker reads the broker's own: limits of connections, and the values that topics
     have by default, which are those of the partition's leader (`EFFECT_PER_BROKER`).
 
-    A value that this version refuses, which another version has stored, is logged and has no effect, as in Kafka.
+    The values are valid: requests were checked, and the start has set aside what it cannot use (`stored_values`).
     """
 
     def __init__(self, catalog: Catalog, config: BrokerConfig, nodes: Iterable[int]) -> None:
@@ -73,9 +72,8 @@ class DynamicConfigs:
 
     def _apply(self) -> None:
         stored = self._catalog.settings(BROKER_KIND)
-        for_all = _valid(stored.get(ALL_BROKERS, {}))
         for node_id, config in self.brokers.items():
-            config.set_dynamic(_valid(stored.get(str(node_id), {})), for_all)
+            config.set_dynamic(stored.get(str(node_id), {}), stored.get(ALL_BROKERS, {}))
 
 
 def _log_own_change(node_id: int, before: Mapping[str, str], after: Mapping[str, str]) -> None:
@@ -91,15 +89,3 @@ def _log_change(names: frozenset[str]) -> None:
     for name in sorted(names):
         has_effect = name not in BROKER_KEYS or BROKER_KEYS[name].has_effect
         _log.info("config.changed key=%r", name) if has_effect else _log.warning("config.without_effect key=%s", name)
-
-
-def _valid(configs: Mapping[str, Any]) -> dict[str, str]:
-    valid: dict[str, str] = {}
-    for name, text in configs.items():
-        try:
-            if name in BROKER_KEYS:
-                BROKER_KEYS[name].parse(text)
-            valid[name] = text
-        except ConfigError as error:
-            _log.error("config.dynamic_invalid key=%s error=%r", name, str(error))
-    return valid
