@@ -28,7 +28,7 @@ BEGIN := mkdir -p build; rm -f $(FAILED); status=0;
 END := $(if $(KOHORT_FAILED),,if [ $$status != 0 ] && [ -s $(FAILED) ]; then echo "Failed:"; cat $(FAILED); fi;) exit $$status
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-ci test-long test-compiled durations largest-requests mutants crash torture history simulate fuzz fuzz-decoders lint compiled format configuration serve bench bench-java bench-compare instructions profile conformance conformance-record lock clean wheel
+.PHONY: help setup demo test test-ci test-long test-plain test-compiled durations largest-requests mutants crash torture history simulate fuzz fuzz-decoders lint compiled format configuration serve bench bench-java bench-compare instructions profile conformance conformance-record lock clean wheel
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -61,10 +61,13 @@ else
 test: test-ci
 endif
 
-test-ci: $(READY) java-note $(WITH_TEST_BUILD) ## the tests of .ci/run: plain and compiled, each served process once
+test-ci: $(READY) $(WITH_TEST_BUILD) ## the tests of .ci/run: plain and compiled, each served process once
 	@$(BEGIN) export KOHORT_FAILED=$(FAILED); \
-	  $(PYTEST) $(TESTS) $(if $(COMPILER),$(PROCESSES:%=--ignore=%)) || status=$$?; \
+	  $(MAKE) --no-print-directory test-plain || status=$$?; \
 	  $(MAKE) --no-print-directory test-compiled || status=$$?; $(END)
+
+test-plain: $(READY) java-note
+	@$(PYTEST) $(TESTS) $(if $(COMPILER),$(PROCESSES:%=--ignore=%))
 
 test-long: $(READY) ## the nightly tier, some hours: long versions, all scenarios on a live Apache Kafka, mutants
 	@KOHORT_LONG=1 $(PYTEST) $(TESTS)

@@ -122,15 +122,17 @@ def test_a_run_that_fails_without_a_failed_test_is_named_too(tmp_path: Path) -> 
     assert not names.exists()
 
 
-@pytest.mark.parametrize("makes_fail", ["lint", "test"])
+@pytest.mark.parametrize("makes_fail", ["lint", "test-plain", "test-build", "test-compiled"])
 def test_the_checks_end_with_the_names_of_failed_tests(tmp_path: Path, makes_fail: str) -> None:
     """With a `make` that does nothing but fail."""
     names = tmp_path / "names"
     names.write_text("FAILED of an earlier run\n")
     fake = tmp_path / "make"
-    tells = f"echo FAILED tests/a.py::test_b >>{names}; " if makes_fail == "test" else ""
+    is_of_tests = makes_fail in ("test-plain", "test-compiled")
+    tells = f"echo FAILED tests/a.py::test_b >>{names}; " if is_of_tests else ""
     fake.write_text(
-        f'#!/bin/sh\ncase " $* " in *" {makes_fail} "*) echo output; {tells}echo "make: Error 1" >&2; exit 2;; esac\n'
+        f'#!/bin/sh\necho "$*" >>{tmp_path}/made\n'
+        f'case " $* " in *" {makes_fail} "*) echo output; {tells}echo "make: Error 1" >&2; exit 2;; esac\n'
     )
     fake.chmod(0o755)
     done = subprocess.run(
@@ -143,8 +145,12 @@ def test_the_checks_end_with_the_names_of_failed_tests(tmp_path: Path, makes_fai
         check=False,
     )
     assert done.returncode == 2
-    ending = ["Failed:", "FAILED tests/a.py::test_b"] if makes_fail == "test" else []
+    ending = ["Failed:", "FAILED tests/a.py::test_b"] if is_of_tests else []
     assert done.stdout.splitlines()[-len(["output", "error", *ending]) :] == ["output", "make: Error 1", *ending]
+    made = {"setup", "lint", "test-build"} | ({"test-plain"} if makes_fail != "lint" else set())
+    made |= {"test-compiled"} if is_of_tests else set()
+    # The compilation may have been stopped before it began.
+    assert set((tmp_path / "made").read_text().split()) | {"test-build"} == made
 
 
 SKIPPED = 'import pytest\ndef test_it():\n    pytest.skip("{reason}")\n'
