@@ -312,3 +312,16 @@ def test_epochs_begin_again_at_1() -> None:
     sessions._sessions[session].epoch = EPOCH_MAX
     sessions.begin(request((session, EPOCH_MAX)), uses_ids=False)
     sessions.begin(request((session, 1)), uses_ids=False)
+
+
+def test_a_session_with_a_name_that_no_topic_can_have_is_not_kept() -> None:
+    """Names of 32 kB, thousands in a request, would take a hundred megabytes for each session."""
+    harness = Harness()
+    harness.create("t")
+    unknown = (int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), 0)
+    code, session, told = ask(harness, (0, 0), {0: 0}, topic="x" * 250)
+    assert (code, session, told) == (0, 0, {0: unknown})
+    _, session, _ = ask(harness, (0, 0), {0: 0}, topic="x" * 249)
+    assert session
+    assert ask(harness, (session, 1), {0: 0}, topic="y" * 250)[0] == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert len(harness.broker.apis[1].fetch.sessions) == 0

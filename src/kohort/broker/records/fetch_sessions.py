@@ -27,6 +27,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
 from uuid import UUID
 
+from kohort.broker.topics.topic_names import NAME_LENGTH_MAX
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.model.limits import FETCH_SESSION_PARTITIONS_MAX
 from kohort.runtime.ports import Clock
@@ -127,6 +128,8 @@ class FetchSession:
         epoch: of its next fetch.
         news: partitions to visit; None in a session of up to `AT_ONCE` partitions, of which all are visited.
         tell: called when there is more news.
+        has_long_name: one of its topics has a name that no topic can have. Thousands of them would take much memory, so such
+            a session is not kept.
     """
 
     session_id: int
@@ -139,6 +142,7 @@ class FetchSession:
     tell: Callable[[], object] = nobody_waits
     next_order: int = 0
     was_large: bool = False
+    has_long_name: bool = False
 
     def visited(self) -> list[SessionPartition]:
         """The partitions to read, in their order."""
@@ -167,6 +171,8 @@ class FetchSession:
 
     def add(self, topic: m.FetchRequestFetchTopic, partitions: Iterable[Requested]) -> None:
         """Add partitions, or take what is requested of them now."""
+        if len(topic.topic) > NAME_LENGTH_MAX:
+            self.has_long_name = True
         for requested in partitions:
             place = (topic.topic, topic.topic_id, requested.partition)
             known = self.partitions.get(place)
@@ -432,7 +438,7 @@ class FetchSessionCache:
 
     def _continued(self, session: FetchSession, size: int) -> FetchContext:
         """The fetch of a session that had `size` partitions before it."""
-        if len(session.partitions) > size and self.partition_count > self._partitions_max:
+        if len(session.partitions) > size and (self.partition_count > self._partitions_max or session.has_long_name):
             # The client begins again, with a full fetch.
             self._end(session.session_id)
             raise CoordinatorError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -444,7 +450,7 @@ class FetchSessionCache:
     def _keep(self, session: FetchSession) -> bool:
         """Give a session its id; False if there is no room."""
         size = len(session.partitions)
-        if self.partition_count + size > self._partitions_max:
+        if self.partition_count + size > self._partitions_max or session.has_long_name:
             return False
         if len(self._sessions) >= self._slots and not self._evict(size, self._clock.now_ms()):
             return False
