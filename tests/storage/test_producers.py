@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from kohort.machine.shard import EndTransaction
 from kohort.model.errors import CoordinatorError, CorruptError, ErrorCode
+from kohort.model.limits import PRODUCERS_OF_PARTITION_MAX
 from kohort.storage.disk import DiskStore
 from kohort.storage.log import LogConfig
 from kohort.storage.producers import BATCHES_KEPT, SEQUENCE_MASK, ProducerStateManager
 from kohort.storage.snapshots import snapshot_from_bytes, snapshot_to_bytes
+from kohort.wire.batch_header import BASE_SEQUENCE_AT, PRODUCER_ID_AT
 from kohort.wire.batches import BatchHeader, BatchRecord, build_batch, control_batch, read_header
 from tests.storage.owner import PARTITION, TOPIC_ID, Owner
 
@@ -334,3 +336,50 @@ def test_open_transactions_of_a_snapshot_are_in_the_order_of_the_log() -> None:
     producers = ProducerStateManager([late[8], late[PRODUCER]])
     assert producers.first_unstable_offset == 0
     assert producers.oldest_transaction_ms == late[PRODUCER].timestamp_ms
+
+
+class Writing:
+    """Producers of one partition that write a batch each."""
+
+    def __init__(self) -> None:
+        self.producers = ProducerStateManager()
+        self._offset = 0
+        self._batch = bytearray(sent(0))
+
+    def begin(self, producer_id: int) -> None:
+        update(self.producers, sent(0, producer_id=producer_id, transactional=True), self._offset)
+        self._offset += 1
+
+    def write(self, producer_id: int, sequence: int = 0) -> None:
+        batch = self._batch
+        batch[PRODUCER_ID_AT : PRODUCER_ID_AT + 8] = producer_id.to_bytes(8, "big")
+        batch[BASE_SEQUENCE_AT : BASE_SEQUENCE_AT + 4] = sequence.to_bytes(4, "big")
+        self.producers.update(batch, (0, len(batch), self._offset, self._offset, 0))
+        self._offset += 1
+
+
+def test_the_number_of_producers_of_a_partition_is_bounded() -> None:
+    """Those that write, and those with an open transaction, stay. Others begin again, as after their expiration."""
+    log = Writing()
+    states = log.producers.states
+    log.begin(1)
+    for number in range(PRODUCERS_OF_PARTITION_MAX + 20_000):
+        log.write(1_000 + number)
+        if number % 1_000 == 0:
+            log.write(2, number // 1_000)
+    assert len(states) == PRODUCERS_OF_PARTITION_MAX
+    assert states[1].transaction_offset == 0
+    assert states[2].last_sequence == 119
+    newest = 1_000 + PRODUCERS_OF_PARTITION_MAX + 20_000
+    assert all(producer_id in states for producer_id in range(newest - 99_990, newest))
+
+
+def test_no_order_of_writes_makes_them_more() -> None:
+    log = Writing()
+    for number in range(PRODUCERS_OF_PARTITION_MAX):
+        log.write(number)
+    for number in reversed(range(PRODUCERS_OF_PARTITION_MAX)):
+        log.write(number, 1)
+    for number in range(1_000):
+        log.write(PRODUCERS_OF_PARTITION_MAX + number)
+    assert len(log.producers.states) == PRODUCERS_OF_PARTITION_MAX

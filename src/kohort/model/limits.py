@@ -102,6 +102,11 @@ RECORD_ERRORS_MAX: Final = 1_000
 
 # State
 
+PRODUCERS_OF_PARTITION_MAX: Final = 100_000
+"""
+Producers without an open transaction whose state a partition keeps, a kilobyte each. For a new one, one that was not used
+for long is forgotten, as if its id had expired.
+"""
 FETCH_SESSION_PARTITIONS_MAX: Final = 500_000
 """Partitions of all fetch sessions. Beyond it, clients fetch without a session."""
 UNPUBLISHED_TOPICS_MAX: Final = 10_000

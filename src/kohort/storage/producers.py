@@ -12,12 +12,14 @@ Source: Kafka ProducerStateManager, ProducerAppendInfo, ProducerStateEntry, Veri
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 import msgspec
 
 from kohort.machine.shard import EndTransaction, Producer
 from kohort.model.errors import CoordinatorError, ErrorCode
+from kohort.model.limits import PRODUCERS_OF_PARTITION_MAX
 from kohort.runtime.ports import NO_SEQUENCE
 from kohort.storage.batchset import Span
 from kohort.storage.markers import StoredMarker, stored_marker
@@ -40,6 +42,8 @@ _read_producer: Final = fields_struct("producer_id", "count").unpack_from
 """Producer id, producer epoch, base sequence, record count."""
 
 
+_LOOKED_AT: Final = 8
+"""Producers that are looked at to forget one for a new one."""
 VERIFICATIONS_MAX: Final = 10_000
 """Verifications under way in one partition; the oldest is forgotten for a new one. Kafka has no limit but their expiration."""
 
@@ -146,6 +150,11 @@ class VerificationStateEntry(msgspec.Struct, eq=False, gc=False):
         if first_sequence > self.lowest_sequence:
             return False
         return first_sequence == 0 or has_batches or not self.adds_partition
+
+
+def _use(state: ProducerStateEntry) -> int:
+    """The place in the log where a producer has written last. Without a batch it has ended a transaction, maybe just now."""
+    return state.batches[-1].last_offset if state.batches else 1 << 63
 
 
 class ProducerStateManager:
@@ -385,7 +394,7 @@ class ProducerStateManager:
     ) -> None:
         state = self.states.get(producer_id)
         if state is None:
-            state = self.states[producer_id] = ProducerStateEntry(producer_id)
+            state = self._make(producer_id)
         state.move_to(producer_epoch)
         state.batches.append(written)
         state.timestamp_ms = written.timestamp_ms
@@ -398,12 +407,37 @@ class ProducerStateManager:
             if self.first_unstable_offset is None:
                 self.first_unstable_offset = first_offset
 
+    def _make(self, producer_id: int) -> ProducerStateEntry:
+        states = self.states
+        if len(states) >= PRODUCERS_OF_PARTITION_MAX:
+            self._forget_one()
+        state = states[producer_id] = ProducerStateEntry(producer_id)
+        return state
+
+    def _forget_one(self) -> None:
+        """
+        Forget the first producer that has written before the one behind it: it was not used since it came. Those that were
+        used, or have an open transaction, become the last ones. If some in a row were used, one of them is forgotten too.
+        """
+        states = self.states
+        used = []
+        for _ in range(_LOOKED_AT):
+            first, second = islice(states.values(), 2)
+            del states[first.producer_id]
+            if first.transaction_offset is None:
+                if _use(first) <= _use(second):
+                    return
+                used.append(first)
+            states[first.producer_id] = first
+        if used:
+            del states[min(used, key=_use).producer_id]
+
     def _update_from_marker(self, producer_id: int, producer_epoch: int, marker: StoredMarker) -> AbortedTxn | None:
         offset, timestamp_ms, coordinator_epoch, is_committed = marker
         self._verifications.pop(producer_id, None)
         state = self.states.get(producer_id)
         if state is None:
-            state = self.states[producer_id] = ProducerStateEntry(producer_id)
+            state = self._make(producer_id)
         state.move_to(producer_epoch)
         state.timestamp_ms, state.coordinator_epoch = timestamp_ms, coordinator_epoch
         first_offset, state.transaction_offset = state.transaction_offset, None
