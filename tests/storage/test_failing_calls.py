@@ -6,6 +6,7 @@ directory fails, the others go on.
 """
 
 import math
+import os
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
@@ -168,6 +169,32 @@ def test_a_file_that_somebody_deleted_takes_its_partition_offline(base: Path, ho
         assert logs[0].high_watermark == 1, "what is not on the disk was not acknowledged"
         assert logs[1].high_watermark == 2
         store.close()
+
+
+def test_a_read_that_fails_once(base: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing is lost by it: the request fails, and the next one reads. The same failure is logged once."""
+    owner, offline, failures = Owner(), [], [EIO, EIO]
+    store = owner.disk(base / "data")
+    store.open(A, TOPIC_ID, LogConfig()).append(batch("v"), leader_epoch=0)
+    store.close()
+    store = owner.disk(base / "data")
+    log = store.open(A, TOPIC_ID, LogConfig())
+    log.when_offline(lambda: offline.append(True))
+    pread = os.pread
+
+    def failing(fd: int, size: int, position: int) -> bytes:
+        if failures:
+            raise OSError(failures.pop(), "Input/output error")
+        return pread(fd, size, position)
+
+    monkeypatch.setattr(os, "pread", failing)
+    for _ in range(2):
+        with pytest.raises(UnavailableError, match="cannot be read"):
+            log.read(0, bytes_max=1)
+    assert len(log.read(0, bytes_max=1)) > 0
+    assert (log.refusal, offline) == (None, [])
+    assert [record.levelname for record in caplog.records if "read_failed" in record.message] == ["ERROR"]
+    store.close()
 
 
 def test_a_directory_that_cannot_be_used_is_a_sentence(base: Path) -> None:

@@ -25,7 +25,7 @@ class DiskReads(LogBase):
     """Their base offsets."""
 
     @abstractmethod
-    def _on_error(self, exc: OSError) -> NoReturn:
+    def _on_read_error(self, exc: OSError) -> NoReturn:
         """Handle a failed read."""
 
     def _reader_of(self, segment: Segment) -> Segment:
@@ -49,7 +49,7 @@ class DiskReads(LogBase):
         try:
             return self._read(offset, bytes_max, up_to)
         except OSError as exc:
-            self._on_error(exc)
+            self._on_read_error(exc)
 
     def _read(self, offset: int, bytes_max: int, up_to: int) -> bytes:
         index = max(bisect_right(self._bases, offset) - 1, 0)
@@ -132,7 +132,7 @@ class DiskReads(LogBase):
                 if segment.max_timestamp[0] >= timestamp_ms:
                     yield from self._batches_of(self._reader_of(segment), timestamp_ms)
         except OSError as exc:
-            self._on_error(exc)
+            self._on_read_error(exc)
 
     def _batches_of(self, segment: Segment, timestamp_ms: int) -> Iterator[bytes]:
         """
@@ -172,7 +172,7 @@ class DiskReads(LogBase):
                 if timestamp_ms > newest[0]:
                     newest = timestamp_ms, last_offset
         except OSError as exc:
-            self._on_error(exc)
+            self._on_read_error(exc)
         return newest
 
     def location_of(self, offset: int) -> str:

@@ -21,7 +21,7 @@ from kohort.storage.durability.checkpoint_formats import PARTITION_METADATA, wri
 from kohort.storage.durability.journal import BATCH, entry_prefix
 from kohort.storage.durability.recovery import LoadedPartition
 from kohort.storage.epochs import EPOCH_MAX
-from kohort.storage.errno_hints import errno_hint, is_out_of_files
+from kohort.storage.errno_hints import errno_hint, is_out_of_files, may_pass
 from kohort.storage.log import LogConfig, ReadView
 from kohort.storage.log_view import LogView
 from kohort.storage.producers import AbortedTxn
@@ -124,6 +124,8 @@ class DiskLog(DiskReads):
         self.handles = handles
         self._generation = 0
         """How often segments were removed or replaced."""
+        self._read_error = ""
+        """The reason of the last failed read that was logged."""
         self._segments = loaded.segments
         for segment in loaded.segments:
             segment.attach(handles, self.epochs)
@@ -226,6 +228,19 @@ class DiskLog(DiskReads):
         _log.warning("log.no_file_descriptor partition=%s error=%r", self.topic_partition, str(exc))
         raise UnavailableError(f"{self.topic_partition} cannot open a file: {exc}; {errno_hint(exc)}") from exc
 
+    def _on_read_error(self, exc: OSError) -> NoReturn:
+        """
+        Fail this request: a failed read changes nothing, and the next one may succeed. It is logged again if the reason
+        changes. A file that is missing or cannot be opened takes the partition offline.
+        """
+        if not may_pass(exc):
+            self._on_error(exc)
+        reason = str(exc)
+        level = logging.DEBUG if reason == self._read_error else logging.ERROR
+        self._read_error = reason
+        _log.log(level, "log.read_failed partition=%s error=%r", self.topic_partition, reason)
+        raise UnavailableError(f"{self.topic_partition} cannot be read: {exc}; look after the disk") from exc
+
     def _go_offline(self, exc: OSError) -> NoReturn:
         """Take this partition offline until the next start; other partitions are not affected."""
         refusal = f"{self.topic_partition} is offline since {self.directory} failed: {exc}; {errno_hint(exc)}"
@@ -316,7 +331,7 @@ class DiskLog(DiskReads):
         is_current = isinstance(view, LogView) and view.generation == self._generation
         if is_current and self.refusal is None:
             with suppress(UnavailableError):
-                self._on_error(exc)
+                self._on_read_error(exc)
         return not is_current and self.refusal is None
 
     # Deleting

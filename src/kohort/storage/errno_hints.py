@@ -17,10 +17,17 @@ _HINTS = {
     errno.EIO: "look after the disk, whose errors are in the system's log",
 }
 
+_PASSING = (errno.EIO, errno.EAGAIN, errno.EINTR, errno.ETIMEDOUT, errno.ESTALE, errno.ENOMEM)
+
 
 def is_out_of_files(error: OSError) -> bool:
     """Whether the process or the system has no file descriptor left: an error that goes away."""
     return error.errno in (errno.EMFILE, errno.ENFILE)
+
+
+def may_pass(error: OSError) -> bool:
+    """Whether a read that failed so changes nothing, and may succeed the next time."""
+    return error.errno in _PASSING
 
 
 def errno_hint(error: Exception) -> str:

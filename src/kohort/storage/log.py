@@ -261,7 +261,7 @@ class Log(PartitionLog, Protocol):
 
         Returns:
             Whether the segments have changed since the view was made: the caller reads again, with another view. Otherwise
-            the log is offline now.
+            this read has failed, and the log may be offline now.
         """
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:

@@ -43,7 +43,7 @@ class LogView(DiskReads):
             reader = self._readers[segment.base_offset] = segment.detached(self.config, self.epochs)
         return reader
 
-    def _on_error(self, exc: OSError) -> NoReturn:
+    def _on_read_error(self, exc: OSError) -> NoReturn:
         raise exc
 
     def close(self) -> None:

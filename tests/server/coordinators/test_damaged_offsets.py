@@ -5,8 +5,9 @@ go on.
 
 import asyncio
 import logging
+import os
 from collections.abc import Awaitable, Callable
-from errno import ENOSPC
+from errno import EIO, ENOSPC
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,34 @@ def test_a_partition_that_could_not_be_opened_is_tried_again(tmp_path: Path, cap
     with caplog.at_level(logging.ERROR, "kohort.server"):
         play(tmp_path, look)
     assert caplog.text.count("coordinator.not_loaded") == 1
+
+
+@pytest.mark.parametrize("number", range(1, 5))
+def test_a_read_that_fails_once_delays_its_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Any read of the partition at a start: of its opening, or of the load. A single broker never gets a newer leader epoch."""
+    reads_left, pread = [0], os.pread
+
+    async def fill(client: Client) -> None:
+        await with_topic(client)
+        assert [await commit_code(client, group_id) for group_id in GROUPS] == [0, 0]
+
+    async def look(client: Client) -> None:
+        while (codes := [await commit_code(client, group_id) for group_id in GROUPS]) != [0, 0]:
+            assert codes[0] == ErrorCode.NONE
+            assert codes[1] in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+
+    def failing(fd: int, size: int, position: int) -> bytes:
+        if os.fstat(fd).st_ino in files:
+            reads_left[0] -= 1
+            if reads_left[0] == 0:
+                raise OSError(EIO, "Input/output error")
+        return pread(fd, size, position)
+
+    play(tmp_path, fill)
+    reads_left[0] = number
+    files = {path.stat().st_ino for path in (tmp_path / f"{CONSUMER_OFFSETS}-0").glob("*.log")}
+    monkeypatch.setattr(os, "pread", failing)
+    play(tmp_path, look)
 
 
 def test_who_waits_for_a_partition_that_fails_is_told_at_once(tmp_path: Path) -> None:
