@@ -20,7 +20,7 @@ from kohort.testing.virtual import VirtualNode
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from tests.broker.harness import Harness, reopened
-from tests.broker.test_configs import BROKER, DELETE, LOGGER, METRICS, SET, TOPIC, alter, describe, shown
+from tests.broker.test_configs import APPEND, BROKER, DELETE, LOGGER, METRICS, SET, TOPIC, alter, describe, shown
 
 DYNAMIC, DYNAMIC_DEFAULT, STATIC, DEFAULT = 2, 3, 4, 5
 
@@ -273,6 +273,17 @@ def test_sources_of_a_subscription() -> None:
 
 
 # Bounds
+
+
+def test_a_list_that_grows_is_bounded_in_bytes() -> None:
+    """Kafka counts characters, but a string of its protocol has at most as many bytes."""
+    harness = Harness()
+    for value, change, code in (
+        ("é" * 16_000, SET, 0),
+        ("á" * 384, APPEND, ErrorCode.INVALID_CONFIG),
+        ("á" * 383, APPEND, 0),
+    ):
+        assert alter(harness, ("ssl.cipher.suites", change, value), kind=BROKER, name="1") == code
 
 
 def test_what_clients_can_store_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,16 +5,18 @@ connection.
 Source: MessageDataGenerator.generateVariableLengthReader: "string field ... had invalid length".
 """
 
+import struct
+
 import pytest
 
 from kohort.model.errors import WireError
 from kohort.model.limits import STRING_BYTES_MAX
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
-from kohort.wire.encoders import request_encoder
+from kohort.wire.encoders import gradual_response_encoder, request_encoder, response_encoder
 from kohort.wire.generated.gradual import drain
-from kohort.wire.headers import read_request_header
-from kohort.wire.readers import gradual_request_reader, request_reader
+from kohort.wire.headers import read_request_header, read_response_header
+from kohort.wire.readers import gradual_request_reader, request_reader, response_reader
 from tests.server.requests.worst_requests import Longest, one_byte_longer, strings
 
 CASES = [
@@ -55,3 +57,21 @@ def test_bytes_and_records_may_be_longer() -> None:
         body = read_request_header(frame)[4]
         assert request_reader(api, version)(frame, body) == request
         assert drain(gradual_request_reader(api, version)(frame, body, 100)) == request
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_longer_string_of_a_response_is_cut_to_whole_characters(version: int) -> None:
+    group = m.DescribeGroupsResponseDescribedGroup(group_id="a" + "é" * 20_000, protocol_type="p" * STRING_BYTES_MAX)
+    response = m.DescribeGroupsResponse(groups=[group])
+    frame = response_encoder(ApiKey.DESCRIBE_GROUPS, version)(1, response)
+    assert drain(gradual_response_encoder(ApiKey.DESCRIBE_GROUPS, version)(1, response)) == frame
+    body = read_response_header(frame[4:], ApiKey.DESCRIBE_GROUPS, version)[1]
+    (read,) = response_reader(ApiKey.DESCRIBE_GROUPS, version)(frame[4:], body).groups
+    assert read.group_id == "a" + "é" * 16_383
+    assert read.protocol_type == group.protocol_type
+
+
+def test_a_longer_string_of_a_request_is_a_defect_of_the_caller() -> None:
+    for version in 4, 5:
+        with pytest.raises(struct.error):
+            request_encoder(ApiKey.DESCRIBE_GROUPS, version)(1, "", m.DescribeGroupsRequest(groups=["é" * 16_384]))

@@ -63,7 +63,7 @@ CONFIGS_MAX: Final = 1_000
 """Configurations of one resource in a request. There are not as many keys, so more are INVALID_CONFIG."""
 
 CONFIG_LENGTH_MAX: Final = 32_767
-"""Characters of a configuration's name, and of its value. Longer ones are INVALID_CONFIG, as in Kafka."""
+"""Bytes of a configuration's name, and of its value. Longer ones are INVALID_CONFIG, as in Kafka."""
 CONFIG_SHOWN_LENGTH_MAX: Final = 1_000
 """Characters of an invalid value in the message that refuses it; the rest is left out."""
 CLIENT_METRICS_SUBSCRIPTIONS_MAX: Final = 1_000

@@ -6,9 +6,10 @@ attributes) and returns the complete frame: size, header, body. Fields that the 
 class serves every version. Adjacent fields of fixed width are packed by one call, together with an empty section of tagged
 fields. A tagged field that has its default is left out, as in Kafka.
 
-A message about an error may repeat strings of the request, so a long one is cut to the size of a string of the protocol. Any
-other value that the protocol cannot express (a string that is too long, an integer that is too large, null in a field that is
-not nullable) is a defect of the caller. It raises the error of Python: `struct.error`, `TypeError`, `AttributeError`.
+A string of a response is cut to the size that the protocol allows: a message about an error may repeat several strings of the
+request, and earlier versions stored longer names. Any other value that the protocol cannot express (an integer that is too
+large, null in a field that is not nullable, a long string in a request) is a defect of the caller. It raises the error of
+Python: `struct.error`, `TypeError`, `AttributeError`.
 """
 
 import struct
@@ -20,7 +21,7 @@ from kohort.model.errors import WireError
 from kohort.model.limits import STRING_BYTES_MAX
 from kohort.wire.apis import API_KEYS, ApiKey
 from kohort.wire.message_classes import default_value, message_classes
-from kohort.wire.primitives import STRING_CHARACTERS_ALWAYS, cut_text, write_uvarint
+from kohort.wire.primitives import cut_utf8, write_uvarint
 from kohort.wire.schema import FIXED_FORMATS, FIXED_WIDTHS, Field, Message, message
 
 ResponseEncoder: TypeAlias = Callable[[int, Any], bytes]
@@ -100,6 +101,7 @@ def _frame_writer(name: str, version: int, *, is_gradual: bool = False) -> "_Enc
 def _response_writer(api_key: int, version: int, *, is_gradual: bool = False) -> "_EncoderWriter":
     api = _api(api_key, version)
     writer = _frame_writer(f"{api.api_name}Response", version, is_gradual=is_gradual)
+    writer.is_response = True
     writer.run = [("i", "0"), ("i", "correlation_id")]
     if api.response_header_version(version):
         writer.run.append(("x", ""))
@@ -128,10 +130,12 @@ class _EncoderWriter:
         has_records: whether there are record batches, which are joined to the rest in one copy at the end.
         is_begun: whether `out` exists.
         is_gradual: whether the encoder is a generator that yields after some elements.
+        is_response: whether long strings are cut.
     """
 
     def __init__(self, schema: Message, version: int, classes: Mapping[str, type], *, is_gradual: bool = False) -> None:
         self.is_gradual = is_gradual
+        self.is_response = False
         self.schema = schema
         self.version = version
         self.is_flexible = schema.is_flexible(version)
@@ -148,7 +152,7 @@ class _EncoderWriter:
         self.namespace: dict[str, Any] = {
             "write_uvarint": write_uvarint,
             "write_long_length": _write_long_length,
-            "cut_text": cut_text,
+            "cut_utf8": cut_utf8,
             "NO_UUID": bytes(16),
             "pack": struct.pack,
             "pack_into": struct.pack_into,
@@ -230,9 +234,6 @@ class _EncoderWriter:
         elif field.type in FIXED_WIDTHS:
             self.run.append(self.fixed(field.type, value))
         elif field.type == "string":
-            if field.name.endswith("error_message"):
-                is_short = f"{value} is None or len({value}) <= {STRING_CHARACTERS_ALWAYS}"
-                value = f"({value} if {is_short} else cut_text({value}))"
             # If only newer versions have null, older versions write the empty string (JoinGroup's protocol name before 7).
             self.text(value if is_nullable or field.nullable is None else f"({value} or '')", is_nullable=is_nullable)
         else:
@@ -251,7 +252,14 @@ class _EncoderWriter:
         self.flush()
         self.null_branch(name, value, "append(0)", is_nullable=is_nullable)
         self.emit(f"{name} = {name}.encode()" if is_nullable else f"{name} = {value}.encode()")
-        self.compact_length(f"len({name})", is_string=True)
+        if self.is_response:
+            self.emit(f"n = len({name}) + 1")
+            self.emit(f"if n < 128: {self.out}.append(n)")
+            self.emit("else:")
+            self.emit(f"    if n > {STRING_BYTES_MAX + 1}: {name} = cut_utf8({name})")
+            self.emit(f"    write_uvarint({self.out}, len({name}) + 1)")
+        else:
+            self.compact_length(f"len({name})", is_string=True)
         self.emit(f"{self.out} += {name}")
         self.depth -= is_nullable
 
@@ -261,14 +269,20 @@ class _EncoderWriter:
         if is_nullable:
             self.emit(f"{name} = {value}")
             self.emit(f"if {name} is not None: {name} = {name}.encode()")
+            self.cut(f"{name} is not None and len({name})", name)
             self.run.append(("h", f"len({name}) if {name} is not None else -1"))
             self.flush()
             self.emit(f"if {name}: {self.out} += {name}")
         else:
             self.emit(f"{name} = {value}.encode()")
+            self.cut(f"len({name})", name)
             self.run.append(("h", f"len({name})"))
             self.flush()
             self.emit(f"{self.out} += {name}")
+
+    def cut(self, length: str, name: str) -> None:
+        if self.is_response:
+            self.emit(f"if {length} > {STRING_BYTES_MAX}: {name} = cut_utf8({name})")
 
     def blob(self, field: Field, value: str, *, is_nullable: bool) -> None:
         """Bytes or record batches; record batches become a separate part."""

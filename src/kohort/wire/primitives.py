@@ -7,7 +7,6 @@ Source: the protocol guide of Apache Kafka, "Protocol Primitive Types"; KIP-482.
 """
 
 from struct import Struct
-from typing import Final
 
 from kohort.model.errors import WireError
 from kohort.model.limits import STRING_BYTES_MAX
@@ -16,14 +15,16 @@ INT16 = Struct(">h")
 INT32 = Struct(">i")
 INT64 = Struct(">q")
 
-STRING_CHARACTERS_ALWAYS: Final = STRING_BYTES_MAX // 4
-"""A string of so many characters is never too long: a character has at most four bytes."""
+
+def cut_utf8(encoded: bytes, bytes_max: int = STRING_BYTES_MAX) -> bytes:
+    """The beginning of a text in UTF-8 that has at most so many bytes, up to a whole character."""
+    return encoded[:bytes_max].decode(errors="ignore").encode()
 
 
-def cut_text(text: str, bytes_max: int = STRING_BYTES_MAX) -> str:
-    """The beginning of a text that has at most so many bytes in UTF-8."""
+def cut_text(text: str, bytes_max: int) -> str:
+    """As `cut_utf8`."""
     encoded = text.encode()
-    return text if len(encoded) <= bytes_max else encoded[:bytes_max].decode(errors="ignore")
+    return text if len(encoded) <= bytes_max else cut_utf8(encoded, bytes_max).decode()
 
 
 def write_uvarint(out: bytearray, value: int) -> None:

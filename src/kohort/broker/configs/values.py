@@ -52,10 +52,10 @@ def check_lengths(configs: Mapping[str, str]) -> None:
     Raises:
         ConfigError: a name or a value is too long; with Kafka's message.
 
-    Source: Kafka ConfigurationControlManager.
+    Source: Kafka ConfigurationControlManager, which counts characters; more bytes cannot be written or read there.
     """
     for name, text in configs.items():
-        if len(name) > CONFIG_LENGTH_MAX or len(text) > CONFIG_LENGTH_MAX:
+        if len(name.encode()) > CONFIG_LENGTH_MAX or len(text.encode()) > CONFIG_LENGTH_MAX:
             raise ConfigError(
                 "The configuration value cannot be added because it exceeds the maximum value size of "
                 f"{CONFIG_LENGTH_MAX} bytes."
