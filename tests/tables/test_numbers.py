@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kohort.broker.configs.definitions import BROKER_KEYS
+from kohort.broker.configs.definitions import BROKER_KEYS, ConfigKey
 from kohort.model.errors import ConfigError, ErrorCode
 from kohort.wire.apis import ApiKey
 from tests.broker.harness import Harness
 from tests.conftest import LONG
 from tests.server.requests.test_number_fields import Served
-from tests.tables.number_cases import BROKER, Subject, subjects
+from tests.tables.number_cases import BROKER, TEXTS, Subject, subjects
 from tests.tables.record_numbers import RECORDED, code, codes
 
 SUBJECTS = tuple(subjects())
@@ -75,6 +75,24 @@ def is_effective_refusal(subject: Subject, text: str) -> bool:
         return subject.key.name == "message.max.bytes" and int(str(subject.key.parse(text))) < 1_000
     except ConfigError:
         return False
+
+
+AT_START = [key for key in BROKER_KEYS.values() if key.type in TEXTS and key.has_effect]
+
+
+@given(st.sampled_from(AT_START).flatmap(lambda key: st.tuples(st.just(key), st.sampled_from(TEXTS[key.type]))))
+@settings(max_examples=5_000 if LONG else 60)
+def test_a_start_with_any_number_ends_with_a_sentence_or_serves(chosen: tuple[ConfigKey, str]) -> None:
+    key, text = chosen
+    configs: dict[str, Any] = {key.name.replace(".", "_"): text}
+    try:
+        served = Served(**configs)
+    except ConfigError:
+        return
+    served.harness.create("a")
+    served.harness.node.advance(MAINTENANCE_MS)
+    again = Served(served, **configs)
+    again.harness.create("b")
 
 
 class Errors(logging.Handler):

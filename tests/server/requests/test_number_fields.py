@@ -56,16 +56,17 @@ class Served:
     Args:
         before: the broker whose data it finds.
         path: where its data is; None for memory.
+        configs: configurations of the start, with underscores.
     """
 
-    def __init__(self, before: "Served | None" = None, path: Path | None = None) -> None:
+    def __init__(self, before: "Served | None" = None, path: Path | None = None, **configs: str) -> None:
         node = VirtualNode() if before is None else before.harness.node
         kept: dict[str, Any] = {"node": node}
         if path is not None:
             kept["store"] = disk_store(path, node)
         elif before is not None:
             kept["store"] = before.harness.store
-        self.harness: Harness = Harness(**kept | SETTINGS)
+        self.harness: Harness = Harness(**kept | SETTINGS | configs)
         broker = self.harness.broker
         hosted = Coordinators(node.defer)
         processor = partial(InlineProcessor, node.wheel, node.defer, node.call_soon)
@@ -189,7 +190,7 @@ def test_every_timestamp_of_a_record(timestamp_ms: int, configs: dict[str, Any],
         for wanted_ms in EDGES["int64"]:
             partition = m.ListOffsetsPartition(partition_index=0, timestamp=int(wanted_ms))
             request = m.ListOffsetsRequest(topics=[m.ListOffsetsTopic(name="t", partitions=[partition])], replica_id=-1)
-            assert len(harness.begin(ApiKey.LIST_OFFSETS, request, version=7)) == 1
+            assert len(harness.ask(ApiKey.LIST_OFFSETS, request, version=7).topics) == 1
     harness.node.advance(10 * MINUTE_MS)
     served.check("later")
     harness.store.close()
