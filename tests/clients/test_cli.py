@@ -39,7 +39,7 @@ def test_a_topic_from_its_creation_to_its_end(broker: Broker) -> None:
     assert kohort_json("topics", "delete", name, bootstrap=broker.bootstrap) == [{"topic": name}]
     assert kohort_json("topics", "delete", name, "--if-exists", bootstrap=broker.bootstrap) == []
     gone = kohort("topics", "describe", name, bootstrap=broker.bootstrap, codes=(2,))
-    assert gone.stderr == f"kohort: topic {name!r} does not exist; see: kohort topics list\n"
+    assert gone.stderr.startswith(f"kohort: topic {name!r} does not exist; ")
 
 
 def test_offsets_with_lag(broker: Broker, make_topic: Callable[..., str], group: str) -> None:
@@ -106,7 +106,7 @@ def test_groups_are_listed_by_state(broker: Broker, make_topic: Callable[..., st
 @pytest.mark.parametrize("words", [("groups", "describe"), ("offsets",)], ids=" ".join)
 def test_an_unknown_group_is_a_sentence(broker: Broker, group: str, words: tuple[str, ...]) -> None:
     refused = kohort(*words, group, bootstrap=broker.bootstrap, codes=(2,))
-    assert refused.stderr == f"kohort: group {group!r} does not exist; see: kohort groups list\n"
+    assert refused.stderr.startswith(f"kohort: group {group!r} does not exist; ")
     assert refused.stdout == ""
 
 

@@ -9,6 +9,8 @@ import typer
 
 from kohort.cli.options import AsJson
 from kohort.cli.output import print_json, print_table
+from kohort.model.errors import ConfigError
+from kohort.model.suggestion import suggestion
 
 if TYPE_CHECKING:
     from kohort.broker.configs.definitions import ConfigKey
@@ -49,6 +51,10 @@ def config(
     shown with --changed. `kafka-configs` shows the values of a running broker.
     """
     rows = list(_rows(kind, file, sets or ()))
+    for name in names or ():
+        if not any(_matches(row["key"], name) for row in rows):
+            near = suggestion(name, [row["key"] for row in rows])
+            raise ConfigError(f"no {kind} configuration has {name!r} in its name{near or '; see: kohort config --all'}")
     wanted = [
         row
         for row in rows
@@ -78,7 +84,6 @@ def _rows(kind: str, file: Path | None, sets: Sequence[str]) -> Iterator[dict[st
         TOPIC_KEYS,
         BrokerConfig,
     )
-    from kohort.model.errors import ConfigError
 
     if kind not in _KINDS:
         raise ConfigError(f"there is no kind {kind!r} of configurations; there are {', '.join(_KINDS)}")

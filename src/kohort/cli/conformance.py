@@ -11,6 +11,7 @@ from kohort.cli.options import BOOTSTRAP_DEFAULT, AsJson, Bootstrap
 from kohort.cli.output import print_json, print_table
 from kohort.client.addresses import Address, parse_bootstrap
 from kohort.model.errors import ConfigError
+from kohort.model.suggestion import suggestion
 
 if TYPE_CHECKING:
     from kohort.conformance.brokers.cluster import Progress
@@ -85,9 +86,16 @@ def conformance(
         print("".join(f"{key}={value}\n" for key, value in library.settings(kind).items()), end="")
         return
     home = library.home()
+    every = library.all_scenarios(home)
+    for prefix in (*(only or ()), *(skip or ())):
+        if not any(each.name.startswith(prefix) for each in every):
+            near = suggestion(prefix, [each.name for each in every])
+            raise ConfigError(f"no scenario begins with {prefix!r}{near or '; see: kohort conformance --list'}")
+    if report is not None and not report.absolute().parent.is_dir():
+        raise ConfigError(f"the report cannot be written to {report}: the directory does not exist")
     scenarios = [
         each
-        for each in library.all_scenarios(home)
+        for each in every
         if each.broker == kind
         and (not only or each.name.startswith(tuple(only)))
         and not each.name.startswith(tuple(skip or ()))

@@ -22,6 +22,9 @@ app = typer.Typer(name="log", no_args_is_help=True, help="Print, verify and repa
 
 _COORDINATOR_TOPICS = (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
 _PROBLEMS_FOUND = 1
+_BEGIN_BYTES = 4096
+_OF_NOTHING = {"position", "problem"}
+"""The fields of a row about bytes that are nothing known."""
 
 
 @app.command("dump", epilog="Example: kohort log dump kohort-data/__consumer_offsets-0/*.log")
@@ -70,12 +73,24 @@ def _rows(files: list[Path], *, has_records: bool, from_offset: int = 0, bytes_m
         if not path.exists():
             raise ConfigError(f"{path} cannot be read: no such file")
         try:
+            is_first = True
             for row in dump(
                 path, decode=_decoder(path), has_records=has_records, from_offset=from_offset, bytes_max=bytes_max
             ):
+                if is_first and row.keys() <= _OF_NOTHING and not row.get("position") and _has_content(path):
+                    raise ConfigError(f"{path} cannot be read: {row['problem']}")
+                is_first = False
                 yield {"file": str(path), **row}
+            if is_first and path.suffix == ".journal" and _has_content(path):
+                raise ConfigError(f"{path} cannot be read: it has no whole frame at its begin")
         except (CorruptError, OSError) as error:
             raise ConfigError(f"{path} cannot be read: {error}") from error
+
+
+def _has_content(path: Path) -> bool:
+    """Whether a file begins with other bytes than zeros, which a running broker reserves in new files."""
+    with path.open("rb") as file:
+        return bool(file.read(_BEGIN_BYTES).strip(b"\0"))
 
 
 def _decoder(path: Path) -> DecodeRecord:
@@ -130,13 +145,18 @@ def verify_directory(
     is_json: AsJson = False,
 ) -> None:
     """Run the checks of recovery without changing any file. Exit code 1 if data is damaged."""
+    from kohort.storage.durability.checkpoint_formats import META_PROPERTIES
     from kohort.storage.tools.verify import Verified, verify
 
     summary = Verified()
+    if directory.exists() and not directory.is_dir():
+        raise ConfigError(f"{directory} is no directory; name a data directory, or the directory of one partition")
     try:
         problems = list(verify(directory, summary))
     except OSError as error:
         raise ConfigError(f"{directory} cannot be read: {error}") from error
+    if not summary.partitions and not (directory / META_PROPERTIES).exists():
+        raise ConfigError(f"{directory} is no data directory: it has neither {META_PROPERTIES} nor partitions")
     if is_json:
         print_json([{"path": str(p.path), "problem": p.what, "is_mended_by_a_start": p.is_repaired} for p in problems])
     else:

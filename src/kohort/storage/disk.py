@@ -728,5 +728,11 @@ def _way_out(data_dir: Path) -> str:
 def _make_directory(path: Path) -> None:
     try:
         path.mkdir(syscalls.DIRECTORY_MODE, parents=True, exist_ok=True)
+    except FileExistsError as exc:
+        raise ConfigError(f"{path} is no directory: choose another data directory.") from exc
+    except FileNotFoundError as exc:
+        raise ConfigError(
+            f"{path} cannot be made: the file system there takes no directories; choose another data directory."
+        ) from exc
     except OSError as exc:
         raise ConfigError(f"{path} cannot be made: {exc}; {errno_hint(exc)}.") from exc

@@ -3,10 +3,12 @@
 from collections import Counter
 from typing import Any, Final
 
+from kohort.cli.topics.queries import topics
 from kohort.client.cluster import Client, CoordinatorKind
 from kohort.client.connection import error_name, refusal
 from kohort.model.errors import ConfigError, ErrorCode
 from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE, TopicPartition, coordinator_partition
+from kohort.model.suggestion import suggestion
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 
@@ -114,7 +116,8 @@ def _describe(client: Client, name: str) -> m.MetadataResponseTopic:
     request = m.MetadataRequest(topics=[m.MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
     (topic,) = client.send(ApiKey.METADATA, request).topics
     if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        raise ConfigError(f"topic {name!r} does not exist; see: kohort topics list")
+        near = suggestion(name, [each.name for each in topics(client)])
+        raise ConfigError(f"topic {name!r} does not exist{near or '; see: kohort topics list'}")
     if topic.error_code:
         raise refusal(topic.error_code, f"topic {name}")
     found: m.MetadataResponseTopic = topic

@@ -1,6 +1,7 @@
 """The commands `kohort groups list` and `describe`. The other commands are in `write_commands`."""
 
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -14,6 +15,7 @@ from kohort.cli.output import print_json, print_table
 from kohort.client.cluster import Client
 from kohort.model.errors import ConfigError
 from kohort.model.ids import TopicPartition
+from kohort.model.suggestion import suggestion
 
 app = typer.Typer(
     name="groups",
@@ -22,6 +24,25 @@ app = typer.Typer(
     help="List, describe and delete groups, reset offsets.",
     epilog="Example: kohort groups describe billing",
 )
+
+
+_STATES: Final = (
+    *("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty"),
+    *("Assigning", "Reconciling", "NotReady"),
+)
+"""Source: Kafka GroupState."""
+_TYPES: Final = ("classic", "consumer", "share", "streams")
+
+
+def _check_names(option: str, given: Sequence[str], known: Sequence[str]) -> None:
+    """
+    Raises:
+        ConfigError: a name is not known; Kafka's tool refuses it, too.
+    """
+    for name in given:
+        if name.lower() not in (each.lower() for each in known):
+            near = suggestion(name, known)
+            raise ConfigError(f"{option} {name!r} is unknown{near or '; there are ' + ', '.join(known)}")
 
 
 @app.command("list", epilog="Example: kohort groups list --state Stable --state Empty")
@@ -37,6 +58,8 @@ def list_groups(
     ] = None,
 ) -> None:
     """List the groups of all brokers with type and state."""
+    _check_names("--state", state or (), _STATES)
+    _check_names("--type", types or (), _TYPES)
     with open_client() as client:
         found = queries.list_groups(client, state or (), types or ())
     rows = [

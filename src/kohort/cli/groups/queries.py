@@ -12,6 +12,7 @@ from kohort.client.cluster import Client
 from kohort.client.connection import ANY, Versions, refusal
 from kohort.model.errors import ConfigError, ErrorCode, WireError
 from kohort.model.ids import TopicPartition
+from kohort.model.suggestion import suggestion
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
 
@@ -288,8 +289,10 @@ def _assigned(data: bytes) -> list[TopicPartition]:
 
 def unknown_group(client: Client, group_id: str) -> ConfigError:
     """Make the error for a group that is neither a classic nor a consumer group."""
-    for group in list_groups(client):
+    found = list_groups(client)
+    for group in found:
         if group.group_id == group_id:
             kind = group.group_type or group.protocol_type
             return ConfigError(f"{group_id!r} is a {kind} group; this command supports classic and consumer groups")
-    return ConfigError(f"group {group_id!r} does not exist; see: kohort groups list")
+    near = suggestion(group_id, [group.group_id for group in found])
+    return ConfigError(f"group {group_id!r} does not exist{near or '; see: kohort groups list'}")

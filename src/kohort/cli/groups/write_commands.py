@@ -203,6 +203,8 @@ def import_offsets(
     """
     is_executed = _is_executed(execute=execute, dry_run=dry_run)
     by_group = _by_group(file, read_offsets(file), group or [])
+    if not by_group:
+        raise ConfigError(f"{file} has no offsets")
     with open_client() as client:
         _move(client, list(by_group), _from_file(by_group), is_executed=is_executed, is_json=is_json)
 

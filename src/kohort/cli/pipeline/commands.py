@@ -34,6 +34,7 @@ app = typer.Typer(
     name="pipeline",
     no_args_is_help=True,
     help="Explain groups from coordinator logs: small ones in this process, large ones with Spark.",
+    epilog="Needs pip install 'kohort[tables]', and Spark 'kohort[pipeline]' and Java 17 or newer.",
 )
 
 DEFAULT_INTERVAL_S = 10.0

@@ -116,6 +116,9 @@ def on_source(
         first = [one for name, one in shared.items() if name in _FIRST]
         rest = [one for name, one in shared.items() if name not in _FIRST]
         parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*first, *own, *rest)]
+        needs = "kohort[pipeline]" if "engine" in hidden else "kohort[tables]"
+        more = "" if {"engine", "master"} & hidden else " Spark, for logs above 200 MB, needs kohort[pipeline]."
+        with_options.__doc__ = f"{inspect.getdoc(command)}\n\nNeeds pip install '{needs}'.{more}"
         # typer reads both.
         with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         with_options.__annotations__ = {one.name: one.annotation for one in parameters}

@@ -9,6 +9,7 @@ from kohort.client.cluster import Client
 from kohort.client.connection import Versions, error_name, refusal
 from kohort.model.errors import ConfigError, ErrorCode
 from kohort.model.ids import TopicPartition, uuid_text
+from kohort.model.suggestion import suggestion
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
 
@@ -39,7 +40,8 @@ def topics(client: Client, names: Collection[str] | None = None) -> list[Any]:
     response = client.send(ApiKey.METADATA, request, within=_BY_ID)
     for topic in response.topics:
         if topic.error_code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
-            raise ConfigError(f"topic {topic.name!r} does not exist; see: kohort topics list")
+            near = suggestion(topic.name, [each.name for each in topics(client)])
+            raise ConfigError(f"topic {topic.name!r} does not exist{near or '; see: kohort topics list'}")
         if topic.error_code:
             raise refusal(topic.error_code, f"topic {topic.name}")
     return sorted(response.topics, key=lambda topic: topic.name)

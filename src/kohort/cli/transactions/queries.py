@@ -12,6 +12,7 @@ from kohort.client.cluster import Client, CoordinatorKind
 from kohort.client.connection import ANY, Versions, refusal
 from kohort.model.errors import ConfigError, ErrorCode
 from kohort.model.ids import TopicPartition
+from kohort.model.suggestion import suggestion
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
 
@@ -149,7 +150,10 @@ def describe_transaction(client: Client, transactional_id: str) -> Transaction:
     """
     found = find_transaction(client, transactional_id)
     if found is None:
-        raise ConfigError(f"transactional id {transactional_id!r} does not exist; see: kohort transactions list")
+        near = suggestion(transactional_id, [each.transactional_id for each in list_transactions(client, Filters())])
+        raise ConfigError(
+            f"transactional id {transactional_id!r} does not exist{near or '; see: kohort transactions list'}"
+        )
     return found
 
 

@@ -1,15 +1,15 @@
 """The options of `spark.read.format("kohort")`, parsed and validated once."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from difflib import get_close_matches
 
 from kohort.client.security import PLAINTEXT, SUPPORTED_CONFIGS, Security
 from kohort.model.errors import ConfigError
 from kohort.model.ids import INTERNAL_TOPICS
 from kohort.model.numbers import INT64_MAX, is_number
+from kohort.model.suggestion import suggestion
 from kohort.pipeline.decode import schemas
 from kohort.pipeline.sources import positions
 from kohort.pipeline.sources.positions import EARLIEST, Positions
@@ -209,13 +209,6 @@ def _given(options: Mapping[str, str]) -> dict[str, str]:
         # Spark writes the path of a table so.
         given["path"] = given["path"].removeprefix("file:")
     return given
-
-
-def suggestion(name: str, names: Iterable[str]) -> str:
-    """Return the end of a sentence that suggests the name most like an unknown one; empty if none is like it."""
-    lower = {one.lower(): one for one in names}
-    found = get_close_matches(name.lower(), lower, n=1)
-    return f"; did you mean {lower[found[0]]}?" if found else ""
 
 
 def _pattern(given: Mapping[str, str]) -> str | None:

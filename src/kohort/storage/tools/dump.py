@@ -207,7 +207,9 @@ def _checksums(path: Path) -> Iterator[Row]:
     found = read_checksums(path.read_bytes())
     if found is None:
         raise CorruptError(f"{path}: the file is not whole, or its checksum is wrong")
-    yield {name: f"{crc:08x}" for name, crc in found._asdict().items()}
+    *checksums, log_bytes = found
+    names = found._fields[: len(checksums)]
+    yield {name: f"{crc:08x}" for name, crc in zip(names, checksums, strict=True)} | {"log_bytes": log_bytes}
 
 
 def _snapshot(path: Path) -> Iterator[Row]:
