@@ -57,7 +57,7 @@ CHANGE = st.sampled_from(SUBJECTS).flatmap(lambda subject: st.tuples(st.just(sub
 
 
 @given(st.lists(CHANGE, min_size=1, max_size=8))
-@settings(max_examples=5_000 if LONG else 40)
+@settings(max_examples=1_000 if LONG else 40)
 def test_the_broker_serves_and_starts_again_after_any_changes(changes: list[tuple[Subject, str]]) -> None:
     check_changes(changes)
 
@@ -81,7 +81,7 @@ AT_START = [key for key in BROKER_KEYS.values() if key.type in TEXTS and key.has
 
 
 @given(st.sampled_from(AT_START).flatmap(lambda key: st.tuples(st.just(key), st.sampled_from(TEXTS[key.type]))))
-@settings(max_examples=5_000 if LONG else 60)
+@settings(max_examples=1_000 if LONG else 60)
 def test_a_start_with_any_number_ends_with_a_sentence_or_serves(chosen: tuple[ConfigKey, str]) -> None:
     key, text = chosen
     configs: dict[str, Any] = {key.name.replace(".", "_"): text}
