@@ -52,6 +52,12 @@ class Owner:
                 ) from None
             self.run_turn()
 
+    def settle(self, store: DiskStore) -> None:
+        """Wait until the background thread of a store has nothing left to do."""
+        done: list[bool] = []
+        store._flush_coordinator.submit(lambda: self.call_soon_threadsafe(lambda: done.append(True)))
+        self.wait_for(lambda: bool(done))
+
     def disk(self, data_dir: Path, **options: Any) -> DiskStore:
         """
         A store whose owner does not wait for flushes, however quick the disk is, and which reads from the disk what is there.

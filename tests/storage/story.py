@@ -152,9 +152,7 @@ class Story:
 
     def settle(self) -> None:
         """Until the background thread has nothing left to do."""
-        done: list[bool] = []
-        self.store._flush_coordinator.submit(lambda: self.owner.call_soon_threadsafe(lambda: done.append(True)))
-        self.owner.wait_for(lambda: bool(done))
+        self.owner.settle(self.store)
 
     def delete_before(self, topic_partition: TopicPartition, offset: int, topic_id: UUID = FIRST) -> None:
         self.files.mark(Promise("start asked", topic_partition, topic_id, offset))

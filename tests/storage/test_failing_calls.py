@@ -298,7 +298,7 @@ def test_segments_that_cannot_be_taken_out_take_their_partition_offline_alone(ba
         for log in logs:
             log.delete_before(8)
         store.flush()
-        owner.wait_for(lambda: logs[1].first_base_offset > 0)
+        owner.wait_for(lambda: logs[1].first_base_offset > 0 and logs[0].refusal is not None)
         assert store._flush_coordinator._running is None
         with pytest.raises(UnavailableError, match=r"t-0 is offline .* make that file system writable"):
             logs[0].read(8, bytes_max=1)

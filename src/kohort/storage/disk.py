@@ -80,6 +80,9 @@ _log = logging.getLogger("kohort.storage")
 JOURNAL_FILE_BYTES = 32 * 1024 * 1024
 """The initial size of a journal file, and the size at which appends switch to the other one."""
 
+STOP_S = 20.0
+"""How long a stop waits for a disk that does not answer; then the directory is left for recovery."""
+
 _CLEAN_SHUTDOWN_TEXT = '{"version":0,"brokerEpoch":-1}'
 
 
@@ -96,6 +99,7 @@ class DiskStore:
         owner_wait_s: the longest wait for one flush.
         owner_flushes_max: how many flushes the owner waits for before the event loop has to read input.
         written_bytes_kept: the memory of the newest appends after they were written.
+        stop_s: how long `close` waits for a disk that does not answer.
         sync: makes a file descriptor's data durable; for tests of failing disks.
         on_offline: called with the reason when a flush failed; nothing is acknowledged from then on.
         on_recovery: called with the progress of the recovery, which takes place in this constructor.
@@ -121,6 +125,7 @@ class DiskStore:
         owner_wait_s: float = OWNER_WAIT_S,
         owner_flushes_max: int = OWNER_FLUSHES_MAX,
         written_bytes_kept: int = WRITTEN_BYTES_KEPT,
+        stop_s: float = STOP_S,
         sync: Sync = syscalls.data_sync,
         on_offline: Callable[[str], None] = lambda _reason: None,
         on_recovery: Callable[[RecoveryProgress], None] = lambda _recovered: None,
@@ -133,6 +138,7 @@ class DiskStore:
         self._handles = FileHandleCache(files_max)
         """The files that the owner's thread reads."""
         self._is_closed = False
+        self._stop_s = stop_s
         self._is_journaled = flush == "commit"
         self._logs: dict[TopicPartition, DiskLog] = {}
         self._found: dict[TopicPartition, Path] = {}
@@ -526,7 +532,7 @@ class DiskStore:
         log.forget_listeners()
         await_pass = self.cleaner.forget(log.topic_partition)
         self._flush_coordinator.on_delete(log)
-        self._flush_coordinator.run(None, partial(self._rename, log.directory, suffix, await_pass))
+        self._flush_coordinator.run(None, partial(self._rename_log, log, suffix, await_pass))
         self._flush_coordinator.forget_failure(log)
 
     def _remove_found(self, topic_partition: TopicPartition, suffix: str) -> None:
@@ -536,6 +542,10 @@ class DiskStore:
         self._told.pop(topic_partition, None)
         self._flush_coordinator.on_removed(topic_partition)
         self._flush_coordinator.run(None, partial(self._rename, directory, suffix, lambda: None))
+
+    def _rename_log(self, log: DiskLog, suffix: str, await_pass: Callable[[], None]) -> None:
+        with log.files_lock:
+            self._rename(log.directory, suffix, await_pass)
 
     def _rename(self, directory: Path, suffix: str, await_pass: Callable[[], None]) -> None:
         """
@@ -665,11 +675,13 @@ class DiskStore:
             self._lock.release()
 
     def _close(self) -> None:
-        self.cleaner.stop()
+        self.cleaner.stop(self._stop_s)
         try:
-            self._flush_coordinator.flush()
-        finally:
-            self._flush_coordinator.stop()
+            self._flush_coordinator.flush(self._stop_s)
+        except UnavailableError:
+            self._flush_coordinator.stop(min(self._stop_s, 1.0))
+            raise
+        self._flush_coordinator.stop(self._stop_s)
         self.cleaner.finish()
         logs = list(self._logs.values())
         for log in logs:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import NoReturn, Protocol
 from uuid import UUID
 
@@ -84,6 +85,7 @@ class DiskLog(DiskReads):
         flushed_ms: the time when `flush.messages` or `flush.ms` had the log flushed; belongs to the flush coordinator.
         is_dirty: whether the log changed since the last checkpoint began.
         is_deleted: whether the log was removed from the store.
+        files_lock: held while files of dropped segments, or the directory of a deleted log, are renamed.
     """
 
     def __init__(
@@ -117,6 +119,7 @@ class DiskLog(DiskReads):
         self.flushed_ms = clock.now_ms()
         self.is_dirty = False
         self.is_deleted = False
+        self.files_lock = Lock()
         self._clock = clock
         self._queue = queue
         self._tails = queue.tails
@@ -349,15 +352,16 @@ class DiskLog(DiskReads):
         """Whether the first segment lies wholly before the log start."""
         return len(self._bases) > 1 and self._bases[1] <= self.log_start_offset
 
-    def drop_before(self, start_offset: int) -> list[Path]:
+    def drop_before(self, start_offset: int) -> Callable[[], None] | None:
         """
-        Remove the segments before an offset from the log, and rename their files; the caller removes these.
+        Remove the segments before an offset from the log.
 
-        If a file cannot be renamed, the log goes offline.
+        Returns:
+            Removes their files, on any thread, unless the log was deleted meanwhile; raises OSError. None if there are none.
         """
         count = min(bisect_right(self._bases, start_offset), len(self._bases)) - 1
         if count <= 0:
-            return []
+            return None
         dropped = self._segments[:count]
         for segment in dropped:
             self._forget_memory(segment)
@@ -365,11 +369,17 @@ class DiskLog(DiskReads):
         self._generation += 1
         self._unsynced = [segment for segment in self._unsynced if segment not in dropped]
         _log.info("log.dropped partition=%s segments=%d start_offset=%d", self.topic_partition, count, start_offset)
-        try:
-            return [path for segment in dropped for path in segment.rename_to_stray()]
-        except OSError as exc:
-            self.fail(exc)
-            return []
+        for segment in dropped:
+            segment.leave()
+        return partial(self._remove_files, dropped)
+
+    def _remove_files(self, dropped: list[Segment]) -> None:
+        """On any thread. A directory that was renamed may have a successor with files of the same names."""
+        with self.files_lock:
+            if self.is_deleted:
+                return
+            renamed = [path for segment in dropped for path in segment.rename_to_stray()]
+        syscalls.remove_files(renamed)
 
     def apply_retention(self, now_ms: int) -> None:
         sizes = [segment.size_bytes for segment in self._segments]
@@ -414,11 +424,11 @@ class DiskLog(DiskReads):
         cleaned.attach(self.handles, self.epochs)
         self._unsynced = [segment for segment in self._unsynced if segment not in old]
         try:
-            return [
-                path
-                for segment in old
-                for path in segment.rename_to_stray(keeps_snapshot=segment.base_offset == cleaned.base_offset)
-            ]
+            renamed: list[Path] = []
+            for segment in old:
+                segment.leave()
+                renamed += segment.rename_to_stray(keeps_snapshot=segment.base_offset == cleaned.base_offset)
+            return renamed
         except OSError as exc:
             self._go_offline(exc)
 

@@ -392,14 +392,14 @@ class Cleaner:
         pass_.worker.process.cancel()
         return partial(_await, pass_.ended)
 
-    def stop(self) -> None:
-        """End all passes; `finish` completes swaps under way."""
+    def stop(self, timeout_s: float | None = None) -> None:
+        """End all passes, if the disk answers in time; `finish` completes swaps under way."""
         self._is_closing = True
         for pass_ in self._passes.values():
             pass_.stop.set()
         for worker in self._workers:
             worker.process.stop()
-            worker.thread.stop()
+            worker.thread.stop(timeout_s)
 
     def finish(self) -> None:
         """Complete swaps under way, after `stop` and after the end of all background jobs."""

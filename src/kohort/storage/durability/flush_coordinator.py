@@ -475,15 +475,17 @@ class FlushCoordinator:
         except OSError:
             self._running = None
             raise
-        syscalls.remove_files(self._end_checkpoint(checkpoint))
+        for log, remove in self._end_checkpoint(checkpoint):
+            self._remove_dropped(log, remove)
 
-    def _end_checkpoint(self, checkpoint: Checkpoint) -> list[Path]:
+    def _end_checkpoint(self, checkpoint: Checkpoint) -> list[tuple[DiskLog, Callable[[], None]]]:
         """
-        Take over the offsets of a finished checkpoint, and remove segments before the log starts; returns their renamed files.
+        Take over the offsets of a finished checkpoint, and remove segments before the log starts; returns, by log, what removes
+        their files.
 
         These segments lie below the recovery point, which is written too, because the high watermark was above them.
         """
-        dropped: list[Path] = []
+        dropped: list[tuple[DiskLog, Callable[[], None]]] = []
         for log in checkpoint.logs:
             log.end_checkpoint()
             if not log.is_deleted:
@@ -493,10 +495,19 @@ class FlushCoordinator:
                 start_offset = checkpoint.start_offsets.get(topic_partition)
                 if start_offset is not None:
                     self.start_offsets[topic_partition] = start_offset
-                    dropped += log.drop_before(start_offset)
+                    remove = log.drop_before(start_offset)
+                    if remove is not None:
+                        dropped.append((log, remove))
         self._deleted &= checkpoint.deleted
         self._running = None
         return dropped
+
+    def _remove_dropped(self, log: DiskLog, remove: Callable[[], None]) -> None:
+        """On any thread."""
+        try:
+            remove()
+        except OSError as exc:
+            self._post_done(FailedLog(log, exc))
 
     def _sync_files(self, files: set[Path]) -> None:
         """Flush files; any thread may call this. The owner's thread decides about missing files before the flush counts."""
@@ -538,9 +549,8 @@ class FlushCoordinator:
             elif isinstance(done, FailedLog):
                 done.log.fail(done.error)
             elif isinstance(done, Checkpoint):
-                dropped = self._end_checkpoint(done)
-                if dropped:
-                    self._background.submit(partial(syscalls.remove_files, dropped))
+                for log, remove in self._end_checkpoint(done):
+                    self._background.submit(partial(self._remove_dropped, log, remove))
             elif isinstance(done, dict):
                 self._advance(done)
             else:
@@ -573,15 +583,16 @@ class FlushCoordinator:
             _log.error("store.offline path=%s error=%r", self._data_dir, str(exc), exc_info=exc if is_strange else None)
             self._on_offline(self.offline_reason)
 
-    def flush(self) -> None:
+    def flush(self, timeout_s: float | None = None) -> None:
         """
         Flush all appends and advance the high watermarks; blocks.
 
         Raises:
-            UnavailableError: the flush failed.
+            UnavailableError: the flush failed, or lasts longer than `timeout_s`.
         """
         self._end_turn()
-        self._flusher.wait()
+        if not self._flusher.wait(timeout_s):
+            raise UnavailableError(f"the disk of {self._data_dir} has not answered for {timeout_s} s")
         if not self._is_journaled:
             self._flush_files()
         self._drain()
@@ -607,10 +618,15 @@ class FlushCoordinator:
         """Run a long job on the background thread."""
         self._background.submit(job)
 
-    def stop(self) -> None:
-        """Finish all batches and jobs, and end the threads."""
-        self._flusher.stop()
-        self._background.stop()
+    def stop(self, timeout_s: float | None = None) -> None:
+        """
+        Finish all batches and jobs, and end the threads.
+
+        Raises:
+            UnavailableError: that lasts longer than `timeout_s`; the threads are left alone.
+        """
+        if not self._flusher.stop(timeout_s) or not self._background.stop(timeout_s):
+            raise UnavailableError(f"the disk of {self._data_dir} has not answered for {timeout_s} s")
         self._is_direct = True
         self._drain()
         self._background.stop()  # a checkpoint that had ended has left files to remove

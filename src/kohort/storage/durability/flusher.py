@@ -19,6 +19,7 @@ from queue import SimpleQueue
 from typing import Generic, TypeVar
 
 from kohort.storage.durability.journal import FRAME_HEADER_BYTES, Journal, without_appends
+from kohort.storage.durability.watchdog import Watchdog
 from kohort.storage.segments.segment_file import SegmentWrite
 
 _log = logging.getLogger("kohort.storage")
@@ -157,6 +158,7 @@ class Flusher(Generic[L]):
         self._is_stopping = False
         self._has_failed = False
         self._worker: threading.Thread | None = None
+        self._watchdog = Watchdog(journal.directory.parent)
         self.flushes = 0
         self.flush_time_s = 0.0
         """The number of flushes and their total time, for metrics."""
@@ -180,6 +182,7 @@ class Flusher(Generic[L]):
             if self._worker is None:
                 self._worker = threading.Thread(target=self._run, name="kohort-flusher", daemon=True)
                 self._worker.start()
+                self._watchdog.start()
             self._is_awaited = wait_s > 0
             self._rouse()
         if wait_s > 0 and not self._awaited.acquire(timeout=wait_s):
@@ -221,6 +224,7 @@ class Flusher(Generic[L]):
 
     def stop(self, timeout_s: float | None = None) -> bool:
         """Flush the batches handed over, end the thread and close the journal; False if that takes too long."""
+        self._watchdog.stop()
         with self._lock:
             self._is_stopping = True
             self._rouse()
@@ -269,7 +273,11 @@ class Flusher(Generic[L]):
 
     def _flush(self, flush_batch: FlushBatch[L]) -> None:
         started = self._now()
-        self._make_durable(flush_batch)
+        self._watchdog.begin()
+        try:
+            self._make_durable(flush_batch)
+        finally:
+            self._watchdog.end()
         took_ms = (self._now() - started) * 1000
         if flush_batch.files or not flush_batch.is_empty:
             self.flushes += 1
@@ -280,7 +288,9 @@ class Flusher(Generic[L]):
             self._flush_ms += (took_ms - self._flush_ms) / 8
 
     def _make_durable(self, flush_batch: FlushBatch[L]) -> None:
+        watchdog = self._watchdog
         for log, operation in flush_batch.operations:
+            watchdog.call = operation
             if log is None:
                 operation()
             elif log not in self._failed_logs:
@@ -294,12 +304,14 @@ class Flusher(Generic[L]):
         if flush_batch.files:
             if flush_batch.written_ends:
                 self._on_written(flush_batch.written_ends)
+            watchdog.call = "flush of files"
             self._sync_files(flush_batch.files)
         if not flush_batch.is_empty:
             pieces, covered = [*flush_batch.pieces, flush_batch.entries], [*flush_batch.covered, flush_batch.entries]
             failed = self._failed_logs & flush_batch.ends.keys()
             if failed:
                 pieces = covered = [without_appends(b"".join(pieces), {self._entry_prefix_of(log) for log in failed})]
+            watchdog.call = "flush of the journal"
             self._journal.write(pieces, covered)
         self.journal_bytes = self._journal.position
         if flush_batch.on_begun is not None:

@@ -147,6 +147,10 @@ class Journal:
         self._position = 0
 
     @property
+    def directory(self) -> Path:
+        return self._directory
+
+    @property
     def position(self) -> int:
         """Bytes in the current file; from `file_bytes` on, a checkpoint and a switch to the other file are due."""
         return self._position

@@ -522,11 +522,14 @@ class Segment:
         self.aborted.path = segment_path(self.directory, self.base_offset, TXN_INDEX_SUFFIX + suffix)
         self.checksums_path = segment_path(self.directory, self.base_offset, CHECKSUMS_SUFFIX + suffix)
 
-    def rename_to_stray(self, *, keeps_snapshot: bool = False) -> list[Path]:
-        """Close the files and rename them to `.deleted`; returns the new paths of the existing files."""
+    def leave(self) -> None:
+        """Close the files: the segment has left its log."""
         self.close()
         self.index.release()
         self.time_index.release()
+
+    def rename_to_stray(self, *, keeps_snapshot: bool = False) -> list[Path]:
+        """Rename the files to `.deleted`, on any thread; returns the new paths of the existing files."""
         snapshot = () if keeps_snapshot else (segment_path(self.directory, self.base_offset, SNAPSHOT_SUFFIX),)
         renamed = []
         for path in (*self.files(), *snapshot):

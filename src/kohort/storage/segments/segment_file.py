@@ -129,6 +129,10 @@ class SegmentWrite:
         self._position = tail.end
         self._pieces: list[Buffer] = []
 
+    @property
+    def path(self) -> Path:
+        return self._file.path
+
     def add(self, data: Buffer, rest: Buffer) -> int:
         """Add an append; returns its cost in memory."""
         cost = self.tail.append(data, rest)

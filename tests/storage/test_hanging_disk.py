@@ -1,0 +1,278 @@
+"""A disk of which one call hangs, is slow or fails once: who waits for it, who does not, and what is there afterwards."""
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from errno import EIO
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from kohort.model.errors import UnavailableError
+from kohort.model.ids import TopicPartition
+from kohort.storage import disklog
+from kohort.storage.disk import DiskStore
+from kohort.storage.log import LogConfig, TimestampOffset
+from kohort.testing.faulty_files import FaultyFiles
+from kohort.wire.batches import read_records
+from tests.storage.compacted import make_durable
+from tests.storage.owner import TOPIC_ID, WAIT_SECONDS, Owner, batch
+
+A, B, C = (TopicPartition("t", partition) for partition in range(3))
+CONFIG = LogConfig(segment_bytes=250)
+CALLS = ("open", "write", "sync", "rename", "mkdir")
+OWNER = "MainThread"
+
+
+class Trial:
+    """A store of two partitions with some records each, which is told what to do by hand."""
+
+    def __init__(self, files: FaultyFiles, root: Path, flush: str) -> None:
+        self.files = files
+        self.owner = Owner()
+        self.store = self.owner.disk(root, flush=flush, written_bytes_kept=1 << 20)
+        for topic_partition in (A, B):
+            self.append(topic_partition)
+        self.store.flush()
+
+    def append(self, topic_partition: TopicPartition, topic_id: UUID = TOPIC_ID) -> None:
+        log = self.store.open(topic_partition, topic_id, CONFIG)
+        log.append(batch(f"{log.end_offset}".ljust(60)), leader_epoch=max(log.leader_epoch, 0))
+
+    def work(self) -> None:
+        """Appends that roll segments, a new partition, a deletion, and a partition of the deleted name."""
+        for _ in range(6):
+            self.append(A)
+            self.append(C)
+        self.store.delete(B)
+        self.append(B, UUID(int=8))
+
+    def contents(self) -> dict[TopicPartition, list[int]]:
+        return {topic_partition: values(self.store, topic_partition) for topic_partition in (A, B, C)}
+
+
+WRITTEN = {A: list(range(7)), B: [0], C: list(range(6))}
+
+
+def values(store: DiskStore, topic_partition: TopicPartition) -> list[int]:
+    log = store.get(topic_partition)
+    assert log is not None
+    found: list[int] = []
+    while len(found) < log.end_offset:
+        data = log.read(len(found), bytes_max=1)
+        found += [int(record.value or b"") for record in read_records(data)]
+    return found
+
+
+@pytest.fixture(params=["commit", "os"])
+def trial(request: pytest.FixtureRequest, base: Path) -> Iterator[Trial]:
+    with FaultyFiles(base / "data") as files:
+        yield Trial(files, base / "data", request.param)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_nobody_waits_for_a_call_that_hangs_but_who_needs_it(trial: Trial, call: str) -> None:
+    """The owner's thread goes on, and reads what is not written; when the disk answers, all of it is there."""
+    owner, store = trial.owner, trial.store
+    is_flushed = call != "sync" or store._flush_coordinator._is_journaled
+    trial.files.hold("kohort-flusher", before=call)
+    trial.work()
+    owner.run_turn()
+    if is_flushed:
+        trial.files.await_held()
+    assert trial.contents() == WRITTEN
+    if is_flushed:
+        owner.run_posted()
+        assert [log.high_watermark for log in store._logs.values() if log.topic_partition != A] == [0, 0]
+    trial.files.release("kohort-flusher")
+    owner.wait_for(lambda: all(log.high_watermark == log.end_offset for log in store._logs.values()))
+    store.close()
+    again = Owner().disk(store.data_dir)
+    assert {it: values(again, it) for it in again.partitions()} == WRITTEN
+    again.close()
+
+
+def test_the_owner_makes_no_call(trial: Trial) -> None:
+    """No call of the file system that changes something: any of them can hang."""
+    made: list[tuple[str, Path]] = []
+
+    def note(call: str, path: Path) -> None:
+        if threading.current_thread().name == OWNER:
+            made.append((call, path))
+
+    trial.files.refuse = note
+    trial.work()
+    owner, store = trial.owner, trial.store
+    owner.wait_for(lambda: all(log.high_watermark == log.end_offset for log in store._logs.values()))
+    log = store.get(A)
+    assert log is not None
+    log.delete_before(6)
+    store._flush_coordinator.want_checkpoint()
+    owner.wait_for(lambda: log.first_base_offset > 0)
+    gone = [log.directory / f"{0:020d}{suffix}" for suffix in (".log", ".index", ".timeindex", ".checksums")]
+    owner.settle(store)
+    assert not any(path.exists() for path in gone)
+    assert made == []
+    trial.files.refuse = lambda _call, _path: None
+    trial.store.close()
+
+
+@pytest.mark.parametrize("number", range(0, 60, 3))
+def test_a_call_that_fails_once_takes_its_partition_offline_and_loses_nothing_acknowledged(
+    trial: Trial, number: int
+) -> None:
+    """A failed flush ends the store, as always."""
+    count = 0
+
+    def fail_once(_call: str, _path: Path) -> int | None:
+        nonlocal count
+        if threading.current_thread().name != "kohort-flusher":
+            return None
+        count += 1
+        return EIO if count == number + 1 else None
+
+    trial.files.refuse = fail_once
+    try:
+        trial.work()
+        trial.store.flush()
+    except UnavailableError:
+        pass
+    trial.files.refuse = lambda _call, _path: None
+    acknowledged = {it: log.high_watermark for it, log in trial.store._logs.items()}
+    ids = {it: log.topic_id for it, log in trial.store._logs.items()}
+    trial.store.close()
+    again = Owner().disk(trial.store.data_dir)
+    for topic_partition, end in acknowledged.items():
+        if end:
+            assert again.open(topic_partition, ids[topic_partition], CONFIG).end_offset >= end
+            assert values(again, topic_partition)[:end] == WRITTEN[topic_partition][:end]
+    again.close()
+
+
+def test_appends_in_memory_are_bounded(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the disk takes nothing; when it answers, appends are taken again."""
+    monkeypatch.setattr(disklog, "UNWRITTEN_BYTES_MAX", 10_000)
+    owner = Owner()
+    with FaultyFiles(base / "data") as files:
+        store = owner.disk(base / "data")
+        log = store.open(A, TOPIC_ID, LogConfig())
+        files.hold("kohort-flusher")
+        refused: list[str] = []
+        for _ in range(20):
+            try:
+                log.append(batch("x" * 1000), leader_epoch=0)
+            except UnavailableError as exc:
+                refused.append(str(exc))
+            owner.run_turn()
+        end_offset = log.end_offset
+        assert 8 <= end_offset <= 11
+        assert len(refused) == 20 - end_offset
+        assert "has not written" in refused[0]
+        assert log.refusal is None
+        files.release("kohort-flusher")
+        owner.wait_for(lambda: log.high_watermark == end_offset)
+        log.append(batch("x" * 1000), leader_epoch=0)
+        owner.wait_for(lambda: log.high_watermark == end_offset + 1)
+        assert store._flush_coordinator.tails.unwritten == 0
+        store.close()
+
+
+def test_a_stop_waits_for_a_disk_that_hangs_for_some_time(base: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The next start recovers what was acknowledged."""
+    owner, gate = Owner(), threading.Event()
+    is_hanging = threading.Event()
+
+    def sync(fd: int) -> None:
+        if is_hanging.is_set():
+            gate.wait(WAIT_SECONDS)
+        os.fdatasync(fd)
+
+    store = owner.disk(base / "data", sync=sync, stop_s=0.05)
+    log = store.open(A, TOPIC_ID, CONFIG)
+    log.append(batch("0"), leader_epoch=0)
+    store.flush()
+    is_hanging.set()
+    log.append(batch("1"), leader_epoch=0)
+    store.close()
+    assert "has not answered for 0.05 s" in caplog.text
+    gate.set()
+    store._flush_coordinator._flusher.stop()
+    again = Owner().disk(base / "data")
+    assert again.open(A, TOPIC_ID, CONFIG).end_offset >= 1
+    again.close()
+
+
+def test_a_view_reads_on_another_thread_what_the_log_had(base: Path) -> None:
+    owner = Owner()
+    store = owner.disk(base / "data", flush="os")
+    log = store.open(A, TOPIC_ID, CONFIG)
+    for number in range(9):
+        log.append(batch(f"{number}".ljust(60), timestamp_ms=1000 + number), leader_epoch=0)
+    unwritten = log.view()
+    store.flush()
+    written = log.view()
+    for number in range(9, 12):
+        log.append(batch(f"{number}".ljust(60), timestamp_ms=1000 + number), leader_epoch=0)
+    wanted = [log.read(offset, bytes_max=1) for offset in range(9)]
+    found = log.offset_for_timestamp(1004)
+    for view in (unwritten, written):
+        assert elsewhere(lambda view=view: [view.read(offset, bytes_max=1) for offset in range(9)]) == wanted  # type: ignore[misc]
+        assert view.end_offset == 9
+        assert elsewhere(lambda view=view: view.read(9, bytes_max=1)) == b""  # type: ignore[misc]
+        assert elsewhere(lambda view=view: view.offset_for_timestamp(1004)) == found  # type: ignore[misc]
+        newest = elsewhere(view.max_timestamp)
+        assert isinstance(newest, TimestampOffset)
+        assert newest.offset == 8
+        view.close()
+    store.close()
+
+
+def test_a_view_of_segments_that_are_gone_is_taken_again(base: Path) -> None:
+    """Another error of a view takes the partition offline."""
+    owner = Owner()
+    store = owner.disk(base / "data", flush="os")
+    log = store.open(A, TOPIC_ID, CONFIG)
+    for number in range(9):
+        log.append(batch(f"{number}".ljust(60)), leader_epoch=0)
+    store.flush()
+    view = log.view()
+    log.delete_before(8)
+    make_durable(owner, store)
+    owner.settle(store)
+    with pytest.raises(FileNotFoundError) as gone:
+        view.read(0, bytes_max=1)
+    assert log.read_failed(view, gone.value)
+    view.close()
+    assert log.refusal is None
+    view = log.view()
+    assert not log.read_failed(view, OSError(EIO, "Input/output error"))
+    assert "Input/output error" in str(log.refusal)
+    with pytest.raises(UnavailableError):
+        log.view()
+    store.close()
+
+
+@pytest.mark.parametrize("kept", [0, 1 << 20])
+def test_what_is_in_memory_is_read_without_the_disk(base: Path, kept: int) -> None:
+    owner = Owner()
+    store = owner.disk(base / "data", flush="os", written_bytes_kept=kept)
+    log = store.open(A, TOPIC_ID, LogConfig())
+    for number in range(50):
+        log.append(batch(f"{number}".ljust(300)), leader_epoch=0)
+    assert log.read_cached(0, bytes_max=1 << 20) == log.read(0, bytes_max=1 << 20)
+    assert log.read_cached(7, bytes_max=1000, up_to=20) == log.read(7, bytes_max=1000, up_to=20)
+    assert log.read_cached(50, bytes_max=1) == b""
+    store.flush()
+    found = log.read_cached(0, bytes_max=1 << 20)
+    assert found == (log.read(0, bytes_max=1 << 20) if kept else None)
+    store.close()
+
+
+def elsewhere(work: Callable[[], object]) -> object:
+    """The result of a call on another thread."""
+    found: list[object] = []
+    thread = threading.Thread(target=lambda: found.append(work()))
+    thread.start()
+    thread.join(WAIT_SECONDS)
+    return found[0]
