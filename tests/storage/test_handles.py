@@ -163,6 +163,9 @@ def test_appends_need_no_descriptor_and_reads_that_found_none_are_tried_again(ba
         check=False,
     )
     assert ended.stdout == "done\n", ended.stderr[-3000:]
+    said = [line for line in ended.stderr.splitlines() if line.startswith("log.no_file_descriptor partition=t-")]
+    assert said
+    assert len(said) == len(set(said)), "said once, not for each request"
 
 
 def test_few_files_are_a_share_of_a_small_limit() -> None:

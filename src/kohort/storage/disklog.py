@@ -127,7 +127,7 @@ class DiskLog(DiskReads):
         self.handles = handles
         self._generation = 0
         """How often segments were removed or replaced."""
-        self._read_error = ""
+        self._told = ""
         """The reason of the last failed read that was logged."""
         self._segments = loaded.segments
         for segment in loaded.segments:
@@ -228,8 +228,15 @@ class DiskLog(DiskReads):
         """Go offline. If the process has no file descriptor left, nothing has changed, and only this request fails."""
         if not is_out_of_files(exc):
             self._go_offline(exc)
-        _log.warning("log.no_file_descriptor partition=%s error=%r", self.topic_partition, str(exc))
+        self._say_once(logging.WARNING, "log.no_file_descriptor", str(exc))
         raise UnavailableError(f"{self.topic_partition} cannot open a file: {exc}; {errno_hint(exc)}") from exc
+
+    def _say_once(self, level: int, event: str, reason: str) -> None:
+        """Log an error that every request may meet, and again if the reason changes."""
+        if reason == self._told:
+            level = logging.DEBUG
+        self._told = reason
+        _log.log(level, event + " partition=%s error=%r", self.topic_partition, reason)
 
     def _on_read_error(self, exc: OSError) -> NoReturn:
         """
@@ -238,10 +245,7 @@ class DiskLog(DiskReads):
         """
         if not may_pass(exc):
             self._on_error(exc)
-        reason = str(exc)
-        level = logging.DEBUG if reason == self._read_error else logging.ERROR
-        self._read_error = reason
-        _log.log(level, "log.read_failed partition=%s error=%r", self.topic_partition, reason)
+        self._say_once(logging.ERROR, "log.read_failed", str(exc))
         raise UnavailableError(f"{self.topic_partition} cannot be read: {exc}; look after the disk") from exc
 
     def _go_offline(self, exc: OSError) -> NoReturn:
