@@ -3,7 +3,7 @@
 import os
 import threading
 from collections.abc import Callable, Iterator
-from errno import EIO
+from errno import EIO, ENOENT
 from pathlib import Path
 from uuid import UUID
 
@@ -229,7 +229,7 @@ def test_a_view_reads_on_another_thread_what_the_log_had(base: Path) -> None:
 
 
 def test_a_view_of_segments_that_are_gone_is_taken_again(base: Path) -> None:
-    """Another error of a view takes the partition offline."""
+    """Another error fails the request, and takes the partition offline if a file is missing."""
     owner = Owner()
     store = owner.disk(base / "data", flush="os")
     log = store.open(A, TOPIC_ID, CONFIG)
@@ -247,7 +247,9 @@ def test_a_view_of_segments_that_are_gone_is_taken_again(base: Path) -> None:
     assert log.refusal is None
     view = log.view()
     assert not log.read_failed(view, OSError(EIO, "Input/output error"))
-    assert "Input/output error" in str(log.refusal)
+    assert log.refusal is None
+    assert not log.read_failed(view, FileNotFoundError(ENOENT, "No such file"))
+    assert "No such file" in str(log.refusal)
     with pytest.raises(UnavailableError):
         log.view()
     store.close()
