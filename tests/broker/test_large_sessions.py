@@ -14,7 +14,7 @@ from kohort.broker.records.fetch_sessions import FetchSession
 from kohort.model.errors import ErrorCode
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
-from tests.broker.harness import Asker, Harness
+from tests.broker.harness import Asker, Harness, batch
 from tests.broker.test_fetch import calls
 from tests.broker.test_producers import end
 from tests.broker.test_sessions import delete, request
@@ -250,6 +250,61 @@ def test_what_changes_between_two_steps_is_not_missed(
     reader.session, reader.epoch = answer.session_id, reader.epoch + 1
     heard |= {data[0] for data in reader.fetch(max_wait_ms=500)[1] if data[5]}
     assert heard == ({1, 4} if is_quiet else {1})
+
+
+@pytest.mark.parametrize("taken", range(8))
+def test_news_between_two_steps_of_a_fetch_that_waits(taken: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    visiting(monkeypatch, 1)
+    reader = Reader()
+    reader.fetch(dict.fromkeys(range(PARTITIONS), 0))
+    asked = request((reader.session, reader.epoch), max_wait_ms=500, min_bytes=200)
+    steps = Steps(reader.harness, asked)
+    for partition in (4, 2):
+        reader.harness.write("t", b"x", partition=partition)
+        steps.take(taken)
+    reader.harness.write("t", b"x", partition=1)
+    steps.take()
+    assert [data[0] for data in told(steps.answers[0])[1]] == [1, 2, 4]
+
+
+def delete_first(harness: Harness) -> None:
+    wanted = m.DeleteRecordsPartition(partition_index=1, offset=1)
+    topics = [m.DeleteRecordsTopic(name="t", partitions=[wanted])]
+    harness.ask(ApiKey.DELETE_RECORDS, m.DeleteRecordsRequest(topics=topics, timeout_ms=1000))
+
+
+def begin_transaction(harness: Harness) -> None:
+    partition = harness.broker.partitions.find("t", 1)
+    assert partition is not None
+    partition.append(batch(b"x", producer_id=7, producer_epoch=0, base_sequence=0, transactional=True))
+    harness.node.settle()
+
+
+QUIET_NEWS: dict[
+    str, tuple[Callable[[Harness], None], tuple[int, int]]
+] = {  # high watermark and log start of the partition
+    "deleted records": (delete_first, (1, 1)),
+    "an open transaction": (begin_transaction, (2, 0)),
+}
+
+
+@pytest.mark.parametrize("taken", range(20))
+@pytest.mark.parametrize("what", QUIET_NEWS)
+def test_news_without_records_between_two_steps_is_told(what: str, taken: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    visiting(monkeypatch, 1)
+    change, expected = QUIET_NEWS[what]
+    reader = Reader()
+    reader.harness.write("t", b"x", partition=1)
+    asked = request((0, 0), {partition: int(partition == 1) for partition in range(PARTITIONS)}, isolation_level=1)
+    steps = Steps(reader.harness, asked)
+    steps.take(taken)
+    change(reader.harness)
+    steps.take()
+    (answer,) = steps.answers
+    heard = {data[0]: data[2:4] for data in told(answer)[1]}
+    reader.session, reader.epoch = answer.session_id, 1
+    heard |= {data[0]: data[2:4] for data in reader.fetch(isolation_level=1)[1]}
+    assert heard[1] == expected
 
 
 def test_a_log_start_that_rises_is_told_and_ends_no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
