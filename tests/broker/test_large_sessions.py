@@ -333,9 +333,10 @@ def test_what_a_session_leaves_wakes_it_no_more(monkeypatch: pytest.MonkeyPatch)
     reader.epoch = -1
     reader.fetch({0: 0})
     assert first not in reader.harness.broker.apis[1].fetch.sessions._sessions
-    while reader.watched():
+    for _ in range(PARTITIONS):
         reader.session, reader.epoch = 0, -1
         reader.fetch({0: 0})
+    assert not reader.watched()
 
 
 def test_sessions_that_are_begun_again_and_again_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
