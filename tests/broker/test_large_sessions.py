@@ -339,6 +339,21 @@ def test_what_a_session_leaves_wakes_it_no_more(monkeypatch: pytest.MonkeyPatch)
     assert not reader.watched()
 
 
+def test_a_partition_with_another_state_is_visited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader epoch that rises fences the client, without a record."""
+    visiting(monkeypatch, AT_ONCE)
+    reader = Reader()
+    reader.fetch(dict.fromkeys(range(PARTITIONS), 0))
+    for change in (
+        lambda partition: partition.on_state(reader.harness.broker.catalog.state(partition.topic, 0)),
+        lambda partition: partition.begin_epoch(5),
+    ):
+        assert reader.watched() == PARTITIONS
+        change(reader.harness.broker.partitions.find("t", 0))
+        assert reader.watched() == PARTITIONS - 1
+        reader.fetch()
+
+
 def test_sessions_that_are_begun_again_and_again_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
     visiting(monkeypatch, AT_ONCE)
     reader = Reader()

@@ -73,6 +73,11 @@ class Old(Harness):
         self.node.settle()
         return answers
 
+    def settle_until(self, is_so: Callable[[], bool]) -> None:
+        """Run turns until the disk thread has done something."""
+        while not is_so():
+            self.node.settle()
+
     def delete_topic(self) -> None:
         state = m.DeleteTopicsRequestDeleteTopicState(name="t")
         request = m.DeleteTopicsRequest(topics=[state], timeout_ms=1000)
@@ -151,6 +156,34 @@ def test_a_client_that_has_gone_leaves_nothing_that_waits(old: Old) -> None:
     old.reads.run_all(old)
     assert (first, second) == ([], [])
     assert told(third) == [(0, [b"a", b"b", b"c"])]
+
+
+def test_a_read_that_waits_for_a_thread_is_dropped_too(old: Old, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_reads, "LOG_READS_MAX", 1)
+    first, second, third = (old.fetch(asked(partition=partition)) for partition in range(PARTITIONS))
+    old.parked[1]()
+    old.reads.run_all(old)
+    assert (len(first), len(second), len(third)) == (1, 0, 1)
+
+
+def test_segments_that_go_meanwhile_are_looked_up_again(old: Old, tmp_path: Path) -> None:
+    """The file of the read is gone, and the log is not offline for it."""
+    old.create("small", 1, **{"segment.bytes": str(1 << 20)})
+    for _ in range(9):
+        old.write("small", bytes(200_000))
+    old.store.close()
+    again = Harness(store=disk_store(tmp_path, old.node), node=old.node, reads=old.reads)
+    old.store = again.store
+    answers = again.begin(ApiKey.FETCH, fetch_request(asked(), topic="small"), version=12)
+    wanted = m.DeleteRecordsPartition(partition_index=0, offset=8)
+    topics = [m.DeleteRecordsTopic(name="small", partitions=[wanted])]
+    again.ask(ApiKey.DELETE_RECORDS, m.DeleteRecordsRequest(topics=topics, timeout_ms=1000))
+    log = again.store.get(TopicPartition("small", 0))
+    assert log is not None
+    old.settle_until(lambda: not (tmp_path / "small-0" / f"{0:020}.log").exists())
+    old.reads.run_all(again)
+    assert told(answers) == [(ErrorCode.OFFSET_OUT_OF_RANGE, [])]
+    assert log.refusal is None
 
 
 def test_a_topic_that_is_deleted_meanwhile(old: Old) -> None:

@@ -51,10 +51,10 @@ def test_records_with_the_time_of_their_append() -> None:
     """All have the largest timestamp of the header."""
     batch = bytearray(batch_of(Codec.NONE))
     batch[ATTRIBUTES_AT + 1] |= LOG_APPEND_TIME
-    found = first_at_least(bytes(batch), 300, 42)
+    found = first_at_least(bytes(batch), 300, 41)
     assert found is not None
-    assert (found.offset, found.timestamp_ms) == (42, 300)
-    assert newest_from(bytes(batch), 41) == 300
+    assert (found.offset, found.timestamp_ms) == (41, 300)
+    assert newest_from(bytes(batch), 45) == 300
 
 
 def test_one_batch_is_decompressed_at_a_time() -> None:

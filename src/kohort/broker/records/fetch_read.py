@@ -10,8 +10,9 @@ A generator of this module yields None between two steps, and a function `wait(r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -78,46 +79,30 @@ class FetchRead:
         missing: partitions whose records are on the disk; their answers have none.
     """
 
-    __slots__ = (
-        "_bytes_left",
-        "_is_abandoned",
-        "_is_urgent",
-        "_loaded",
-        "_loading",
-        "answers",
-        "context",
-        "fetch",
-        "found",
-        "has_known_error",
-        "missing",
-        "request",
-        "session_context",
-        "targets",
-        "valid",
-    )
+    # Values of most requests, which cost a request nothing.
+    session_context = NO_PARTITIONS
+    """Set when the session has begun."""
+    valid = 0
+    found = 0
+    has_known_error = False
+    """
+    Whether a topic of the session was created again, and its client knows. Kafka answers this error, which comes from reading,
+    at once each time. A client that takes no notice would never rest.
+    """
+    _bytes_left = 0
+    _is_urgent = False
+    _loaded: Mapping[SessionPartition, LogRead[Found]] = MappingProxyType({})
+    """What was read from the disk."""
+    _loading: LogRead[Found] | None = None
+    _is_abandoned = False
 
     def __init__(self, request: m.FetchRequest, context: Context, fetch: Fetch) -> None:
         self.request = request
         self.context = context
-        self.session_context = NO_PARTITIONS
-        """Set when the session has begun."""
         self.fetch = fetch
         self.targets: list[Target] = []
-        self.valid = 0
         self.answers: list[Data] = []
-        self.found = 0
         self.missing: list[_Missing] = []
-        self.has_known_error = False
-        """
-        Whether a topic of the session was created again, and its client knows. Kafka answers this error, which comes from
-        reading, at once each time. A client that takes no notice would never rest.
-        """
-        self._bytes_left = 0
-        self._is_urgent = False
-        self._loaded: dict[SessionPartition, LogRead[Found]] = {}
-        """What was read from the disk."""
-        self._loading: LogRead[Found] | None = None
-        self._is_abandoned = False
 
     @property
     def refused(self) -> int:
@@ -216,7 +201,7 @@ class FetchRead:
                 break
             yield from self._load()
         self.missing = []
-        self._loaded = {}
+        self._loaded = MappingProxyType({})
         return self.is_enough
 
     def changed(self, low: int, high: int) -> list[Partition]:
@@ -237,8 +222,8 @@ class FetchRead:
 
     def _collect(self, low: int, high: int, number: int = -1, known: Data | None = None) -> None:
         found, bytes_left = self.found, self._bytes_left
-        for place in range(low, high):
-            wanted, where = self.targets[place]
+        answers = self.answers
+        for place, (wanted, where) in enumerate(self.targets[low:high], low):
             if isinstance(where, ErrorCode):
                 answer = refusal(wanted.requested, where, aborted_transactions=() if where in NOT_READ else None)
                 if where is ErrorCode.INCONSISTENT_TOPIC_ID:
@@ -253,8 +238,9 @@ class FetchRead:
                 added = size(answer)
                 found += added
                 bytes_left = max(bytes_left - added, 0)
-                self._is_urgent |= is_urgent(answer)
-            self.answers.append(self._for_version(answer, wanted) if answer.error_code else answer)
+                if is_urgent(answer):
+                    self._is_urgent = True
+            answers.append(self._for_version(answer, wanted) if answer.error_code else answer)
         self.found, self._bytes_left = found, bytes_left
 
     def _for_version(self, answer: Data, wanted: SessionPartition) -> Data:
@@ -343,7 +329,8 @@ class FetchRead:
         each decides how much is read of the next one.
         """
         taken = 0
-        for missing in tuple(self.missing):
+        loaded = self._loaded = dict(self._loaded)
+        for missing in self.missing:
             is_first = missing.is_first and not taken
             room = max(missing.room - taken, 0)
             if not room and not is_first:
@@ -354,7 +341,7 @@ class FetchRead:
             self._loading = None
             if self._is_abandoned:
                 raise AbandonedError
-            self._loaded[missing.wanted] = read
+            loaded[missing.wanted] = read
             taken += 0 if read.is_failed else len(read.result()[0])
 
     def _log_read(self, missing: _Missing, limit: int) -> LogRead[Found]:
@@ -370,36 +357,38 @@ class FetchRead:
     # -- the response ------------------------------------------------------------------------------------------
 
     def respond(self) -> m.FetchResponse:
-        response = self._throttled()
-        if response is None:
-            self._count(0, len(self.targets))
-            self._take(0, len(self.targets))
-            response = self.session_context.respond(self._endpoints())
-        self._forget()
-        return response
+        if self.fetch.quotas.limits_fetch and (throttled := self._throttled()):
+            return throttled
+        self.fetch.turns.count(self.found)
+        self._count(0, len(self.targets))
+        context = self.session_context
+        context.take(self.answers)
+        if context.large_session is not None:
+            self._quieten(0, len(self.targets))
+        return context.respond(() if self.context.api_version < LEADER_SINCE else self._endpoints())
 
     def _forget(self) -> None:
         """The connection may keep this request until its next one; a deleted partition must not stay in memory with it."""
-        self.targets, self.answers, self.missing, self._loaded = [], [], [], {}
+        self.targets, self.answers, self.missing, self._loaded = [], [], [], MappingProxyType({})
 
     def respond_in_steps(self) -> Steps[m.FetchResponse]:
         """As `respond`. Raises: AbandonedError."""
-        response = self._throttled()
+        response = self._throttled() if self.fetch.quotas.limits_fetch else None
         if response is None:
+            self.fetch.turns.count(self.found)
             for low in range(0, len(self.targets), AT_ONCE):
                 high = min(low + AT_ONCE, len(self.targets))
                 self._count(low, high)
-                self._take(low, high)
+                self.session_context.take(self.answers[low:high], low)
+                self._quieten(low, high)
                 yield from self.rest()
             response = self.session_context.respond(self._endpoints())
         self._forget()
         return response
 
-    def _take(self, low: int, high: int) -> None:
-        """Put answers into the response. A large session visits no more, for the time being, what is as its client knows it."""
-        context = self.session_context
-        context.take(self.answers[low:high], low)
-        session = context.large_session
+    def _quieten(self, low: int, high: int) -> None:
+        """Have a large session visit no more, for the time being, what is as its client knows it."""
+        session = self.session_context.large_session
         if session is None or self.fetch.is_rack_aware:
             return
         is_committed = self.request.isolation_level == READ_COMMITTED
@@ -419,13 +408,10 @@ class FetchRead:
 
     def _throttled(self) -> m.FetchResponse | None:
         """The response to a client that exceeds its quota; None for others."""
-        quotas = self.fetch.quotas
-        self.fetch.turns.count(self.found)
-        if not quotas.limits_fetch:
-            return None
-        throttle_ms = quotas.record_fetch(self.context.client_id, self.found)
+        throttle_ms = self.fetch.quotas.record_fetch(self.context.client_id, self.found)
         if not throttle_ms:
             return None
+        self.fetch.turns.count(self.found)
         self.context.throttle(throttle_ms)
         return m.FetchResponse(throttle_time_ms=throttle_ms, session_id=self.fetch.withhold(self.session_context))
 
@@ -436,8 +422,7 @@ class FetchRead:
 
     def _count(self, low: int, high: int) -> None:
         """Source: Kafka ReplicaManager.readFromLog: errors of clients are no failures."""
-        for place in range(low, high):
-            where, answer = self.targets[place][1], self.answers[place]
+        for (_, where), answer in zip(self.targets[low:high], self.answers[low:high], strict=True):
             traffic = where.traffic if isinstance(where, Partition) else self.fetch.unknown_traffic
             traffic.fetch_requests += 1
             if answer.records:

@@ -223,10 +223,12 @@ class FetchSession:
 
 def is_long(request: m.FetchRequest) -> bool:
     """Whether a request names more partitions than are handled at once."""
-    named = sum([max(len(topic.partitions), 1) for topic in request.topics])
+    topics: Sequence[m.FetchRequestFetchTopic | m.FetchRequestForgottenTopic] = request.topics
     if request.forgotten_topics_data:
-        named += sum([max(len(topic.partitions), 1) for topic in request.forgotten_topics_data])
-    return named > AT_ONCE
+        topics = [*topics, *request.forgotten_topics_data]
+    if len(topics) <= 1:
+        return bool(topics) and len(topics[0].partitions) > AT_ONCE
+    return sum([max(len(topic.partitions), 1) for topic in topics]) > AT_ONCE
 
 
 class FetchContext:
@@ -281,7 +283,8 @@ class FetchContext:
         """
         if self._has_lost_session:
             return
-        pairs = list(zip(self.partitions[low : low + len(answers)], answers, strict=True))
+        some = self.partitions if len(answers) == len(self.partitions) else self.partitions[low : low + len(answers)]
+        pairs = list(zip(some, answers, strict=True))
         session = self._session
         if session is not None:
             changed = [pair for pair in pairs if pair[0].update(pair[1])]
