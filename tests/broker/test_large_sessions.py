@@ -4,6 +4,7 @@ partitions are all visited.
 """
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -344,12 +345,14 @@ def test_a_partition_with_another_state_is_visited(monkeypatch: pytest.MonkeyPat
     visiting(monkeypatch, AT_ONCE)
     reader = Reader()
     reader.fetch(dict.fromkeys(range(PARTITIONS), 0))
+    partition = reader.harness.broker.partitions.find("t", 0)
+    assert partition is not None
     for change in (
-        lambda partition: partition.on_state(reader.harness.broker.catalog.state(partition.topic, 0)),
-        lambda partition: partition.begin_epoch(5),
+        partial(partition.on_state, reader.harness.broker.catalog.state(partition.topic, 0)),
+        partial(partition.begin_epoch, 5),
     ):
         assert reader.watched() == PARTITIONS
-        change(reader.harness.broker.partitions.find("t", 0))
+        change()
         assert reader.watched() == PARTITIONS - 1
         reader.fetch()
 

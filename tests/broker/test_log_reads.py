@@ -175,6 +175,8 @@ def test_segments_that_go_meanwhile_are_looked_up_again(old: Old, tmp_path: Path
     again = Harness(store=disk_store(tmp_path, old.node), node=old.node, reads=old.reads)
     old.store = again.store
     answers = again.begin(ApiKey.FETCH, fetch_request(asked(), topic="small"), version=12)
+    again.node.settle()
+    assert len(old.reads.waiting) == 1
     wanted = m.DeleteRecordsPartition(partition_index=0, offset=8)
     topics = [m.DeleteRecordsTopic(name="small", partitions=[wanted])]
     again.ask(ApiKey.DELETE_RECORDS, m.DeleteRecordsRequest(topics=topics, timeout_ms=1000))
