@@ -12,12 +12,15 @@ import pytest
 from kohort.model.errors import UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.storage import disklog
+from kohort.storage.directory import JOURNAL
 from kohort.storage.disk import DiskStore
+from kohort.storage.durability.flush_coordinator import BULK_BYTES
+from kohort.storage.durability.journal import journal_files, read_journal
 from kohort.storage.log import LogConfig, TimestampOffset
-from kohort.testing.faulty_files import FaultyFiles
+from kohort.testing.faulty_files import FaultyFiles, fail_on
 from kohort.wire.batches import read_records
 from tests.storage.compacted import make_durable
-from tests.storage.owner import TOPIC_ID, WAIT_SECONDS, Owner, batch
+from tests.storage.owner import TOPIC_ID, WAIT_SECONDS, Owner, abandon, batch
 
 A, B, C = (TopicPartition("t", partition) for partition in range(3))
 CONFIG = LogConfig(segment_bytes=250)
@@ -278,3 +281,66 @@ def elsewhere(work: Callable[[], object]) -> object:
     thread.start()
     thread.join(WAIT_SECONDS)
     return found[0]
+
+
+def test_the_journal_has_nothing_of_a_log_whose_write_failed(base: Path) -> None:
+    """Its entry would say that the data before it, which is not in the journal, had been flushed."""
+    owner = Owner()
+    with FaultyFiles(base / "data") as files:
+        store = owner.disk(base / "data")
+        logs = [store.open(topic_partition, TOPIC_ID, LogConfig()) for topic_partition in (A, B)]
+        for log in logs:
+            log.append(batch("0"), leader_epoch=0)
+        store.flush()
+        hit = fail_on("write", ".log", code=EIO)
+        files.refuse = lambda call, path: hit(call, path) if path.parent == logs[0].directory else None
+        files.hold("kohort-flusher")
+        for value in ("1" * BULK_BYTES, "2"):
+            for log in logs:
+                log.append(batch(value), leader_epoch=0)
+            owner.run_turn()
+            if len(value) > 1:
+                files.await_held()
+        files.release("kohort-flusher")
+        owner.wait_for(lambda: logs[1].high_watermark == 3)
+        assert (logs[0].high_watermark, logs[0].refusal is None) == (1, False)
+        entries = [entry.topic_partition for entry in read_journal(journal_files(base / "data" / JOURNAL))]
+        assert entries == [A, B, B]
+        abandon(store)
+    again = Owner().disk(base / "data")
+    assert [again.open(log.topic_partition, TOPIC_ID, LogConfig()).end_offset for log in logs] == [1, 3]
+    again.close()
+
+
+def test_nothing_refers_to_the_bytes_of_a_batch_that_has_ended(base: Path) -> None:
+    owner = Owner()
+    store = owner.disk(base / "data")
+    log = store.open(A, TOPIC_ID, LogConfig())
+    log.append(batch("x"), leader_epoch=0)
+    write = log.segments[-1].write
+    assert write is not None
+    store.flush()
+    assert (write.flush_batch, write._pieces, log.flush_batch) == (None, [], None)
+    log.append(batch("y"), leader_epoch=0)
+    store.flush()
+    assert log.high_watermark == 2
+    store.close()
+
+
+def test_files_of_a_deleted_partition_are_not_looked_for_in_its_successor(base: Path) -> None:
+    """The background thread comes late, and finds another directory of that name."""
+    owner = Owner()
+    store = owner.disk(base / "data", flush="os")
+    log = store.open(A, TOPIC_ID, CONFIG)
+    for number in range(9):
+        log.append(batch(f"{number}".ljust(60)), leader_epoch=0)
+    store.flush()
+    remove = log.drop_before(6)
+    assert remove is not None
+    store.delete(A)
+    again = store.open(A, UUID(int=8), CONFIG)
+    again.append(batch("successor"), leader_epoch=0)
+    store.flush()
+    remove()
+    assert (again.directory / f"{0:020d}.log").exists()
+    store.close()
