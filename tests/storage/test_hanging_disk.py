@@ -11,7 +11,6 @@ import pytest
 
 from kohort.model.errors import UnavailableError
 from kohort.model.ids import TopicPartition
-from kohort.storage import disklog
 from kohort.storage.directory import JOURNAL
 from kohort.storage.disk import DiskStore
 from kohort.storage.durability.flush_coordinator import BULK_BYTES
@@ -153,12 +152,12 @@ def test_a_call_that_fails_once_takes_its_partition_offline_and_loses_nothing_ac
     again.close()
 
 
-def test_appends_in_memory_are_bounded(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_appends_in_memory_are_bounded(base: Path) -> None:
     """While the disk takes nothing; when it answers, appends are taken again."""
-    monkeypatch.setattr(disklog, "UNWRITTEN_BYTES_MAX", 10_000)
     owner = Owner()
     with FaultyFiles(base / "data") as files:
         store = owner.disk(base / "data")
+        store._flush_coordinator.tails.unwritten_max = 10_000
         log = store.open(A, TOPIC_ID, LogConfig())
         files.hold("kohort-flusher")
         refused: list[str] = []

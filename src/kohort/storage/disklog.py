@@ -12,7 +12,6 @@ from uuid import UUID
 
 from kohort.model.errors import OffsetOutOfRangeError, UnavailableError
 from kohort.model.ids import TopicPartition
-from kohort.model.limits import UNWRITTEN_BYTES_MAX
 from kohort.runtime.ports import Clock
 from kohort.storage.batchset import Span, iter_spans, read_front
 from kohort.storage.cleaning.retention import count_expired
@@ -157,10 +156,9 @@ class DiskLog(DiskReads):
     # Writing
 
     def _write(self, data: bytearray, rest: bytes | memoryview, spans: list[Span]) -> None:
-        if self._tails.unwritten > UNWRITTEN_BYTES_MAX:
-            raise UnavailableError(
-                f"{self.topic_partition}: the disk has not written the last {UNWRITTEN_BYTES_MAX} bytes"
-            )
+        tails = self._tails
+        if tails.unwritten > tails.unwritten_max:
+            raise UnavailableError(f"{self.topic_partition}: the disk has not written {tails.unwritten} bytes")
         segment = self._place(len(data) + len(rest), spans)
         self.end_offset = spans[-1][3] + 1
         self._on_append(self, segment, data, rest, spans)

@@ -8,6 +8,8 @@ afterwards: readers at the end of a log wait for no disk. `Tails` bounds what is
 from bisect import bisect_right
 from typing import Final, TypeAlias
 
+from kohort.model.limits import UNWRITTEN_BYTES_MAX
+
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 PIECE_COST: Final = 100
@@ -107,11 +109,13 @@ class Tails:
         written_max: the bound on the memory of written bytes; above it the tails that were written to longest ago shrink first.
 
     Attributes:
+        unwritten_max: the bound on the memory of bytes that are not written yet; appends are refused above it.
         unwritten: the memory of bytes that are not written yet.
         written: the memory of the others.
     """
 
     def __init__(self, written_max: int) -> None:
+        self.unwritten_max = UNWRITTEN_BYTES_MAX
         self.unwritten = 0
         self.written = 0
         self._written_max = written_max
