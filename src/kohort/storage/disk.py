@@ -1,7 +1,7 @@
 """
 Logs on disk in Apache Kafka's layout, made durable by one flush for all of them.
 
-An append goes to the page cache of its segment file and to the current flush batch of the journal;
+An append goes to memory and to the current flush batch, from which the disk thread writes it to its segment and the journal;
 `durability.flush_coordinator` decides when it is acknowledged. After a clean stop the directory has no journal and is one that
 Apache Kafka could have left. Apache Kafka refuses to start on a directory with a journal, and has to: the next start of Kohort
 first scans segments from their recovery points, truncates torn tails and restores missing batches from the journal.

@@ -1,4 +1,4 @@
-"""High watermarks of logs that wait for no flush: logs in memory, and logs on disk with `--flush os`."""
+"""High watermarks of logs in memory, which wait for no flush."""
 
 from typing import Protocol
 
