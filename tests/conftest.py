@@ -1,5 +1,6 @@
 """Settings and fixtures of every test."""
 
+import logging
 import os
 from random import Random
 
@@ -34,6 +35,11 @@ settings.register_profile(
     "kohort", deadline=None, derandomize=False, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("kohort")
+
+
+# After the end of a JVM, a thread of py4j logs a traceback for each object that it cannot release there. Python 3.11 parses
+# source for a traceback, and fails a test that parses source at that moment ("AST constructor recursion depth mismatch").
+logging.getLogger("py4j").setLevel(logging.CRITICAL)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -162,22 +162,31 @@ def test_a_terminal_shows_the_view_until_q(address: str) -> None:
     command = [*KOHORT, "top", "--metrics", address]
     with subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env={**os.environ, "TERM": "xterm"}) as top:
         os.close(slave)
-        screen = b""
-        deadline = time.monotonic() + SECONDS_MAX
-        while b"REQUESTS/S" not in screen and time.monotonic() < deadline:
-            ready, _, _ = select.select([master], [], [], 1)
-            screen += os.read(master, 65_536) if ready else b""
-        os.write(master, b"xq")
-        while top.poll() is None and time.monotonic() < deadline:
-            ready, _, _ = select.select([master], [], [], 0.05)
-            if ready:
-                try:
-                    screen += os.read(master, 65_536)
-                except OSError:  # the other side is closed
-                    break
-        assert top.wait(SECONDS_MAX) == 0
+        try:
+            screen = b""
+            deadline = time.monotonic() + SECONDS_MAX
+            while b"REQUESTS/S" not in screen and time.monotonic() < deadline:
+                screen += read_some(master, 1)
+            os.write(master, b"xq")
+            while top.poll() is None and time.monotonic() < deadline:
+                screen += read_some(master, 0.05)
+            assert top.wait(SECONDS_MAX) == 0
+        finally:
+            top.kill()
     os.close(master)
     assert b"REQUESTS/S" in screen
+
+
+def read_some(master: int, seconds: float) -> bytes:
+    """What a terminal shows next; nothing after so long, or if the other side is closed. Descriptors may be above 1,023."""
+    poll = select.poll()
+    poll.register(master, select.POLLIN)
+    if not poll.poll(seconds * 1000):
+        return b""
+    try:
+        return os.read(master, 65_536)
+    except OSError:  # the other side is closed
+        return b""
 
 
 @pytest.mark.parametrize(

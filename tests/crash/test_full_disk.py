@@ -12,6 +12,7 @@ from kohort.testing.served import ServedKohort
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
 from kohort.wire.batches import BatchRecord, build_batch, iter_batches
+from tests.clients.waiting import wait_until
 from tests.crash.connection import Connection
 from tests.crash.writers import FETCH_BYTES, RETENTION, TOPIC, create_topic
 
@@ -46,7 +47,8 @@ def test_a_full_disk_refuses_writers_and_loses_nothing(full: Path) -> None:
                 assert acknowledged < ROOM_MIB
             assert code == ErrorCode.KAFKA_STORAGE_ERROR
             assert produce(connection) == ErrorCode.KAFKA_STORAGE_ERROR
-        assert "log.offline partition=ledger-0" in broker.log_tail()
+        # The log is written by a thread of its own.
+        wait_until(lambda: "log.offline partition=ledger-0" in broker.log_tail(), what="the line about ledger-0")
         assert "make room on that file system" in broker.log_tail()
         broker.kill()
         assert _mount(full, f"remount,size={MORE_ROOM_MIB}m").returncode == 0

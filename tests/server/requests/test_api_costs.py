@@ -20,11 +20,13 @@ from kohort.server.node import Node
 from kohort.server.requests.dispatch import LongRoute
 from kohort.server.requests.slices import Slices
 from kohort.wire.apis import ApiKey
-from tests.conftest import LONG
+from tests.conftest import LONG, watches_calls
 from tests.server.clients import Client, play, with_coordinators, with_topic
 from tests.server.requests.largest_requests import Largest, StoredRequest
 from tests.server.requests.work import Memory, WorkOfTurns
 from tests.server.requests.worst_requests import Longest, strings, worst_requests
+
+pytestmark = watches_calls  # Compiled code shows no calls; `make largest-requests` measures it.
 
 ELEMENTS = 20_000 if LONG else 3_000
 """
