@@ -42,17 +42,24 @@ TURN_SECONDS_MAX = 0.5
 """Of the processor, for work in C that no count sees. The goal is 0.02."""
 
 
-@pytest.fixture(autouse=True)
-def few_collections() -> Iterator[None]:
-    """The collector would visit all objects of the test run, within the turn of some request."""
+@pytest.fixture(scope="module", autouse=True)
+def frozen_objects() -> Iterator[None]:
+    """The collector would visit all objects of the test run, many times."""
     gc.collect()
     gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.fixture(autouse=True)
+def no_collections() -> Iterator[None]:
+    """A collection would belong to the turn of some request."""
+    gc.collect()
     gc.disable()
     try:
         yield
     finally:
         gc.enable()
-        gc.unfreeze()
 
 
 async def _answer(client: Client, frame: bytes) -> int | None:
