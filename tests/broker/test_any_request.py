@@ -168,7 +168,9 @@ def test_any_request_is_answered_once(data: st.DataObject, changes: list[Change]
     harness = Harness(log_cleaner_enable="false")  # which would look every 15 seconds of the week
     harness.create("t", 2)
     answers: list[Any] = []
-    response = harness.broker.handlers[API_KEYS[api_key]](request, Asker(version, client_id), answers.append)
+    response = harness.broker.handlers[API_KEYS[api_key]](
+        request, Asker(version, client_id, later=harness.node.call_soon), answers.append
+    )
     if isinstance(response, Generator):
         response = drain(response)
     if response is not None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kohort.broker.catalog import Catalog
 from kohort.broker.cluster import Cluster
@@ -44,13 +44,13 @@ if TYPE_CHECKING:
 BYTES_MAX = (1 << 31) - 1
 """No limit of the size of a response."""
 
-_FOLLOWERS_SINCE = 11
+_FOLLOWERS_SINCE: Final = 11
 """The version from which on a request names the client's rack, and followers answer it."""
 
-RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 """The only value of `replica.selector.class`. Source: KIP-392."""
 
-_PAUSE_MS = 500
+_PAUSE_MS: Final = 500
 """The longest wait of a fetch whose session has an error that Kafka answers at once, and that its client knows."""
 
 

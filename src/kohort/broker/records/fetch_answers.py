@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kohort.broker.partitions import Partition
 from kohort.model.errors import ErrorCode
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     Requested = m.FetchRequestFetchPartition
     Data = m.FetchResponsePartitionData
 
-TOPIC_IDS_SINCE = 13
-NO_REPLICA = -1
+TOPIC_IDS_SINCE: Final = 13
+NO_REPLICA: Final = -1
 
 NOT_READ = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 """Errors of partitions whose log was not read."""
