@@ -20,7 +20,7 @@ class PendingUnloads:
         self._changing = threading.Lock()
         self._in_progress: set[Iterator[None]] = set()
         self._running: set[Iterator[None]] = set()
-        """Those of which a slice runs now. A reply in a slice may close the runtime, and so call `finish`."""
+        """The unloads of which a slice runs now. A reply in a slice may close the runtime, and so call `finish`."""
         self._has_time = True
 
     def begin(self, unload: Iterator[None], executor: PartitionExecutor) -> None:

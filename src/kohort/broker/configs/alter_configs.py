@@ -73,7 +73,7 @@ _STEP_RESOURCES = 20
 _STEP_LENGTH = 32_768
 """Characters of the values that are read in one step; those of the resource that exceeds it are read, too."""
 _CHANGE_LENGTH = 32
-"""What a change counts for itself."""
+"""Characters that a change counts as, beside those of its value."""
 TIMEOUT_MS = 30_000
 """The requests have no timeout. Source: the default request timeout of Kafka's clients."""
 

@@ -34,7 +34,7 @@ Value = bool | int | float | str | tuple[str, ...] | None
 
 _INTEGER_BITS: Final = {ConfigType.INT: 32, ConfigType.SHORT: 16, ConfigType.LONG: 64}
 _LIST_BLANKS: Final = " \t\n\v\f\r"
-"""What may stand beside a comma of a list. Source: the class \\s of Java's regular expressions."""
+"""The characters that may stand beside a comma of a list. Source: the class \\s of Java's regular expressions."""
 
 
 def invalid(name: str, value: object, why: str) -> ConfigError:

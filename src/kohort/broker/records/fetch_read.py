@@ -92,7 +92,7 @@ class FetchRead:
     _bytes_left = 0
     _is_urgent = False
     _loaded: Mapping[SessionPartition, LogRead[Found]] = MappingProxyType({})
-    """What was read from the disk."""
+    """The reads from the disk, by partition."""
     _loading: LogRead[Found] | None = None
     _is_abandoned = False
 

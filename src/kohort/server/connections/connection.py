@@ -69,7 +69,7 @@ class ClientConnection(ClientSocket):
         """Whether the requests of all connections take too much memory for this one to be read."""
         self._is_paused = False
         self.held_bytes = 0
-        """What `HeldRequests` counts of this connection."""
+        """The bytes that `HeldRequests` counts of this connection."""
         self._software = UNKNOWN_SOFTWARE
         self.forget: Callable[[], None] | None = None
 

@@ -255,9 +255,7 @@ class FlushCoordinator:
             log.flush_batch_bytes += size
         else:
             log.flush_batch, log.flush_batch_bytes = flush_batch, size
-            if not log.is_dirty:
-                log.is_dirty = True
-                self._dirty[log] = None
+            self._mark_dirty(log)
         if log.flush_batch_bytes > self._bulk_bytes:
             flush_batch.bulk.add(log)
             return
@@ -278,9 +276,7 @@ class FlushCoordinator:
     ) -> None:
         flush_batch = self._take(log, segment, data, rest, spans)
         self._dirty_bytes += len(data) + len(rest)
-        if not log.is_dirty:
-            log.is_dirty = True
-            self._dirty[log] = None
+        self._mark_dirty(log)
         if log.config.flush_messages < LONG_MAX:
             flush_batch.ends[log] = log.end_offset
             self._flush_if_many(log)
