@@ -34,7 +34,7 @@ from kohort.group.events import GroupConverted, GroupEvent
 from kohort.group.groups import CLASSIC, CONSUMER
 from kohort.group.kinds import record_serde
 from kohort.group.shard import GroupShard
-from kohort.machine.shard import Reply, Result, Timers
+from kohort.machine.shard import Release, Reply, Result, Timers
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import ErrorCode
 from kohort.model.image import ImageDelta
@@ -44,7 +44,7 @@ from kohort.testing.simulation import Subject, Work
 from kohort.wire import messages as m
 from tests.group.consumer.classic_protocol import HEARTBEAT, JOIN, SYNC, ClassicProtocolMember
 from tests.group.consumer.protocol import Partition, ProtocolMember
-from tests.testing.group_simulation import GroupPictures, classic_contents
+from tests.testing.group_simulation import UNSETTLED, GroupPictures, classic_contents
 
 _GROUPS: Final = ("a", "a", "b")
 _TOPICS: Final = ("orders", "payments", "clicks")
@@ -90,26 +90,28 @@ def consumer_subject(workload: "ConsumerWorkload", config: GroupConfig = CONFIG)
     def make_shard(_partition: int, registry: SnapshotRegistry, timers: Timers) -> GroupShard:
         return GroupShard(registry, timers, config, lambda: f"uuid{next(uuids)}", events=workload.converted)
 
+    def picture(shard: GroupShard, offset: int) -> object:
+        """
+        The hard state of the groups of a shard at an offset.
+
+        A rebalancing classic group equals everything. A downgrade changes the kind of the group before its records have a batch,
+        as in Kafka, so that a query may see the classic group a moment early. So may it see the new id of a static member: an
+        upgrade that fails has answered the member before the record of its id has a batch.
+        """
+        return GroupPictures(
+            (
+                group_id,
+                UNSETTLED if group_id in workload.replaced else _contents(shard, group, offset),
+            )
+            for group_id, group in shard.groups.items_at(offset)
+        )
+
     return Subject(make_shard, record_serde(), picture, image=workload.image, partition_count=1)
 
 
-def picture(shard: GroupShard, offset: int) -> object:
-    """
-    The hard state of the groups of a shard at an offset.
-
-    A rebalancing classic group equals everything. A downgrade changes the kind of the group before its records have a batch, as
-    in Kafka, so that a query may see the classic group a moment early.
-    """
-    return GroupPictures(
-        (
-            group_id,
-            _contents(group, offset) if isinstance(group, ConsumerGroup) else classic_contents(shard, group, offset),
-        )
-        for group_id, group in shard.groups.items_at(offset)
-    )
-
-
-def _contents(group: ConsumerGroup, offset: int) -> object:
+def _contents(shard: GroupShard, group: object, offset: int) -> object:
+    if not isinstance(group, ConsumerGroup):
+        return classic_contents(shard, group, offset)
     subscriptions = group.subscriptions
     return {
         "epochs": (group.epoch.get_at(offset), group.assignment_epoch.get_at(offset)),
@@ -134,10 +136,12 @@ class ConsumerWorkload:
 
     Attributes:
         image: two topics at first.
+        replaced: the classic groups with a static member whose new id is not committed yet, once for each.
     """
 
     def __init__(self, *, is_plain: bool = False) -> None:
         self.image = _Image([FixedTopic("orders", UUID(int=1), 3), FixedTopic("payments", UUID(int=2), 2)])
+        self.replaced: Counter[str] = Counter()
         self._members: list[Client] = []
         self._waiting: set[Client] = set()
         """Those with a request that is not answered yet."""
@@ -244,11 +248,24 @@ class ConsumerWorkload:
                 self._look_at_groups(shard)
                 if not isinstance(shard.groups.get(member.group_id), ClassicGroup):
                     topics.update({name: topic.topic_id for name, topic in self.image.by_name.items()})
-                return _handle(shard, request, reply, now_ms)
+                return self._until_committed(request, _handle(shard, request, reply, now_ms))
 
             return operation
 
         return Work(make, on_answer=partial(self._answered, kind, member, api, request, topics, is_lost))
+
+    def _until_committed(self, request: Any, result: Result[Any, Any]) -> Result[Any, Any]:
+        """Know the group of a JoinGroup that writes a record: it replaces a static member."""
+        then = result.after
+        if not isinstance(request, m.JoinGroupRequest) or then is None or not result.records:
+            return result
+        self.replaced[request.group_id] += 1
+
+        def after(error: Exception | None) -> list[Release]:
+            self.replaced -= Counter((request.group_id,))
+            return then(error)
+
+        return Result(result.records, result.response, result.releases, after, result.is_atomic, result.replayed)
 
     def _look_at_groups(self, shard: GroupShard) -> None:
         """In a classic group the coordinator does not assign."""

@@ -73,7 +73,7 @@ class _Unsettled:
         return "a group that rebalances"
 
 
-_UNSETTLED: Final = _Unsettled()
+UNSETTLED: Final = _Unsettled()
 
 
 class GroupPictures(dict[str, object]):
@@ -86,7 +86,7 @@ class GroupPictures(dict[str, object]):
         if not isinstance(other, GroupPictures):
             return False
         differ = {id_ for id_ in self.keys() | other.keys() if self.get(id_) != other.get(id_)}
-        return all(_UNSETTLED is self.get(id_) or _UNSETTLED is other.get(id_) for id_ in differ)
+        return all(UNSETTLED is self.get(id_) or UNSETTLED is other.get(id_) for id_ in differ)
 
     __hash__ = None
 
@@ -122,7 +122,7 @@ def classic_contents(shard: GroupShard, group: object, offset: int) -> object:
     assert isinstance(group, ClassicGroup)
     members = group.members.values()
     if not is_newest or group.state is not STABLE or any(member.join_reply is not None for member in members):
-        return _UNSETTLED
+        return UNSETTLED
     assignments = sorted((member.member_id, member.assignment) for member in members)
     return group.generation, group.protocol_name, group.leader, assignments
 
