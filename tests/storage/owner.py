@@ -17,7 +17,7 @@ from kohort.wire.batches import BatchRecord, build_batch
 TOPIC_ID = UUID(int=7)
 PARTITION = TopicPartition("orders", 0)
 WAIT_SECONDS = 120
-AWAITED: dict[str, Any] = {"owner_flush_ms_max": math.inf, "owner_wait_s": 120.0, "owner_flushes_max": 1 << 60}
+AWAITED: dict[str, Any] = {"owner_flush_ms_max": math.inf, "owner_wait_ms": 120_000, "owner_flushes_max": 1 << 60}
 """Options of a store whose owner waits for every flush, so that its turn ends when all is durable."""
 
 

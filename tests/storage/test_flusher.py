@@ -30,7 +30,7 @@ from kohort.wire.batches import HEADER_BYTES, read_records
 from tests.storage.owner import TOPIC_ID, Owner, batch
 
 PARTITIONS = [TopicPartition("t", partition) for partition in range(2)]
-LONG_WAIT_S = 120.0
+LONG_WAIT_MS = 120_000
 """So long that a busy machine does not end the wait of the owner."""
 
 
@@ -48,7 +48,7 @@ class Disk:
 @pytest.mark.parametrize("flush", ["commit", "os"])
 def test_the_owner_acknowledges_in_the_turn_of_the_append(tmp_path: Path, flush: str) -> None:
     owner, disk = Owner(), Disk()
-    store = owner.disk(tmp_path, sync=disk, flush=flush, owner_flush_ms_max=math.inf, owner_wait_s=LONG_WAIT_S)
+    store = owner.disk(tmp_path, sync=disk, flush=flush, owner_flush_ms_max=math.inf, owner_wait_ms=LONG_WAIT_MS)
     logs = [store.open(partition, TOPIC_ID, LogConfig()) for partition in PARTITIONS]
     for log in logs:
         log.append(batch("a"), leader_epoch=0)
@@ -94,7 +94,7 @@ def test_while_a_checkpoint_is_at_the_disk_the_thread_flushes(base: Path) -> Non
 def test_answers_that_bring_on_appends_do_not_keep_the_owner_from_his_loop(tmp_path: Path) -> None:
     """In one turn he waits for some rounds; then he goes on, until the loop has asked for input."""
     owner, disk = Owner(), Disk()
-    store = owner.disk(tmp_path, sync=disk, owner_flush_ms_max=math.inf, owner_wait_s=LONG_WAIT_S)
+    store = owner.disk(tmp_path, sync=disk, owner_flush_ms_max=math.inf, owner_wait_ms=LONG_WAIT_MS)
     log = store.open(PARTITIONS[0], TOPIC_ID, LogConfig())
     rounds = 40
 
@@ -201,7 +201,7 @@ def test_the_owner_waits_while_the_disk_is_quick(tmp_path: Path) -> None:
 
     def flush() -> str:
         if flusher.may_owner_wait:
-            flusher.hand_over(a_round(), wait_s=LONG_WAIT_S)
+            flusher.hand_over(a_round(), wait_ms=LONG_WAIT_MS)
             assert flusher.is_idle
             assert posted.empty(), "nobody is called back who waited"
             return "waits"
@@ -241,7 +241,7 @@ def test_the_owner_waits_shortly_for_a_disk_that_hangs(tmp_path: Path) -> None:
     posted.clear()
     gate.clear()
     flusher.wait()
-    flusher.hand_over(a_round(), wait_s=0.001)
+    flusher.hand_over(a_round(), wait_ms=1)
     assert len(done) == 1
     assert not flusher.may_owner_wait
     flusher.hand_over(a_round())
@@ -250,7 +250,7 @@ def test_the_owner_waits_shortly_for_a_disk_that_hangs(tmp_path: Path) -> None:
     flusher.wait()
     assert len(done) == 3
     posted.clear()
-    flusher.hand_over(a_round(), wait_s=LONG_WAIT_S)
+    flusher.hand_over(a_round(), wait_ms=LONG_WAIT_MS)
     assert (len(done), posted.is_set()) == (4, False)
     flusher.stop()
 
@@ -290,10 +290,10 @@ def test_after_a_failed_flush_nobody_may(tmp_path: Path) -> None:
     failed: list[Exception] = []
     done: list[object] = []
     flusher = a_flusher(tmp_path, sync, done=done.append, failed=failed.append)
-    flusher.hand_over(a_round(), wait_s=LONG_WAIT_S)
+    flusher.hand_over(a_round(), wait_ms=LONG_WAIT_MS)
     assert [str(exc) for exc in failed] == ["the disk is gone"]
     assert not flusher.may_owner_wait
-    flusher.hand_over(a_round(), wait_s=LONG_WAIT_S)
+    flusher.hand_over(a_round(), wait_ms=LONG_WAIT_MS)
     flusher.wait()
     flusher.stop()
     assert (len(failed), done) == (1, [])

@@ -15,7 +15,7 @@ A member of a classic group may read a partition until it synchronises: the lead
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import count
 from random import Random
@@ -94,7 +94,7 @@ def consumer_subject(workload: "ConsumerWorkload", config: GroupConfig = CONFIG)
         """
         The hard state of the groups of a shard at an offset.
 
-        A rebalancing classic group equals everything. A downgrade changes the kind of the group before its records have a batch,
+        A rebalancing classic group equals everything. A downgrade changes the kind of a group before its records have a batch,
         as in Kafka, so that a query may see the classic group a moment early. So may it see the new id of a static member: an
         upgrade that fails has answered the member before the record of its id has a batch.
         """
@@ -261,7 +261,7 @@ class ConsumerWorkload:
             return result
         self.replaced[request.group_id] += 1
 
-        def after(error: Exception | None) -> list[Release]:
+        def after(error: Exception | None) -> Iterable[Release]:
             self.replaced -= Counter((request.group_id,))
             return then(error)
 

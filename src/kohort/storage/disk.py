@@ -44,7 +44,7 @@ from kohort.storage.durability.flush_coordinator import (
     CHECKPOINT_INTERVAL_MS,
     OWNER_FLUSH_MS_MAX,
     OWNER_FLUSHES_MAX,
-    OWNER_WAIT_S,
+    OWNER_WAIT_MS,
     FlushCoordinator,
     FlushMode,
     Sync,
@@ -96,7 +96,7 @@ class DiskStore:
         cluster_id: None takes the id of the directory, or a new one for a new directory.
         checkpoint_interval_ms: the time from one checkpoint to the next.
         owner_flush_ms_max: the owner's thread waits for flushes while they take no longer on average; 0: never.
-        owner_wait_s: the longest wait for one flush.
+        owner_wait_ms: the longest wait for one flush.
         owner_flushes_max: how many flushes the owner waits for before the event loop has to read input.
         written_bytes_kept: the memory of the newest appends after they were written.
         stop_s: how long `close` waits for a disk that does not answer.
@@ -122,7 +122,7 @@ class DiskStore:
         journal_file_bytes: int = JOURNAL_FILE_BYTES,
         checkpoint_interval_ms: int = CHECKPOINT_INTERVAL_MS,
         owner_flush_ms_max: float = OWNER_FLUSH_MS_MAX,
-        owner_wait_s: float = OWNER_WAIT_S,
+        owner_wait_ms: int = OWNER_WAIT_MS,
         owner_flushes_max: int = OWNER_FLUSHES_MAX,
         written_bytes_kept: int = WRITTEN_BYTES_KEPT,
         stop_s: float = STOP_S,
@@ -166,7 +166,7 @@ class DiskStore:
             journal_file_bytes=journal_file_bytes,
             checkpoint_interval_ms=checkpoint_interval_ms,
             owner_flush_ms_max=owner_flush_ms_max,
-            owner_wait_s=owner_wait_s,
+            owner_wait_ms=owner_wait_ms,
             owner_flushes_max=owner_flushes_max,
             written_bytes_kept=written_bytes_kept,
             open_files_max=files_max,

@@ -62,7 +62,7 @@ OWNER_FLUSH_MS_MAX: Final = 1.0
 The owner's thread waits for flushes while they take no longer on average; it serves no request meanwhile. Single flushes take
 many times longer, above all on virtual machines.
 """
-OWNER_WAIT_S: Final = 0.005
+OWNER_WAIT_MS: Final = 5
 """The longest wait of the owner's thread for one flush. While the disk hangs, requests that do not need it are served."""
 OWNER_FLUSHES_MAX: Final = 16
 """How many flushes the owner waits for before the event loop has to read input: answers may bring requests."""
@@ -121,7 +121,7 @@ class FlushCoordinator:
         journal_file_bytes: int,
         checkpoint_interval_ms: int,
         owner_flush_ms_max: float,
-        owner_wait_s: float,
+        owner_wait_ms: int,
         owner_flushes_max: int,
         written_bytes_kept: int,
         open_files_max: int,
@@ -156,7 +156,7 @@ class FlushCoordinator:
         self._dirty_bytes = 0
         self._wants_checkpoint = False
         self._running: Checkpoint | None = None
-        self._owner_wait_s = owner_wait_s
+        self._owner_wait_ms = owner_wait_ms
         self._owner_flushes_max = owner_flushes_max
         self._owner_flushes = 0
         """Flushes that the owner waited for since the event loop last read input."""
@@ -382,7 +382,7 @@ class FlushCoordinator:
             return
         flush_batch = self._take_flush_batch()
         if self._may_wait(flush_batch):
-            self._flusher.hand_over(flush_batch, wait_s=self._owner_wait_s)
+            self._flusher.hand_over(flush_batch, wait_ms=self._owner_wait_ms)
             self._drain()
         else:
             self._flusher.hand_over(flush_batch)

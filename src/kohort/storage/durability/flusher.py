@@ -18,6 +18,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Generic, TypeVar
 
+from kohort.storage.durability.handover import Bell, Follower
 from kohort.storage.durability.journal import FRAME_HEADER_BYTES, Journal, without_appends
 from kohort.storage.durability.watchdog import Watchdog
 from kohort.storage.segments.segment_file import SegmentWrite
@@ -145,12 +146,10 @@ class Flusher(Generic[L]):
         self._failed_logs: set[L] = set()
         self._lock = threading.Lock()
         self._became_idle = threading.Condition(self._lock)
-        self._wake = threading.Lock()
-        """Released when the sleeping thread has something to do."""
-        self._wake.acquire()
-        self._awaited = threading.Lock()
-        """Released when a batch has ended that the owner waits for."""
-        self._awaited.acquire()
+        self._wake = Bell()
+        """Rung when the sleeping thread has something to do."""
+        self._ended = Bell()
+        """Rung when a batch has ended that the owner waits for."""
         self._is_awaited = False
         self._waiting: FlushBatch[L] | None = None
         self._is_busy = False
@@ -158,6 +157,7 @@ class Flusher(Generic[L]):
         self._is_stopping = False
         self._has_failed = False
         self._worker: threading.Thread | None = None
+        self._follower: Follower | None = None
         self._watchdog = Watchdog(journal.directory.parent)
         self.flushes = 0
         self.flush_time_s = 0.0
@@ -165,12 +165,12 @@ class Flusher(Generic[L]):
         self.journal_bytes = 0
         """Bytes in the current journal file after the last flush."""
 
-    def hand_over(self, flush_batch: FlushBatch[L], *, wait_s: float = 0) -> None:
+    def hand_over(self, flush_batch: FlushBatch[L], *, wait_ms: int = 0) -> None:
         """
         Hand over a batch.
 
         Args:
-            wait_s: the longest time that the owner waits for the end of the batch. Use it only if `may_owner_wait`.
+            wait_ms: the longest time that the owner waits for the end of the batch. Use it only if `may_owner_wait`.
         """
         with self._lock:
             if self._has_failed:
@@ -179,22 +179,28 @@ class Flusher(Generic[L]):
                 self._waiting = flush_batch
             else:
                 self._waiting.merge(flush_batch)
-            if self._worker is None:
-                self._worker = threading.Thread(target=self._run, name="kohort-flusher", daemon=True)
-                self._worker.start()
-                self._watchdog.start()
-            self._is_awaited = wait_s > 0
-            self._rouse()
-        if wait_s > 0 and not self._awaited.acquire(timeout=wait_s):
+            follower = self._follower or self._start()
+            if wait_ms > 0:
+                follower.follow()
+            else:
+                follower.free()
+            self._is_awaited = wait_ms > 0
+            was_asleep, self._is_asleep = self._is_asleep, False
+        # Not under the lock: the thread may run before this one, and takes it.
+        if was_asleep:
+            self._wake.ring()
+        if wait_ms > 0 and not self._ended.wait_for(wait_ms):
             with self._lock:
                 has_ended, self._is_awaited = not self._is_awaited, False
             if has_ended:  # at the last moment
-                self._awaited.acquire()
+                self._ended.wait()
 
-    def _rouse(self) -> None:
-        if self._is_asleep:
-            self._is_asleep = False
-            self._wake.release()
+    def _start(self) -> Follower:
+        self._worker = threading.Thread(target=self._run, name="kohort-flusher", daemon=True)
+        self._worker.start()
+        self._watchdog.start()
+        self._follower = Follower(self._worker)
+        return self._follower
 
     @property
     def may_owner_wait(self) -> bool:
@@ -227,11 +233,15 @@ class Flusher(Generic[L]):
         self._watchdog.stop()
         with self._lock:
             self._is_stopping = True
-            self._rouse()
+            was_asleep, self._is_asleep = self._is_asleep, False
+        if was_asleep:
+            self._wake.ring()
         if self._worker is not None:
             self._worker.join(timeout_s)
             if self._worker.is_alive():
                 return False
+        self._wake.close()
+        self._ended.close()
         self._journal.close()
         return True
 
@@ -241,7 +251,7 @@ class Flusher(Generic[L]):
             while flush_batch is None:
                 if self._is_stopping:
                     return
-                self._wake.acquire()
+                self._wake.wait()
                 flush_batch = self._take()
             try:
                 self._flush(flush_batch)
@@ -266,8 +276,9 @@ class Flusher(Generic[L]):
             is_awaited = was_busy and self._is_awaited
             if is_awaited:
                 self._is_awaited = False
-                self._awaited.release()
-        if was_busy and not is_awaited:
+        if is_awaited:
+            self._ended.ring()
+        elif was_busy:
             self._post()
         return flush_batch
 

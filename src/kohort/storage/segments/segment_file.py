@@ -61,7 +61,8 @@ class SegmentFile:
         else:
             self.was_touched = True
         try:
-            syscalls.write_at(self._fd, pieces, position)
+            if len(pieces) > 1 or syscalls.pwrite(self._fd, pieces[0], position) < len(pieces[0]):
+                syscalls.write_at(self._fd, pieces, position)
         finally:
             if not is_kept:
                 self.close()
