@@ -180,7 +180,7 @@ class Flusher(Generic[L]):
             else:
                 self._waiting.merge(flush_batch)
             follower = self._follower or self._start()
-            if wait_ms > 0:
+            if wait_ms > 0 and flush_batch.is_empty:  # the thread will not sleep in a flush
                 follower.follow()
             else:
                 follower.free()
