@@ -77,6 +77,36 @@ def test_who_needs_no_disk_is_answered_while_it_hangs(flag: Path, tmp_path: Path
         broker.stop()
 
 
+def test_who_needs_no_disk_is_answered_while_the_load_of_a_partition_hangs(flag: Path, tmp_path: Path) -> None:
+    """The first use of a partition after a restart; requests for it are refused until the disk answers."""
+    with ServedKohort(tmp_path, command=COMMAND) as broker:
+        create_topic(broker)
+        with Connection(broker.port) as writer:
+            for partition in (0, 1):
+                assert code_of(writer.ask(ApiKey.PRODUCE, 8, produce_request(partition, [0]))) == 0
+        broker.stop()
+        broker.start()
+        with Connection(broker.port) as writer, Connection(broker.port) as beside:
+            assert code_of(writer.ask(ApiKey.PRODUCE, 8, produce_request(0, [1]))) == 0
+            flag.write_text("open_file")
+            wanted = produce_request(1, [1])
+            assert code_of(writer.ask(ApiKey.PRODUCE, 8, wanted)) == ErrorCode.KAFKA_STORAGE_ERROR
+            eventually(lambda: flag.with_suffix(".arrived").exists() or None, "the load to hang")
+            for _ in range(BEATS):
+                assert leaders(beside) == [1, -1, 1]
+                assert code_of(writer.ask(ApiKey.PRODUCE, 8, wanted)) == ErrorCode.KAFKA_STORAGE_ERROR
+            flag.unlink()
+            eventually(lambda: code_of(writer.ask(ApiKey.PRODUCE, 8, wanted)) == ErrorCode.NONE or None, "the load")
+            assert leaders(beside) == [1, 1, 1]
+
+
+def leaders(connection: Connection) -> list[int]:
+    """The leader of each partition; -1 for one that cannot be used."""
+    asked = messages.MetadataRequest(topics=[messages.MetadataRequestTopic(name=TOPIC)])
+    (topic,) = connection.ask(ApiKey.METADATA, 1, asked).topics
+    return [partition.leader_id for partition in sorted(topic.partitions, key=lambda each: each.partition_index)]
+
+
 NEW = ("pwrite", "make_directory")
 """Calls that a partition without files needs."""
 

@@ -3,9 +3,11 @@
 import math
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from types import FrameType
 from typing import Any
 from uuid import UUID
 
@@ -84,6 +86,46 @@ def abandon(store: DiskStore) -> None:
         log.close("the process was killed")
     store._flush_coordinator.stop()
     store._lock.release()
+
+
+@contextmanager
+def no_calls() -> Iterator[None]:
+    """
+    The thread makes no call of the file system: any of them can hang. Calls of compiled code are not seen.
+
+    A byte in a pipe wakes another thread; to close a file takes no disk.
+    """
+    made: list[str] = []
+
+    def note(frame: FrameType, event: str, function: Any) -> None:
+        if event != "c_call" or function.__module__ not in ("posix", "io", "_io") or function.__name__ not in _CALLS:
+            return
+        if not frame.f_code.co_filename.endswith("handover.py"):
+            made.append(f"{function.__name__} in {frame.f_code.co_filename}:{frame.f_lineno}")
+
+    sys.setprofile(note)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+    assert made == []
+
+
+_CALLS = {
+    "fstat",
+    "listdir",
+    "lstat",
+    "mkdir",
+    "open",
+    "pread",
+    "pwrite",
+    "read",
+    "rename",
+    "replace",
+    "scandir",
+    "stat",
+}
+_CALLS |= {"fdatasync", "fsync", "ftruncate", "pwritev", "unlink", "utime", "write"}
 
 
 def _threads() -> str:

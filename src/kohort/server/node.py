@@ -192,6 +192,7 @@ class Node:
                 self._ready_queue.defer, call_soon_threadsafe=self._call_soon_threadsafe, clock=self._clock
             )
         from kohort.storage.disk import DiskStore
+        from kohort.storage.durability.loads import LOAD_WAIT_S
 
         store = DiskStore(
             settings.data_dir,
@@ -201,6 +202,7 @@ class Node:
             node_id=self._node_id,
             cluster_id=None,
             clock=self._clock,
+            load_wait_s=LOAD_WAIT_S,
             checkpoint_interval_ms=settings.config.get_int("log.flush.offset.checkpoint.interval.ms"),
             on_offline=self._on_failure,
             on_recovery=self._on_recovery,

@@ -63,6 +63,7 @@ from kohort.storage.durability.journal import (
     read_journal,
     remove_journal,
 )
+from kohort.storage.durability.loads import LoadingError, Loads
 from kohort.storage.durability.recovery import (
     DAMAGE_NOTE,
     LoadedPartition,
@@ -99,6 +100,8 @@ class DiskStore:
         owner_wait_ms: the longest wait for one flush.
         owner_flushes_max: how many flushes the owner waits for before the event loop has to read input.
         written_bytes_kept: the memory of the newest appends after they were written.
+        load_wait_s: the longest wait of the owner's thread for the load of a partition, which another thread makes from the
+            first turn of the event loop on; None: the owner's thread loads it.
         stop_s: how long `close` waits for a disk that does not answer.
         sync: makes a file descriptor's data durable; for tests of failing disks.
         on_offline: called with the reason when a flush failed; nothing is acknowledged from then on.
@@ -125,6 +128,7 @@ class DiskStore:
         owner_wait_ms: int = OWNER_WAIT_MS,
         owner_flushes_max: int = OWNER_FLUSHES_MAX,
         written_bytes_kept: int = WRITTEN_BYTES_KEPT,
+        load_wait_s: float | None = None,
         stop_s: float = STOP_S,
         sync: Sync = syscalls.data_sync,
         on_offline: Callable[[str], None] = lambda _reason: None,
@@ -143,6 +147,10 @@ class DiskStore:
         self._logs: dict[TopicPartition, DiskLog] = {}
         self._found: dict[TopicPartition, Path] = {}
         """Partitions on disk that are not loaded yet."""
+        self._loads = Loads(self._read)
+        self._to_delete: set[TopicPartition] = set()
+        """Partitions that were deleted while they were being loaded."""
+        self._call_soon_threadsafe = call_soon_threadsafe
         self._damaged: dict[TopicPartition, str] = {}
         """Partitions whose flushed data was damaged when the store was opened, with the reason, a sentence."""
         self._told: dict[TopicPartition, str] = {}
@@ -189,6 +197,7 @@ class DiskStore:
             self._load_directory()
             self.cleaner.load_offsets(frozenset(self.partitions()))
             self._flush_coordinator.start()
+            call_soon_threadsafe(partial(self._loads.start, load_wait_s))
         except OSError as exc:
             self._lock.release()
             raise ConfigError(f"{data_dir} cannot be taken up: {exc}; {errno_hint(exc)}.") from exc
@@ -295,7 +304,7 @@ class DiskStore:
             self._on_recovery(recovered)
             point, journaled = points[topic_partition], entries.get(topic_partition, [])
             try:
-                loaded = self._load(
+                topic_id, loaded = self._read(
                     topic_partition,
                     point,
                     journaled=journaled,
@@ -306,6 +315,7 @@ class DiskStore:
             except CorruptError as exc:
                 self._set_damaged(topic_partition, exc, journaled)
                 continue
+            self._add_loaded(topic_partition, topic_id, loaded)
             recovered.add(loaded)
             for segment in loaded.scanned:
                 files |= {segment.path, segment.index.path, segment.time_index.path, segment.directory}
@@ -396,18 +406,18 @@ class DiskStore:
             _log.info("log.recovered partition=%s bytes=%d", topic_partition, restored_bytes)
         return restored_bytes
 
-    def _load(
+    def _read(
         self,
         topic_partition: TopicPartition,
-        recovery_point: int | None,
+        recovery_point: int | None = None,
         *,
         journaled: Sequence[JournalEntry] = (),
         is_journaled: bool = False,
         is_gapless: bool = False,
         on_scan: Callable[[int], None] = lambda _bytes: None,
-    ) -> LoadedPartition:
+    ) -> tuple[UUID, LoadedPartition]:
         """
-        Load a partition that was found on disk, and add it to the open logs.
+        Load a partition that was found on disk; returns it with the topic id of its directory. Any thread may call this.
 
         Args:
             journaled: the partition's entries in the journal.
@@ -415,7 +425,7 @@ class DiskStore:
         directory = self._found[topic_partition]
         topic_id = read_partition_metadata(directory)
         durable_until = flushed_until(self._flush_coordinator.offsets.get(topic_partition, 0), journaled, topic_id)
-        loaded = load_partition(
+        return topic_id, load_partition(
             directory,
             LogConfig(),
             self._clock,
@@ -426,15 +436,18 @@ class DiskStore:
             journaled_epochs=journaled_epochs(journaled, topic_id) if is_journaled else None,
             on_scan=on_scan,
         )
+
+    def _add_loaded(self, topic_partition: TopicPartition, topic_id: UUID, loaded: LoadedPartition) -> None:
+        """Add a loaded partition to the open logs."""
         self._logs[topic_partition] = self._make_log(topic_partition, topic_id, LogConfig(), loaded)
         del self._found[topic_partition]
-        return loaded
 
     # Logs
 
     def open(self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig) -> DiskLog:
         if self._is_closed or self.offline_reason is not None:
             raise UnavailableError(self.offline_reason or f"{self.data_dir} is closed")
+        self._delete_loaded(topic_partition)
         log = self.get(topic_partition)
         try:
             if log is not None:
@@ -453,14 +466,16 @@ class DiskStore:
     def get(self, topic_partition: TopicPartition) -> DiskLog | None:
         """
         Raises:
-            UnavailableError: the files cannot be loaded. Other partitions are not affected; the next call tries again, unless
-                the start found flushed data of this partition damaged.
+            UnavailableError: the files cannot be loaded, or the disk does not answer in time. Other partitions are not
+                affected; the next call tries again, unless the start found flushed data of this partition damaged.
         """
         if topic_partition in self._damaged:
             raise UnavailableError(self._damaged[topic_partition])
         if topic_partition in self._found:
             try:
-                self._load(topic_partition, None)
+                topic_id, loaded = self._loads.get(topic_partition)
+            except LoadingError:
+                raise
             except CorruptError as exc:
                 raise self._not_loaded(topic_partition, f"{exc}. {_way_out(self.data_dir)}") from exc
             except (ConfigError, StorageError) as exc:
@@ -468,6 +483,7 @@ class DiskStore:
             except OSError as exc:
                 raise self._not_loaded(topic_partition, f"{exc}; {errno_hint(exc)}") from exc
             self._told.pop(topic_partition, None)
+            self._add_loaded(topic_partition, topic_id, loaded)
         return self._logs.get(topic_partition)
 
     def _not_loaded(self, topic_partition: TopicPartition, reason: str) -> UnavailableError:
@@ -489,13 +505,23 @@ class DiskStore:
         return sorted({*self._found, *self._logs})
 
     def delete(self, topic_partition: TopicPartition) -> None:
+        self._to_delete.discard(topic_partition)
         try:
             log = self.get(topic_partition)
+        except LoadingError:  # another thread uses the directory
+            self._to_delete.add(topic_partition)
+            delete = partial(self._delete_loaded, topic_partition)
+            self._loads.when_done(topic_partition, partial(self._call_soon_threadsafe, delete))
         except UnavailableError:  # files that cannot be loaded are deleted, too
             self._remove_found(topic_partition, "delete")
         else:
             if log is not None:
                 self._remove_log(log, "delete")
+
+    def _delete_loaded(self, topic_partition: TopicPartition) -> None:
+        """Delete a partition, if it was deleted while it was being loaded."""
+        if topic_partition in self._to_delete:
+            self.delete(topic_partition)
 
     def _remove_renamed(self) -> None:
         """
@@ -675,6 +701,10 @@ class DiskStore:
             self._lock.release()
 
     def _close(self) -> None:
+        for topic_partition in self._loads.stop(self._stop_s):
+            self._delete_loaded(topic_partition)
+            with suppress(UnavailableError):
+                self.get(topic_partition)
         self.cleaner.stop(self._stop_s)
         try:
             self._flush_coordinator.flush(self._stop_s)

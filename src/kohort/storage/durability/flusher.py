@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from kohort.storage.durability.handover import Bell, Follower
 from kohort.storage.durability.journal import FRAME_HEADER_BYTES, Journal, without_appends
@@ -332,7 +332,8 @@ class Flusher(Generic[L]):
 class BackgroundThread:
     """A thread that runs long jobs in order; it starts with the first job."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "kohort-storage") -> None:
+        self._name: Final = name
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._starting = threading.Lock()
         self._worker: threading.Thread | None = None
@@ -341,7 +342,7 @@ class BackgroundThread:
         """Run a job; an exception is logged, and the next job runs. Any thread may call this."""
         with self._starting:
             if self._worker is None:
-                self._worker = threading.Thread(target=self._run, name="kohort-storage", daemon=True)
+                self._worker = threading.Thread(target=self._run, name=self._name, daemon=True)
                 self._worker.start()
         self._jobs.put(job)
 
