@@ -1,6 +1,7 @@
 """What is cleaned, when, and how far; what the map of offsets holds; what becomes of a log whose cleaning fails."""
 
 import math
+import os
 import threading
 from collections.abc import Callable
 from errno import ENOENT
@@ -35,7 +36,7 @@ from tests.storage.compacted import (
     records,
     roll,
 )
-from tests.storage.owner import PARTITION, WAIT_SECONDS, Owner
+from tests.storage.owner import PARTITION, WAIT_SECONDS, Owner, no_calls
 
 NOW_MS = 1_700_000_000_000
 HALF = msgspec.structs.replace(CONFIG, min_cleanable_dirty_ratio=0.5)
@@ -134,6 +135,35 @@ def test_a_log_is_cleaned_when_it_is_dirty_enough_or_has_waited_too_long(
     store.close()
 
 
+@pytest.mark.parametrize("is_scanned", [False, True])
+@pytest.mark.parametrize(("timestamp_ms", "expected"), [(1000, (1000, 1000)), (-1, (-1, 5000))])
+def test_the_times_of_a_segment_outlive_a_stop_and_a_pass(
+    tmp_path: Path, timestamp_ms: int, expected: tuple[int, int], *, is_scanned: bool
+) -> None:
+    """Its first timestamp and its largest; without timestamps the time when its file was written. They need no disk."""
+    owner = Owner()
+    store = owner.disk(tmp_path)
+    log = open_log(store)
+    put(log, ("k", "v"), ("other", "v"), timestamp_ms=timestamp_ms)
+    roll(log)
+    put(log, ("k", "active"))
+    store.close()
+    for path in log.directory.glob(f"{0:020d}.*"):
+        os.utime(path, (5, 5))
+        if is_scanned and path.suffix == ".index":
+            path.unlink()
+    store = owner.disk(tmp_path)
+    log = open_log(store)
+    stopped = log.segments[0]
+    clean(owner, store)
+    cleaned = log.segments[0]
+    assert cleaned is not stopped
+    with no_calls():
+        for segment in (stopped, cleaned):
+            assert (segment.rolling_timestamp_ms, segment.newest_ms) == expected
+    store.close()
+
+
 def test_a_log_is_cleaned_up_to_what_is_active_new_undecided_or_not_durable(tmp_path: Path) -> None:
     owner = Owner()
     store = owner.disk(tmp_path)
@@ -196,9 +226,7 @@ def test_a_log_made_again_is_dirty_from_its_beginning(tmp_path: Path, when: str)
         (pass_,) = store.cleaner._passes.values()
         owner.wait_for(lambda: not pass_.is_running)
         idle(store)
-        owner.run_posted()  # the new segment has its final name
-        idle(store)
-        assert pass_.swapping == 1, "it is flushed, and that is still to be told"
+        assert pass_.swapping == 1, "its segment is in place, and that is still to be told"
         store.delete(PARTITION)
     owner.wait_for(lambda: not store.cleaner.in_progress)
     idle(store)
@@ -294,7 +322,7 @@ def test_a_process_gets_any_configuration(tmp_path: Path, rate: float) -> None:
         put(log, ("same", f"{number}"))
     make_durable(owner, store)
     dirty = store.cleaner.look_at(log)
-    job = job_of(dirty, CleanerConfig(io_max_bytes_per_second=rate), now_ms=owner.clock.now_ms())
+    job = job_of(dirty, CleanerConfig(io_max_bytes_per_second=rate), now_ms=owner.clock.now_ms())()
     assert msgspec.json.decode(msgspec.json.encode(job), type=CleanerJob) == job
     store.close()
 

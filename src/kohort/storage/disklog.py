@@ -376,12 +376,19 @@ class DiskLog(DiskReads):
         return partial(self._remove_files, dropped)
 
     def _remove_files(self, dropped: list[Segment]) -> None:
-        """On any thread. A directory that was renamed may have a successor with files of the same names."""
-        with self.files_lock:
-            if self.is_deleted:
-                return
-            renamed = [path for segment in dropped for path in segment.rename_to_stray()]
+        """On any thread."""
+        renamed: list[Path] = []
+        self._change_files(lambda: renamed.extend(path for segment in dropped for path in segment.rename_to_stray()))
         syscalls.remove_files(renamed)
+
+    def _change_files(self, change: Callable[[], None]) -> None:
+        """
+        Rename or remove files of segments, on any thread, unless the log was deleted: its directory, which was renamed, may
+        have a successor with files of the same names.
+        """
+        with self.files_lock:
+            if not self.is_deleted:
+                change()
 
     def apply_retention(self, now_ms: int) -> None:
         sizes = [segment.size_bytes for segment in self._segments]
@@ -401,18 +408,15 @@ class DiskLog(DiskReads):
 
     # Cleaning
 
-    def begin_swap(self, replaces: list[int], cleaned: Segment) -> list[Path] | None:
+    def begin_swap(self, replaces: list[int], cleaned: Segment) -> list[Segment] | None:
         """
-        Put a cleaned segment, whose files have their `.swap` names, in the place of other segments; rename the files of these.
+        Put a cleaned segment, whose files have their `.swap` names, in the place of other segments in memory.
 
         Args:
             replaces: base offsets of the replaced segments.
 
         Returns:
-            The renamed files; None if a replaced segment is not in the log any more, and nothing was changed.
-
-        Raises:
-            UnavailableError: the files could not be renamed; the next start finishes the swap.
+            The replaced segments, for `swap_files`; None if one is not in the log any more, and nothing was changed.
         """
         first = bisect_right(self._bases, replaces[0]) - 1
         end = first + len(replaces)
@@ -421,37 +425,37 @@ class DiskLog(DiskReads):
         old = self._segments[first:end]
         for segment in old:
             self._forget_memory(segment)
+            segment.leave()
         self._segments[first:end], self._bases[first:end] = [cleaned], [cleaned.base_offset]
         self._generation += 1
+        cleaned.modified_ms = old[-1].modified_ms
         cleaned.attach(self.handles, self.epochs)
         self._unsynced = [segment for segment in self._unsynced if segment not in old]
-        try:
-            renamed: list[Path] = []
-            for segment in old:
-                segment.leave()
-                renamed += segment.rename_to_stray(keeps_snapshot=segment.base_offset == cleaned.base_offset)
-            return renamed
-        except OSError as exc:
-            self._go_offline(exc)
+        return old
 
-    def end_swap(self, cleaned: Segment) -> None:
+    def swap_files(self, old: list[Segment], cleaned: Segment) -> None:
         """
-        Give the files of a cleaned segment their final names, the `.log` file first, unless the segment was deleted meanwhile.
+        Rename the files of replaced segments and of the cleaned one, each step durable before the next. On the background
+        thread, which removes dropped segments later.
 
         Raises:
-            UnavailableError: the files could not be renamed; the next start finishes the swap.
+            OSError: a file could not be renamed or flushed; the next start finishes the swap.
         """
-        if self.is_deleted or cleaned not in self._segments:
-            return
-        paths = cleaned.files()
-        cleaned.rename_with("")
-        self._generation += 1
-        try:
-            for path, final in zip(paths, cleaned.files(), strict=True):
-                if path.exists():
-                    syscalls.rename(path, final)
-        except OSError as exc:
-            self._go_offline(exc)
+        renamed: list[Path] = []
+
+        def rename_old() -> None:
+            for segment in old:
+                renamed.extend(segment.rename_to_stray(keeps_snapshot=segment.base_offset == cleaned.base_offset))
+
+        self._change_files(rename_old)
+        syscalls.sync_directory(self.directory)
+        self._change_files(cleaned.take_final_names)
+        syscalls.sync_directory(self.directory)
+        syscalls.remove_files(renamed)
+
+    def discard(self, cleaned: Segment) -> None:
+        """Remove the files of a cleaned segment that was not put in place. On the background thread."""
+        self._change_files(lambda: syscalls.remove_files(cleaned.files()))
 
     def owns(self, path: Path) -> bool:
         """Whether a file or directory should exist. A log without an append has no files."""

@@ -69,11 +69,6 @@ class MemorySegment:
         timestamp_ms = self.max_timestamps[-1] if self.max_timestamps else NO_TIMESTAMP
         return timestamp_ms if timestamp_ms >= 0 else self.created_ms
 
-    def walk(self) -> Iterator[Span]:
-        """The batches by their headers."""
-        for batch in self.batches:
-            yield from iter_spans(batch)
-
 
 class RollListener(Protocol):
     """Called when a log has begun a new segment."""

@@ -2,7 +2,7 @@
 The cleaner of logs on disk: it chooses the dirtiest log, and puts cleaned segments in place.
 
 The owner's thread chooses a log, and a thread of the cleaner (for large logs a process) makes the pass. The owner's thread puts
-each cleaned segment in place: some renames, without reading and without waiting for the disk.
+each cleaned segment in place in memory, and the background thread renames the files.
 
 Source: Kafka LogCleaner, LogCleanerManager.
 """
@@ -15,19 +15,19 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from kohort.model.errors import CorruptError, StorageError, UnavailableError
+from kohort.model.errors import CorruptError, StorageError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Clock
-from kohort.storage.cleaning.compaction import SWAP_SUFFIX, Report, compact
+from kohort.storage.cleaning.compaction import Report, compact
 from kohort.storage.cleaning.job import CleanerJob, PassResult, SegmentGroup
 from kohort.storage.cleaning.log_to_clean import LogToClean, is_compacted, job_of, look_at
 from kohort.storage.cleaning.process import CleanerProcess, Throttler
 from kohort.storage.disklog import DiskLog
-from kohort.storage.durability import syscalls
 from kohort.storage.durability.checkpoint_formats import offsets_to_text, read_offsets, write_atomically
 from kohort.storage.durability.flusher import BackgroundThread
 from kohort.storage.log import CleanerConfig, CleanerMetrics
 from kohort.storage.segments.segment import Segment
+from kohort.storage.segments.swapped import SWAP_SUFFIX
 
 _log = logging.getLogger("kohort.storage")
 
@@ -41,7 +41,7 @@ class _Worker:
     """A thread, and the process that it starts for large logs."""
 
     process: CleanerProcess = field(default_factory=CleanerProcess)
-    thread: BackgroundThread = field(default_factory=BackgroundThread)
+    thread: BackgroundThread = field(default_factory=partial(BackgroundThread, "kohort-cleaner"))
     is_busy: bool = False
 
 
@@ -51,6 +51,8 @@ class _Pass:
     A pass under way.
 
     Attributes:
+        make_job: makes the input of the pass.
+        begin: the base offset of the first segment that the pass reads.
         swapping: how many cleaned segments are being put in place.
         stop: set to end the pass early.
         ended: set when the pass writes nothing any more.
@@ -58,7 +60,8 @@ class _Pass:
     """
 
     log: DiskLog
-    job: CleanerJob
+    make_job: Callable[[], CleanerJob]
+    begin: int
     worker: _Worker
     swapping: int = 0
     done: PassResult | None = None
@@ -215,12 +218,8 @@ class Cleaner:
 
     def _begin(self, worker: _Worker, dirty: LogToClean[DiskLog, Segment]) -> None:
         log = dirty.log
-        try:
-            job = job_of(dirty, self.config, now_ms=self._clock.now_ms())
-        except (StorageError, OSError) as error:
-            self._mark_uncleanable(log.topic_partition, error)
-            return
-        self._passes[log.topic_partition] = pass_ = _Pass(log, job, worker)
+        make_job = job_of(dirty, self.config, now_ms=self._clock.now_ms())
+        pass_ = self._passes[log.topic_partition] = _Pass(log, make_job, dirty.segments[0].base_offset, worker)
         worker.is_busy = True
         worker.thread.submit(lambda: self._run(pass_))
 
@@ -228,7 +227,7 @@ class Cleaner:
         """On a thread of the cleaner."""
         done, problem = None, None
         try:
-            done = self._compact(pass_, lambda group: self._call_on_owner(partial(self._on_group, pass_, group)))
+            done = self._compact(pass_, partial(self._on_group, pass_))
         except Exception as error:  # noqa: BLE001 -- the edge of the thread: this log becomes uncleanable, other logs are not affected
             problem = error
         pass_.ended.set()
@@ -236,56 +235,37 @@ class Cleaner:
 
     def _compact(self, pass_: _Pass, report: Report) -> PassResult:
         """On a thread of the cleaner."""
-        job = pass_.job
+        job = pass_.make_job()
         if sum(source.size_bytes for source in job.sources) >= self._process_bytes:
             return pass_.worker.process.run(job, report)
         pace = Throttler(job.bytes_per_second, pass_.stop.wait)
         return compact(job, report, self._clock, is_stopped=pass_.stop.is_set, pace=pace)
 
     def _on_group(self, pass_: _Pass, group: SegmentGroup) -> None:
+        """On a thread of the cleaner."""
+        segment = _cleaned(pass_.log, group, self._clock.now_ms())
+        self._call_on_owner(partial(self._put_in_place, pass_, segment, group.replaces))
+
+    def _put_in_place(self, pass_: _Pass, segment: Segment, replaces: list[int]) -> None:
         """Put a complete cleaned segment in place of the segments that it replaces."""
         log = pass_.log
-        segment = _cleaned(log, group, self._clock.now_ms())
         replaced = None
         if not (pass_.stop.is_set() or pass_.is_void or log.is_deleted or log.refusal is not None):
-            try:
-                replaced = log.begin_swap(group.replaces, segment)
-            except UnavailableError:  # the segment is complete: the next start finishes the swap
-                pass_.is_void = True
-                return
+            replaced = log.begin_swap(replaces, segment)
         if replaced is None:
             pass_.is_void = True
-            for path in segment.files():
-                syscalls.remove(path)
-            return
+            job = partial(log.discard, segment)
+        else:
+            job = partial(log.swap_files, replaced, segment)
         pass_.swapping += 1
-        self._submit(
-            pass_,
-            lambda: syscalls.sync_directory(log.directory),
-            lambda: self._on_old_renamed(pass_, segment, replaced),
-        )
-
-    def _on_old_renamed(self, pass_: _Pass, segment: Segment, replaced: list[Path]) -> None:
-        """The renames of the old files are durable: give the new files their final names."""
-        log = pass_.log
-        try:
-            log.end_swap(segment)
-        except UnavailableError:
-            pass_.is_void = True
-
-        def settle() -> None:
-            syscalls.sync_directory(log.directory)
-            for path in replaced:
-                syscalls.remove(path)
-
-        self._submit(pass_, settle, lambda: self._on_swapped(pass_))
+        self._submit(pass_, job)
 
     def _on_swapped(self, pass_: _Pass) -> None:
         pass_.swapping -= 1
         self._end_if_done(pass_)
 
-    def _submit(self, pass_: _Pass, job: Callable[[], None], then: Callable[[], None]) -> None:
-        """Run a job that waits for the disk, then continue on the owner's thread."""
+    def _submit(self, pass_: _Pass, job: Callable[[], None]) -> None:
+        """Run a job that puts a segment in place, then continue on the owner's thread."""
         log = pass_.log
 
         def run() -> None:
@@ -296,7 +276,7 @@ class Cleaner:
                 failure = None if log.is_deleted else error
                 self._call_on_owner(lambda: self._on_failed(pass_, failure))
             else:
-                self._call_on_owner(then)
+                self._call_on_owner(partial(self._on_swapped, pass_))
 
         if self._is_closing:
             run()
@@ -413,14 +393,18 @@ def _await(event: threading.Event) -> None:
 def _is_obsolete(pass_: _Pass) -> bool:
     """Whether the log, or a segment that the pass reads, was deleted meanwhile."""
     present = {segment.base_offset for segment in pass_.log.segments}
-    begin = pass_.job.sources[0].base_offset
-    return pass_.log.is_deleted or begin not in present
+    return pass_.log.is_deleted or pass_.begin not in present
 
 
 def _cleaned(log: DiskLog, group: SegmentGroup, now_ms: int) -> Segment:
-    """The segment that a pass has written, with its `.swap` names."""
+    """
+    The segment that a pass has written, with its `.swap` names. Its transaction index is read now: it has no file if it is
+    empty, and a file of the final name may be that of a replaced segment.
+    """
     segment = Segment(log.directory, group.base_offset, log.config, created_ms=now_ms)
     segment.rename_with(SWAP_SUFFIX)
     segment.size_bytes, segment.max_timestamp = group.size_bytes, group.max_timestamp
+    segment.rolling_timestamp_ms = group.rolling_timestamp_ms
     segment.release()
+    segment.aborted.load()
     return segment

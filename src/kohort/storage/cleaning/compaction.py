@@ -25,10 +25,10 @@ from kohort.storage.cleaning.rules import Batch, Compaction
 from kohort.storage.durability import syscalls
 from kohort.storage.log import LogConfig
 from kohort.storage.segments.segment import RELATIVE_OFFSET_MAX, Segment
+from kohort.storage.segments.swapped import SWAP_SUFFIX
 from kohort.wire.batches import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, check_crc, read_header
 
 CLEANED_SUFFIX = ".cleaned"
-SWAP_SUFFIX = ".swap"
 
 _RECORD_BYTES_MIN = 8
 
@@ -148,7 +148,11 @@ class _Pass:
             cleaned.close()
         self._bytes_written += cleaned.size_bytes
         bases = [source.base_offset for source in group]
-        self._report(SegmentGroup(group[0].base_offset, bases, cleaned.size_bytes, cleaned.max_timestamp))
+        self._report(
+            SegmentGroup(
+                group[0].base_offset, bases, cleaned.size_bytes, cleaned.max_timestamp, cleaned.rolling_timestamp_ms
+            )
+        )
 
     def _write(self, cleaned: Segment, retained: list[Batch]) -> None:
         out = bytearray()

@@ -74,6 +74,7 @@ class SegmentGroup(msgspec.Struct, frozen=True, tag=True):
     replaces: list[int]
     size_bytes: int
     max_timestamp: tuple[int, int]
+    rolling_timestamp_ms: int
 
 
 class PassResult(msgspec.Struct, frozen=True, tag=True):

@@ -8,14 +8,14 @@ Source: Kafka LogCleanerManager, LogToClean.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from kohort.storage.batchset import Span
-from kohort.storage.cleaning.job import CleanerJob, SourceSegment, last_records
+from kohort.storage.cleaning.job import CleanerJob, LastRecord, SourceSegment, last_records
 from kohort.storage.disklog import DiskLog
 from kohort.storage.log import LONG_MAX, CleanerConfig, LogConfig
 from kohort.storage.segments.segment import Segment
@@ -30,7 +30,8 @@ class CleanableSegment(Protocol):
     def size_bytes(self) -> int: ...
     @property
     def newest_ms(self) -> int: ...
-    def walk(self) -> Iterator[Span]: ...
+    @property
+    def rolling_timestamp_ms(self) -> int: ...
 
 
 S_co = TypeVar("S_co", bound=CleanableSegment, covariant=True)
@@ -95,10 +96,6 @@ def look_at(log: L, *, first_dirty_offset: int, recovery_point: int, now_ms: int
     Args:
         recovery_point: all data below is durable.
 
-    Raises:
-        CorruptError: a batch is damaged.
-        OSError: a file cannot be read.
-
     Source: LogCleanerManager.cleanableOffsets, LogToClean.
     """
     segments = log.segments
@@ -139,24 +136,35 @@ def _delay_ms(log: CleanableLog[Any], dirty: Sequence[CleanableSegment], now_ms:
     lag_ms = log.config.max_compaction_lag_ms
     if lag_ms >= LONG_MAX:
         return 0
-    firsts = [first[4] for segment in dirty if (first := next(segment.walk(), None)) is not None]
+    firsts = (segment.rolling_timestamp_ms for segment in dirty)
     earliest_ms = min((first_ms for first_ms in firsts if first_ms > 0), default=LONG_MAX)
     return max(now_ms - lag_ms - earliest_ms, 0)
 
 
-def job_of(dirty: LogToClean[DiskLog, Segment], config: CleanerConfig, *, now_ms: int) -> CleanerJob:
+def job_of(dirty: LogToClean[DiskLog, Segment], config: CleanerConfig, *, now_ms: int) -> Callable[[], CleanerJob]:
     """
-    The input of a pass.
+    What makes the input of a pass: it looks at the files, on any thread.
 
     Raises:
         CorruptError: a transaction index is damaged.
         OSError: a file cannot be read.
     """
     log = dirty.log
+    return partial(_job_of, dirty, log.config, log.segments, last_records(log.producers), config, now_ms)
+
+
+def _job_of(
+    dirty: LogToClean[DiskLog, Segment],
+    log_config: LogConfig,
+    segments: Sequence[Segment],
+    records: dict[int, LastRecord],
+    config: CleanerConfig,
+    now_ms: int,
+) -> CleanerJob:
     bases = [segment.base_offset for segment in dirty.segments]
     bytes_per_second = config.io_max_bytes_per_second
     return CleanerJob(
-        directory=str(log.directory),
+        directory=str(dirty.log.directory),
         sources=[
             _source(segment, next_base)
             for segment, next_base in zip(dirty.segments, [*bases[1:], dirty.first_uncleanable_offset], strict=True)
@@ -165,13 +173,13 @@ def job_of(dirty: LogToClean[DiskLog, Segment], config: CleanerConfig, *, now_ms
         first_uncleanable_offset=dirty.first_uncleanable_offset,
         aborted=[
             aborted
-            for segment in log.segments
+            for segment in segments
             for aborted in segment.aborted.entries
             if aborted.first_offset < dirty.first_uncleanable_offset and aborted.last_offset >= bases[0]
         ],
-        last_records=last_records(log.producers),
+        last_records=records,
         # The ratio has been decided by, and a process gets the job as JSON, which has no NaN.
-        config=msgspec.structs.replace(log.config, min_cleanable_dirty_ratio=0.0),
+        config=msgspec.structs.replace(log_config, min_cleanable_dirty_ratio=0.0),
         now_ms=now_ms,
         buffer_bytes=config.dedupe_buffer_size // max(config.threads, 1),
         load_factor=config.io_buffer_load_factor,

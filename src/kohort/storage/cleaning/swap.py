@@ -18,11 +18,12 @@ import logging
 from pathlib import Path
 
 from kohort.model.errors import CorruptError
-from kohort.storage.cleaning.compaction import CLEANED_SUFFIX, SWAP_SUFFIX
+from kohort.storage.cleaning.compaction import CLEANED_SUFFIX
 from kohort.storage.directory import offset_of
 from kohort.storage.durability import syscalls
 from kohort.storage.log import LogConfig
 from kohort.storage.segments.segment import DELETED_SUFFIX, LOG_SUFFIX, RELATIVE_OFFSET_MAX, Segment
+from kohort.storage.segments.swapped import SWAP_SUFFIX, final_name
 
 _log = logging.getLogger("kohort.storage")
 
@@ -52,7 +53,7 @@ def finish_swaps(directory: Path) -> None:
     _remove_replaced(directory, swaps)
     syscalls.sync_directory(directory)
     for name in sorted(swaps, key=lambda name: (not name.endswith(LOG_SUFFIX + SWAP_SUFFIX), name)):
-        syscalls.rename(directory / name, directory / name.removesuffix(SWAP_SUFFIX))
+        syscalls.rename(directory / name, final_name(directory / name))
     syscalls.sync_directory(directory)
 
 

@@ -81,12 +81,11 @@ class Loads(Generic[T]):
 
     def stop(self, timeout_s: float) -> list[TopicPartition]:
         """
-        End the thread; `get` loads on the owner's thread from now on. Returns the partitions whose results were not taken.
+        End the thread; returns the partitions whose results were not taken.
 
         Raises:
             UnavailableError: a load lasts longer than `timeout_s`.
         """
-        self._wait_s = None
         if not self._thread.stop(timeout_s):
             raise UnavailableError(f"the disk has not answered for {timeout_s} s, in the load of a partition")
         return list(self._futures)

@@ -47,8 +47,16 @@ class AbortedIndex:
         Raises:
             CorruptError: the file is damaged.
         """
-        if self._entries is None:
-            self._entries = self._read()
+        return self._entries if self._entries is not None else self.load()
+
+    def load(self) -> list[AbortedTxn]:
+        """
+        Read the file.
+
+        Raises:
+            CorruptError: the file is damaged.
+        """
+        self._entries = self._read()
         return self._entries
 
     @property

@@ -18,6 +18,7 @@ from typing import ClassVar, Final
 
 from kohort.storage.durability import syscalls
 from kohort.storage.log import NO_TIMESTAMP
+from kohort.storage.segments.swapped import open_swapped
 from kohort.wire.native import crc32c
 
 _OFFSET_ENTRY: Final = Struct(">ii")
@@ -102,7 +103,7 @@ class _Index:
 
     def _map(self) -> bytearray | mmap.mmap:
         try:
-            with self.path.open("rb") as file:
+            with open_swapped(self.path, lambda path: path.open("rb")) as file:
                 is_empty = os.fstat(file.fileno()).st_size == 0
                 return bytearray() if is_empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except FileNotFoundError:  # a lookup then begins at the segment's start

@@ -34,6 +34,7 @@ from kohort.storage.segments.header_check import HeaderCheck
 from kohort.storage.segments.index import OffsetIndex, TimeIndex
 from kohort.storage.segments.index_checksums import CHECKSUMS_SUFFIX, IndexChecksums, written_bytes
 from kohort.storage.segments.segment_file import SegmentFile, SegmentWrite
+from kohort.storage.segments.swapped import final_name, open_swapped
 from kohort.storage.segments.tail import Tail
 from kohort.storage.segments.valid_batches import ValidBatches
 from kohort.storage.snapshots import SNAPSHOT_SUFFIX
@@ -74,7 +75,7 @@ class Segment:
         is_memory_only: whether reads of the disk raise NotInMemoryError.
         max_timestamp: the largest timestamp and the last offset of the first batch that has it, (-1, base) for none.
         rolling_timestamp_ms: the largest timestamp of the first set appended, from which the age of the segment counts.
-        modified_ms: when the file was written to, as far as `newest_ms` needs it; -1 if only the file system knows.
+        modified_ms: when the file was written to, as far as `newest_ms` needs it.
     """
 
     def __init__(self, directory: Path, base_offset: int, config: LogConfig, *, created_ms: int) -> None:
@@ -82,7 +83,7 @@ class Segment:
         self.base_offset = base_offset
         self.path = segment_path(directory, base_offset, LOG_SUFFIX)
         self.created_ms = created_ms
-        self.modified_ms = -1
+        self.modified_ms = created_ms
         self.size_bytes = 0
         self.rolling_timestamp_ms = NO_TIMESTAMP
         self.max_timestamp = NO_TIMESTAMP, base_offset
@@ -123,7 +124,7 @@ class Segment:
         """Open the file. If the process may not open more, other segments' files are closed for it."""
         while True:
             try:
-                return syscalls.open_file(self.path, flags, syscalls.FILE_MODE)
+                return open_swapped(self.path, lambda path: syscalls.open_file(path, flags, syscalls.FILE_MODE))
             except OSError as exc:
                 if not is_out_of_files(exc) or self.handles is None or not self.handles.make_room():
                     raise
@@ -474,11 +475,7 @@ class Segment:
     @property
     def newest_ms(self) -> int:
         """The largest timestamp, else the modification time of the file. Source: LogSegment.largestTimestamp."""
-        if self.max_timestamp[0] >= 0:
-            return self.max_timestamp[0]
-        if self.modified_ms < 0:
-            self.modified_ms = self.path.stat().st_mtime_ns // 1_000_000
-        return self.modified_ms
+        return self.max_timestamp[0] if self.max_timestamp[0] >= 0 else self.modified_ms
 
     @property
     def written_bytes(self) -> int:
@@ -522,6 +519,13 @@ class Segment:
         self.aborted.path = segment_path(self.directory, self.base_offset, TXN_INDEX_SUFFIX + suffix)
         self.checksums_path = segment_path(self.directory, self.base_offset, CHECKSUMS_SUFFIX + suffix)
 
+    def take_final_names(self) -> None:
+        """Rename the files from their `.swap` names, the `.log` file first. Readers may use the segment meanwhile."""
+        for path in self.files():
+            with suppress(FileNotFoundError):
+                syscalls.rename(path, final_name(path))
+        self.rename_with("")
+
     def leave(self) -> None:
         """Close the files: the segment has left its log."""
         self.close()
@@ -543,7 +547,7 @@ class Segment:
             self._fd = self._open_file(os.O_RDWR | os.O_CLOEXEC)
             self._count_open()
         if self.size_bytes == 0:
-            self.size_bytes = os.fstat(self._fd).st_size
+            self._take_status(os.fstat(self._fd))
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -615,12 +619,21 @@ class Segment:
         Raises:
             CorruptError: the file was larger when its indexes were written.
         """
-        self.size_bytes = self.path.stat().st_size
+        self._take_status(self.path.stat())
         if not self._load_indexes():
             return False
         self.max_timestamp = self.time_index.last
+        with suppress(CorruptError):  # a read finds it
+            self._read_rolling_timestamp()
         self.release()
         return True
+
+    def _take_status(self, found: os.stat_result) -> None:
+        self.size_bytes, self.modified_ms = found.st_size, found.st_mtime_ns // 1_000_000
+
+    def _read_rolling_timestamp(self) -> None:
+        if self.size_bytes:
+            self.rolling_timestamp_ms = next(self.walk())[4]
 
     def _load_indexes(self) -> bool:
         whole_bytes = written_bytes(self.checksums_path)
@@ -667,8 +680,7 @@ class Segment:
                 self._recent_positions.append(at)
                 self._since_index_bytes += size
                 next_offset = last_offset + 1
-            if self.size_bytes:
-                self.rolling_timestamp_ms = next(self.walk())[4]
+            self._read_rolling_timestamp()
         except CorruptError:
             return None
         return next_offset
