@@ -215,17 +215,24 @@ def test_a_file_system_that_allocates_nothing_has_a_journal_all_the_same(base: P
         store.close()
 
 
-def test_a_directory_that_becomes_a_topics_and_cannot_be_written_to_is_unavailable(base: Path) -> None:
+def test_a_directory_that_becomes_a_topics_and_cannot_be_written_to_goes_offline(base: Path) -> None:
+    """Nothing is appended to it: its topic is not known after a crash. The next start tries again."""
     with FaultyFiles(base / "data") as files:
         store = Owner().disk(base / "data")
         store.open(A, TOPIC_ID, LogConfig()).append(batch("v"), leader_epoch=0)
         store.close()
         (base / "data" / str(A) / "partition.metadata").unlink()
         files.refuse = fail_on("open", "partition.metadata", code=EROFS)
-        store = Owner().disk(base / "data")
-        with pytest.raises(UnavailableError, match="make that file system writable"):
-            store.open(A, TOPIC_ID, LogConfig())
+        owner = Owner()
+        store = owner.disk(base / "data")
+        log = store.open(A, TOPIC_ID, LogConfig())
+        log.append(batch("refused"), leader_epoch=0)
+        owner.wait_for(lambda: log.refusal is not None)
+        assert "make that file system writable" in str(log.refusal)
+        assert log.high_watermark == 1
+        store.close()
         files.refuse = lambda _call, _path: None
+        store = Owner().disk(base / "data")
         assert store.open(A, TOPIC_ID, LogConfig()).end_offset == 1
         store.close()
 

@@ -639,9 +639,13 @@ class DiskStore:
         """
         if topic_id != NO_TOPIC_ID and _is_unknown(log.topic_id, topic_id):
             _log.info("log.topic_id partition=%s found=%s assigned=%s", log.topic_partition, log.topic_id, topic_id)
-            if log.directory.exists():
-                write_partition_metadata(log.directory, topic_id, self._directory_id, is_synced=True)
+            self._flush_coordinator.run(log, partial(self._write_topic_id, log.directory, topic_id))
             log.assign_topic_id(topic_id)
+
+    def _write_topic_id(self, directory: Path, topic_id: UUID) -> None:
+        """On the disk thread, or at once during the start."""
+        if directory.exists():
+            write_partition_metadata(directory, topic_id, self._directory_id, is_synced=True)
 
     # Durability
 
