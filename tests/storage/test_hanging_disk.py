@@ -17,14 +17,13 @@ from kohort.storage.durability.flush_coordinator import BULK_BYTES
 from kohort.storage.durability.journal import journal_files, read_journal
 from kohort.storage.log import LogConfig, TimestampOffset
 from kohort.testing.faulty_files import FaultyFiles, fail_on
-from kohort.wire.batches import read_records
+from kohort.wire.batches import BatchRecord, build_batch, read_records
 from tests.storage.compacted import make_durable
-from tests.storage.owner import TOPIC_ID, WAIT_SECONDS, Owner, abandon, batch
+from tests.storage.owner import TOPIC_ID, WAIT_SECONDS, Owner, abandon, batch, no_calls
 
 A, B, C = (TopicPartition("t", partition) for partition in range(3))
 CONFIG = LogConfig(segment_bytes=250)
 CALLS = ("open", "write", "sync", "rename", "mkdir")
-OWNER = "MainThread"
 
 
 class Trial:
@@ -96,27 +95,19 @@ def test_nobody_waits_for_a_call_that_hangs_but_who_needs_it(trial: Trial, call:
 
 
 def test_the_owner_makes_no_call(trial: Trial) -> None:
-    """No call of the file system that changes something: any of them can hang."""
-    made: list[tuple[str, Path]] = []
-
-    def note(call: str, path: Path) -> None:
-        if threading.current_thread().name == OWNER:
-            made.append((call, path))
-
-    trial.files.refuse = note
-    trial.work()
     owner, store = trial.owner, trial.store
-    owner.wait_for(lambda: all(log.high_watermark == log.end_offset for log in store._logs.values()))
-    log = store.get(A)
-    assert log is not None
-    log.delete_before(6)
-    store._flush_coordinator.want_checkpoint()
-    owner.wait_for(lambda: log.first_base_offset > 0)
+    with no_calls():
+        trial.work()
+        owner.wait_for(lambda: all(log.high_watermark == log.end_offset for log in store._logs.values()))
+        log = store.get(A)
+        assert log is not None
+        log.delete_before(6)
+        store._flush_coordinator.want_checkpoint()
+        owner.wait_for(lambda: log.first_base_offset > 0)
+        log.apply_retention(1 << 50)
+        owner.settle(store)
     gone = [log.directory / f"{0:020d}{suffix}" for suffix in (".log", ".index", ".timeindex", ".checksums")]
-    owner.settle(store)
     assert not any(path.exists() for path in gone)
-    assert made == []
-    trial.files.refuse = lambda _call, _path: None
     trial.store.close()
 
 
@@ -343,3 +334,38 @@ def test_files_of_a_deleted_partition_are_not_looked_for_in_its_successor(base: 
     remove()
     assert (again.directory / f"{0:020d}.log").exists()
     store.close()
+
+
+def test_the_last_stable_offset_below_the_log_start(base: Path) -> None:
+    """It is the base offset of the batch that holds the log start, which the disk thread reads. It does not move back."""
+    owner = Owner()
+    with FaultyFiles(base / "data") as files:
+        store = owner.disk(base / "data")
+        log = store.open(A, TOPIC_ID, LogConfig())
+        for sequence in (0, 5, 10):
+            records = [BatchRecord(None, b"v")] * 5
+            log.append(
+                build_batch(
+                    records, timestamp_ms=1, producer_id=7, producer_epoch=0, base_sequence=sequence, transactional=True
+                ),
+                leader_epoch=0,
+            )
+        store.flush()
+        for log_start_offset, before, after in ((7, 0, 5), (12, 5, 10)):
+            files.hold("kohort-flusher")
+            with no_calls():
+                log.delete_before(log_start_offset)
+                owner.run_turn()
+                assert log.last_stable_offset == before
+            files.release("kohort-flusher")
+            owner.wait_for(lambda after=after: log.last_stable_offset == after)  # type: ignore[misc]
+        abandon(store)
+        store = owner.disk(base / "data")
+        assert store.open(A, TOPIC_ID, LogConfig()).last_stable_offset == 10
+        store.close()
+        store = owner.disk(base / "data", load_wait_s=WAIT_SECONDS)
+        owner.run_posted()
+        with no_calls():
+            log = store.open(A, TOPIC_ID, LogConfig())
+            owner.wait_for(lambda: log.last_stable_offset == 10)
+        store.close()

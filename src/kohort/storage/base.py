@@ -74,10 +74,10 @@ class LogBase(ABC):
         if first is None or first >= self.high_watermark:
             return self.high_watermark
         if first < self.log_start_offset:
-            first = self._base_of_log_start()
+            first = self.base_of_log_start()
         return min(first, self.high_watermark)
 
-    def _base_of_log_start(self) -> int:
+    def base_of_log_start(self) -> int:
         """The base offset of the batch that holds the log start, which Kafka answers. It is read once."""
         log_start_offset, base_offset = self._found_base
         if log_start_offset != self.log_start_offset:

@@ -10,7 +10,7 @@ from threading import Lock
 from typing import NoReturn, Protocol
 from uuid import UUID
 
-from kohort.model.errors import OffsetOutOfRangeError, UnavailableError
+from kohort.model.errors import OffsetOutOfRangeError, StorageError, UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Clock
 from kohort.storage.batchset import Span, iter_spans, read_front
@@ -139,6 +139,7 @@ class DiskLog(DiskReads):
         self._has_new_files = False
         self._new_snapshots: set[Path] = set()
         self._has_unwritten_indexes = bool(loaded.scanned)
+        self._find_base_of_log_start()
 
     @property
     def has_segments(self) -> bool:
@@ -342,12 +343,41 @@ class DiskLog(DiskReads):
     # Deleting
 
     def _persist_start(self, done: Callable[[], None]) -> None:
+        self._find_base_of_log_start()
         self._queue.on_start(self, done)
+
+    def _find_base_of_log_start(self) -> None:
+        """Let the disk thread read what the last stable offset is if an open transaction begins before the log start."""
+        first = self.producers.first_unstable_offset
+        if first is None or first >= self.log_start_offset:
+            return
+        view = LogView(self, self._segments.copy(), self._bases.copy(), self._generation)
+        found: list[int] = []
+
+        def read() -> None:
+            with suppress(OSError, StorageError):
+                found.append(view.base_of_log_start())
+            view.close()
+
+        def take() -> None:
+            if found:
+                self._found_base = view.log_start_offset, found[0]
+
+        self._queue.run(self, read)
+        self._queue.then(take)
+
+    def base_of_log_start(self) -> int:
+        """Until it is read, what was known before: the last stable offset does not move back."""
+        log_start_offset, base_offset = self._found_base
+        if log_start_offset == self.log_start_offset:
+            return base_offset
+        return max(self.producers.first_unstable_offset or 0, base_offset)
 
     def restore_start(self, offset: int) -> None:
         """Raise the log start to an offset from the journal, at most to the end of the log."""
         self.log_start_offset = max(self.log_start_offset, min(offset, self.end_offset))
         self.epochs.truncate_from_start(self.log_start_offset)
+        self._find_base_of_log_start()
 
     @property
     def can_drop(self) -> bool:

@@ -184,13 +184,7 @@ class Cleaner:
 
     def _dirtiest(self) -> LogToClean[DiskLog, Segment] | None:
         """The dirtiest log that is due."""
-        found = []
-        for log in self._compacted_logs():
-            if log.topic_partition not in self._passes:
-                try:
-                    found.append(self.look_at(log))
-                except (StorageError, OSError) as error:
-                    self._mark_uncleanable(log.topic_partition, error)
+        found = [self.look_at(log) for log in self._compacted_logs() if log.topic_partition not in self._passes]
         self.counters.max_dirty_percent = max((100 * dirty.ratio for dirty in found), default=0.0)
         self.counters.max_compaction_delay_s = max((dirty.delay_ms for dirty in found), default=0) / 1000
         return max((dirty for dirty in found if dirty.is_due), key=lambda dirty: dirty.ratio, default=None)
