@@ -22,6 +22,8 @@ from tests.conftest import LONG
 from tests.wire.plain_records import RefusedError, plain_records
 from tests.wire.sealed import drained, sealed
 
+LONG_ATTRIBUTES = 1_588, 1_991
+"""The seeds of batches with a record whose attributes are 128."""
 LONG_VARINTS = [b"\xff" * 9 + b"\x01", b"\xff\xff\xff\xff\x0f", b"\xfe\xff\xff\xff\x0f", b"\xff" * 10]
 
 
@@ -97,7 +99,7 @@ def test_a_damaged_batch_is_read_or_refused(seed: int) -> None:
 def test_a_batch_is_what_a_plain_decoder_reads() -> None:
     """Damage that leaves a well-formed batch is data like any other, and every reader takes it; both kinds occur."""
     well_formed = malformed = 0
-    for seed in range(20_000 if LONG else 1_000):
+    for seed in (*LONG_ATTRIBUTES, *range(20_000 if LONG else 1_000)):
         batch = strange_batch(Random(seed))
         try:
             expected = plain_records(batch)

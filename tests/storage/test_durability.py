@@ -177,17 +177,26 @@ class ForgetfulDisk:
     def power_off(self, to: Path, chance: Random) -> None:
         """What is found afterwards: what was flushed, or as much more as the operating system had happened to write."""
         with self._lock:
-            to.mkdir()
-            for path in sorted(self._data_dir.rglob("*")):
-                target = to / path.relative_to(self._data_dir)
-                if path.is_dir():
-                    target.mkdir()
-                elif path.suffix == ".tmp":
-                    continue  # a checkpoint is writing it
-                elif path.suffix not in VOLATILE:
-                    shutil.copyfile(path, target)
+            while True:
+                try:
+                    self._copy_all(to, chance)
+                except FileNotFoundError:  # the threads of the store made or removed a name meanwhile
+                    shutil.rmtree(to)
                 else:
-                    self._copy(path, target, chance)
+                    return
+
+    def _copy_all(self, to: Path, chance: Random) -> None:
+        to.mkdir()
+        for path in sorted(self._data_dir.rglob("*")):
+            target = to / path.relative_to(self._data_dir)
+            if path.is_dir():
+                target.mkdir()
+            elif path.suffix == ".tmp":
+                continue  # a checkpoint is writing it
+            elif path.suffix not in VOLATILE:
+                shutil.copyfile(path, target)
+            else:
+                self._copy(path, target, chance)
 
     def _copy(self, path: Path, target: Path, chance: Random) -> None:
         durable, present = self._durable.get(path.stat().st_ino), path.read_bytes()

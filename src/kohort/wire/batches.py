@@ -41,7 +41,7 @@ from kohort.wire.compression import Buffer, Codec, compress, decompress
 from kohort.wire.native import CorruptRecordException, DefaultRecordBatch, DefaultRecordBatchBuilder, crc32c
 from kohort.wire.primitives import write_varint
 from kohort.wire.scanning.header_keys import read_any_records
-from kohort.wire.scanning.record_scan import scan_records
+from kohort.wire.scanning.record_scan import has_long_attributes, scan_records
 
 _LENGTH: Final = Struct(">i")
 _CRC: Final = Struct(">I")
@@ -350,19 +350,26 @@ def read_records(
         whole = bytes(plain) + decompress(memoryview(whole)[HEADER_BYTES:], header.codec, decompressed_bytes_max)
     if header.record_count > UNORDERED_RECORDS_MAX:
         scan_records(whole, HEADER_BYTES, header.record_count, must_rise=True)
+    if has_long_attributes(whole, HEADER_BYTES, header.record_count):
+        # The library takes the attributes of a record for a varint. No client is known that sets any.
+        return _read_any(whole, header)
     try:
         return list(DefaultRecordBatch(whole))
     except UnicodeDecodeError:
-        return read_any_records(
-            whole,
-            HEADER_BYTES,
-            header.record_count,
-            base_offset=header.base_offset,
-            base_timestamp=header.base_timestamp,
-            append_time=header.max_timestamp if header.is_log_append_time else None,
-        )
+        return _read_any(whole, header)
     except (CorruptRecordException, OverflowError) as exc:
         raise CorruptError(f"records of the batch at offset {header.base_offset} cannot be read: {exc}") from exc
+
+
+def _read_any(whole: bytes, header: BatchHeader) -> Sequence[LogRecord]:
+    return read_any_records(
+        whole,
+        HEADER_BYTES,
+        header.record_count,
+        base_offset=header.base_offset,
+        base_timestamp=header.base_timestamp,
+        append_time=header.max_timestamp if header.is_log_append_time else None,
+    )
 
 
 # Control batches.

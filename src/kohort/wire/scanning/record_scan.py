@@ -14,6 +14,7 @@ from kohort.model.errors import CorruptError
 
 _INT32_BYTES: Final = 5
 _INT64_BYTES: Final = 10
+_LENGTH_SHIFT_MAX: Final = 28
 _ANY_NUMBER: Final = 1 << 62
 
 
@@ -224,6 +225,31 @@ def scan_records(
         raise CorruptError(f"the records end before there are {count}") from None
     check_left(len(data) - reader.position, count)
     return scan
+
+
+def has_long_attributes(data: bytes, position: int, count: int) -> bool:
+    """
+    Whether the attributes of one of `count` records, which begin at a position, are 128 or more. False where the records end
+    early.
+    """
+    end = len(data)
+    for _ in range(count):
+        size = shift = 0
+        while True:
+            if position >= end or shift > _LENGTH_SHIFT_MAX:
+                return False
+            byte = data[position]
+            position += 1
+            size |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                break
+            shift += 7
+        if size & 1 or position >= end:
+            return False
+        if data[position] > 0x7F:
+            return True
+        position += size >> 1
+    return False
 
 
 def check_left(left: int, count: int) -> None:
