@@ -34,6 +34,7 @@ from kohort.runtime.processors import InlineProcessor
 from kohort.runtime.runtime import Runtime
 from kohort.runtime.timers.shard_timers import ShardTimers
 from kohort.runtime.timers.wheel import Wheel
+from kohort.runtime.waits import Armed, Deadlines, DueTable
 from kohort.server.node import configure_garbage_collector
 from kohort.storage.log import LogConfig
 from kohort.storage.memory import MemoryStore
@@ -207,7 +208,9 @@ def loading(
     assert columnar.WINDOWS_BYTES, "it is imported here, so that no load pays for that"
 
     def run() -> int:
-        shard = make_shard(ShardTimers(node.wheel, node.clock, lambda _current, _operation, _failed: None))
+        table: DueTable[Armed] = DueTable(SnapshotRegistry(), node.wheel, node.clock, lambda _: None)
+        deadlines = Deadlines(table, node.clock)
+        shard = make_shard(ShardTimers(node.wheel, node.clock, lambda _current, _operation, _failed: None, deadlines))
         summary = LoadSummary()
         began = process_time()
         for _ in load(log, shard, serde, summary, start=0, end=count):

@@ -30,7 +30,7 @@ from kohort.model.image import ImageDelta
 from kohort.runtime.append.appender import ADAPTIVE
 from kohort.runtime.processors import InlineProcessor
 from kohort.runtime.runtime import Runtime
-from kohort.testing import FaultyLog, FixedContext, VirtualNode
+from kohort.testing import FaultyLog, FixedContext, VirtualNode, watched
 from kohort.testing.context import take_all
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
@@ -509,18 +509,16 @@ def subscription(*topics: str) -> bytes:
     return b"\0\0" + len(topics).to_bytes(4, "big") + body + b"\xff\xff\xff\xff"
 
 
-class NoTimers:
+class NoTimers(watched.NoTimers):
     """Remembers what was armed."""
 
     def __init__(self) -> None:
         self.delays: dict[str, int] = {}
 
-    def schedule(self, key: str, delay_ms: int, operation: Any, *, retry: bool = False, backoff_ms: int = 500) -> None:
+    def schedule(self, key: str, delay_ms: int, operation: Any, **_: Any) -> None:
         self.delays[key] = delay_ms
 
-    def schedule_if_absent(
-        self, key: str, delay_ms: int, operation: Any, *, retry: bool = False, backoff_ms: int = 500
-    ) -> None:
+    def schedule_if_absent(self, key: str, delay_ms: int, operation: Any, **_: Any) -> None:
         self.delays.setdefault(key, delay_ms)
 
     def cancel(self, key: str) -> None:

@@ -22,7 +22,10 @@ def items_at(table: TimelineDict[str, int], epoch: int) -> dict[str, int]:
 
 
 class AgainstCopies(RuleBasedStateMachine):
-    """Any mix of changes, snapshots, deletions and reverts: the present and every past equal full copies."""
+    """
+    Any mix of changes, snapshots, deletions, reverts and operations: the present and every past equal full copies, also within
+    an operation.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,6 +36,8 @@ class AgainstCopies(RuleBasedStateMachine):
         self.cell: TimelineValue[int] = TimelineValue(self.registry, 0)
         self.copies: dict[int, Any] = {}
         self.epoch = 0
+        self.mark: Any = None
+        """The state before the operation; None between operations."""
 
     def present(self) -> Any:
         return dict(self.table), dict(self.other), set(self.elements), self.cell.get()
@@ -82,7 +87,32 @@ class AgainstCopies(RuleBasedStateMachine):
         self.epoch += step
         self.registry.create(self.epoch)
         if step or self.epoch not in self.copies:
-            self.copies[self.epoch] = self.present()
+            self.copies[self.epoch] = self.mark or self.present()
+
+    @precondition(lambda self: self.mark is None)
+    @rule()
+    def begin(self) -> None:
+        self.registry.begin()
+        self.mark = self.present()
+
+    @rule()
+    def undo(self) -> None:
+        self.registry.undo()
+        assert self.mark is None or self.present() == self.mark
+        self.mark = None
+
+    @rule()
+    def end(self) -> None:
+        self.registry.end()
+        self.mark = None
+
+    @rule(step=st.integers(0, 2))
+    def open(self, step: int) -> None:
+        """The operation begins at a snapshot, which replaces one of its epoch."""
+        self.epoch += step
+        self.registry.open(self.epoch)
+        self.copies[self.epoch] = self.mark or self.present()
+        self.mark = None
 
     @precondition(lambda self: self.copies)
     @rule(data=st.data())
@@ -92,6 +122,7 @@ class AgainstCopies(RuleBasedStateMachine):
         assert self.present() == self.copies[epoch]
         self.copies = {it: copy for it, copy in self.copies.items() if it <= epoch}
         self.epoch = epoch
+        self.mark = None
 
     @precondition(lambda self: self.copies)
     @rule(data=st.data())
@@ -109,6 +140,9 @@ class AgainstCopies(RuleBasedStateMachine):
     @invariant()
     def every_past_is_what_it_was(self) -> None:
         assert self.registry.epochs == tuple(sorted(self.copies))
+        assert self.at(self.epoch + 1) == (self.mark or self.present()), (
+            "without a later snapshot the state is read as it is"
+        )
         for epoch, copy in self.copies.items():
             assert self.at(epoch) == copy
             table = copy[0]

@@ -107,7 +107,7 @@ def test_when_the_append_fails_all_in_the_batch_fail() -> None:  # [44]
     bench.node.advance(10)
     assert all(answers == ["UnavailableError: gone"] for answers in bench.answers.values())
     assert bench.shard.table == {}
-    assert bench.epochs() == (0,)
+    assert bench.epochs() == ()
 
 
 def test_when_a_replay_fails_earlier_writes_of_the_batch_fail_too() -> None:  # [45]

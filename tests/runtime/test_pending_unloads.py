@@ -7,8 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from kohort.machine.shard import Result
+from kohort.machine.timeline import SnapshotRegistry
 from kohort.runtime.loading.loader import STEP_MS
 from kohort.runtime.timers.shard_timers import ShardTimers
+from kohort.runtime.waits import Armed, Deadlines, DueTable
 from kohort.testing import VirtualNode
 from tests.runtime.harness import Bench
 
@@ -88,7 +90,8 @@ def test_timers_that_were_cancelled_together_never_run_and_let_go_of_what_they_h
         def expire(self, _: int) -> Result[object, None]:
             return Result()
 
-    timers, held = ShardTimers(node.wheel, node.clock, expire), Held()
+    table: DueTable[Armed] = DueTable(SnapshotRegistry(), node.wheel, node.clock, lambda _: None)
+    timers, held = ShardTimers(node.wheel, node.clock, expire, Deadlines(table, node.clock)), Held()
     for number in range(100):
         timers.schedule(str(number), 10 + number, held.expire)
     gone, freed = weakref.ref(held), timers.close()

@@ -173,9 +173,12 @@ class ConsumerWorkload:
             self._members.append(member)
             return self._next(chance, member)
         alive = [each for each in able if not each.is_ended]
-        joining = [each for each in alive if isinstance(each, ClassicProtocolMember) and each.step != HEARTBEAT]
+        classic = [each for each in alive if isinstance(each, ClassicProtocolMember)]
+        joining = [each for each in classic if each.step != HEARTBEAT]
         if joining and chance.random() < 0.5:
             return self._next(chance, chance.choice(joining))
+        if classic and chance.random() < 0.2:
+            return self._next(chance, chance.choice(classic))
         member = chance.choice(alive if alive and chance.random() < 0.8 else able)
         if member.is_ended:
             return self._come_back(chance, member)

@@ -118,7 +118,7 @@ def picture(shard: GroupShard, offset: int) -> object:
 def classic_contents(shard: GroupShard, group: object, offset: int) -> object:
     """The contents of a stable group, if nothing has changed since the snapshot at `offset`: they have no past."""
     newest = shard.groups._tail.registry.newest
-    is_newest = newest is not None and newest.epoch == offset and not newest.deltas
+    is_newest = newest is None or (newest.epoch == offset and not newest.deltas)
     assert isinstance(group, ClassicGroup)
     members = group.members.values()
     if not is_newest or group.state is not STABLE or any(member.join_reply is not None for member in members):
@@ -282,7 +282,7 @@ class GroupWorkload:
         def operation(shard: GroupShard, now_ms: int) -> Result[Any, Any]:
             result = offset_commit(shard.context, request, _VERSION, now_ms)
             # As the service does with thousands of partitions.
-            return result.with_records(LongRecords(list(result.records), _itself)) if is_long else result
+            return Result(LongRecords(list(result.records), _itself), result.response) if is_long else result
 
         return self._work("commit", member, lambda _: operation, _ignore)
 

@@ -5,7 +5,9 @@ Plain classes and no `msgspec.Struct`s: compiled code reads their attributes fro
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar, cast
+
+from kohort.machine.steps import Deadline, Operation, Wait, Wake
 
 R = TypeVar("R")
 """The decoded records of a shard."""
@@ -146,9 +148,10 @@ class Result(Generic[R, T]):
 
     Attributes:
         records: the changes in order; replayed at once and appended together.
-        response: answers the request when the records are committed. None parks the request: the shard keeps its `Reply` and
-            releases it in a later result. If the reply is a `ParkedReply`, the runtime answers the request with
-            REQUEST_TIMED_OUT when this result's records, or the state that it has read, are not committed in time.
+        response: answers the request when the records are committed. A `Wait` lets the request wait for another operation. None
+            parks the request: the shard keeps its `Reply` and releases it in a later result. If the reply is a `ParkedReply`,
+            the runtime answers the request with REQUEST_TIMED_OUT when this result's records, or the state that it has read,
+            are not committed in time.
         releases: parked requests that are answered together with this result's response. If the records cannot be written
             they are not answered; `after` has to release them with the error. One with a `ParkedReply` has the deadline of
             this result.
@@ -157,31 +160,77 @@ class Result(Generic[R, T]):
             at once. For a shard that reverts soft state by itself, or answers parked requests with the outcome.
         is_atomic: whether all records must be in one batch. Records that are not atomic may be split between batches.
         replayed: whether `replay` gets the records now; if not they are only written.
+        wakes: requests that wait, and are answered together with this result's response. If the records cannot be written they
+            wait on.
+        deadlines: deadlines that begin now, and end with the operation if its records cannot be written.
+        effects: values for the host of the runtime, which gets them when the records are committed.
+        then: an operation that runs when the records are committed.
+        otherwise: an operation that runs if the records cannot be written, after all operations of the batch were taken back.
     """
 
-    __slots__ = ("after", "is_atomic", "records", "releases", "replayed", "response")
+    __slots__ = (
+        "after",
+        "deadlines",
+        "effects",
+        "is_atomic",
+        "otherwise",
+        "records",
+        "releases",
+        "replayed",
+        "response",
+        "then",
+        "wakes",
+    )
 
     def __init__(
         self,
         records: Sequence[R] = (),
-        response: T | None = None,
+        response: T | Wait | None = None,
         releases: Sequence[Release] = (),
         after: After | None = None,
         is_atomic: bool = True,
         replayed: bool = True,
+        *,
+        wakes: Sequence[Wake] = (),
+        deadlines: Sequence[Deadline] = (),
+        effects: Sequence[Any] = (),
+        then: Operation | None = None,
+        otherwise: Operation | None = None,
     ) -> None:
         self.records: Final = records
-        self.response: Final = response
+        # Typed without the wait: whoever has a response to look at has no request that waits.
+        self.response: Final = cast("T | None", response)
         self.releases: Final = releases
         self.after: Final = after
         self.is_atomic: Final = is_atomic
         self.replayed: Final = replayed
+        self.wakes: Final = wakes
+        self.deadlines: Final = deadlines
+        self.effects: Final = effects
+        self.then: Final = then
+        self.otherwise: Final = otherwise
 
-    def with_records(self, records: Sequence[R]) -> "Result[R, T]":
-        return Result(records, self.response, self.releases, self.after, self.is_atomic, self.replayed)
+    @property
+    def has_steps(self) -> bool:
+        """Whether something happens later or elsewhere."""
+        return bool(
+            self.wakes or self.deadlines or self.effects or self.then is not None or self.otherwise is not None
+        ) or isinstance(self.response, Wait)
 
     def with_response(self, response: T) -> "Result[R, T]":
-        return Result(self.records, response, self.releases, self.after, self.is_atomic, self.replayed)
+        return Result(
+            self.records,
+            response,
+            self.releases,
+            self.after,
+            self.is_atomic,
+            self.replayed,
+            wakes=self.wakes,
+            deadlines=self.deadlines,
+            effects=self.effects,
+            then=self.then,
+            otherwise=self.otherwise,
+        )
 
     def __repr__(self) -> str:
         fields = (self.records, self.response, self.releases, self.after, self.is_atomic, self.replayed)

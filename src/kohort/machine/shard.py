@@ -24,6 +24,7 @@ from kohort.machine.results import (
     Reply,
     Result,
 )
+from kohort.machine.steps import Key
 from kohort.model.image import ClusterImage, ImageDelta
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "RETRY_BACKOFF_MS",
     "After",
     "BackgroundShard",
+    "Deadlines",
     "EndTransaction",
     "Executor",
     "ParkedReply",
@@ -111,6 +113,17 @@ class Timers(Protocol):
 
     def is_scheduled(self, key: str) -> bool: ...
 
+    @property
+    def deadlines(self) -> "Deadlines":
+        """The deadlines of results."""
+
+
+class Deadlines(Protocol):
+    """The deadlines of one shard, which results have begun (`kohort.machine.steps.Deadline`)."""
+
+    def extend(self, key: Key, delay_ms: int, /) -> None:
+        """Move a deadline to `delay_ms` from now; no effect if there is none. That is not taken back with the operation."""
+
 
 class Executor(Protocol):
     """
@@ -167,8 +180,8 @@ class Shard(Protocol[R_contra]):
         active. It never falls during the life of a shard.
         """
 
-    def on_loaded(self, image: ClusterImage, now_ms: int, /) -> None:
-        """Build the soft state, such as timers: the log has been replayed to its end."""
+    def on_loaded(self, image: ClusterImage, now_ms: int, /) -> Result[Any, Any] | None:
+        """Build the soft state, such as timers: the log has been replayed to its end. A result has deadlines and records."""
 
     def on_image(self, image: ClusterImage, delta: ImageDelta, now_ms: int, /) -> Result[Any, None]:
         """
@@ -206,8 +219,8 @@ class PlainShard(ABC, Generic[R]):
     def on_coordinator_epoch(self, coordinator_epoch: int, /) -> None:
         pass
 
-    def on_loaded(self, image: ClusterImage, now_ms: int, /) -> None:
-        pass
+    def on_loaded(self, _image: ClusterImage, _now_ms: int, /) -> Result[R, Any] | None:
+        return None
 
     def on_image(self, _image: ClusterImage, _delta: ImageDelta, _now_ms: int, /) -> Result[R, None]:
         return Result()

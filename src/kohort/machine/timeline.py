@@ -19,6 +19,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 D = TypeVar("D")
 
+_NO_EPOCH: Final = -1
 _ABSENT: Final[Any] = object()
 """A delta's value for a key that did not exist."""
 
@@ -69,37 +70,98 @@ class SnapshotRegistry:
     The snapshots of one shard, oldest first. Each structure is made with a registry, and reports its changes to the newest
     snapshot.
 
+    An operation runs at a mark (`begin`), which takes the old values of what it changes. Then it is undone (`undo`), or its
+    changes join those since the newest snapshot (`end`), or its mark becomes a snapshot (`open`). An operation without changes
+    costs some assignments.
+
+    Without snapshots nobody can read, or revert to, an earlier state, and every read sees the newest one.
+
     Not thread-safe: the thread that runs the shard's operations also takes and drops the snapshots.
     """
 
-    __slots__ = ("_snapshots", "newest")
+    __slots__ = ("_is_marked", "_mark", "_snapshots", "newest")
 
     def __init__(self) -> None:
         self._snapshots: list[_Snapshot] = []
         self.newest: _Snapshot | None = None
-        """The snapshot that takes the old values; None without snapshots."""
+        """The snapshot that takes the old values; None if nothing does."""
+        self._mark = _Snapshot(_NO_EPOCH)
+        """Takes the old values of an operation. Another one replaces it as soon as it has some."""
+        self._is_marked = False
 
     @property
     def epochs(self) -> tuple[int, ...]:
         return tuple(snapshot.epoch for snapshot in self._snapshots)
 
+    # -- operations --------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Begin an operation."""
+        self.newest = self._mark
+        self._is_marked = True
+
+    def undo(self) -> None:
+        """Undo the changes of the operation; no effect if it has ended."""
+        if self._is_marked:
+            mark = self._unmark()
+            for structure, delta in mark.deltas.values():
+                structure._restore(delta)
+            mark.release()
+
+    def end(self) -> None:
+        """Keep the changes of the operation, as changes since the newest snapshot; no effect if it has ended."""
+        if self._is_marked:
+            mark = self._unmark()
+            if mark.deltas:
+                if self.newest is not None:
+                    self.newest.absorb(mark)
+                mark.release()
+
+    def open(self, epoch: int) -> None:
+        """
+        Make the beginning of the operation, or the present without one, the snapshot at `epoch`. One of that epoch is replaced:
+        what has changed since it was taken belongs to the state at `epoch`, and its old values pass to the snapshot before it.
+        """
+        mark = self._unmark() if self._is_marked else _Snapshot(_NO_EPOCH)
+        if mark is self._mark:
+            self._mark = _Snapshot(_NO_EPOCH)
+        if self._snapshots and self._snapshots[-1].epoch == epoch:
+            self.delete(epoch)
+        mark.epoch = epoch
+        self._append(mark)
+        self.newest = mark
+
+    def _unmark(self) -> _Snapshot:
+        """Return the mark of the operation, which has ended."""
+        mark = self._mark
+        if mark.deltas:
+            self._mark = _Snapshot(_NO_EPOCH)
+        self._is_marked = False
+        self.newest = self._snapshots[-1] if self._snapshots else None
+        return mark
+
+    # -- snapshots ---------------------------------------------------------------------------------------------
+
     def create(self, epoch: int) -> None:
         """
-        Take a snapshot of the current state at `epoch`; no effect if the newest snapshot is at that epoch.
+        Take a snapshot of the current state at `epoch`, or of the state before the operation; no effect if the newest snapshot
+        is at that epoch.
 
         Raises:
             ValueError: there is a snapshot at a higher epoch.
         """
-        newest = self.newest
-        if newest is not None:
-            if epoch == newest.epoch:
-                return
-            if epoch < newest.epoch:
-                raise ValueError(
-                    f"cannot take a snapshot at {epoch}: the newest is at {newest.epoch} of {self._listing()}"
-                )
-        self.newest = _Snapshot(epoch)
-        self._snapshots.append(self.newest)
+        if not self._snapshots or self._snapshots[-1].epoch != epoch:
+            self._append(_Snapshot(epoch))
+            if not self._is_marked:
+                self.newest = self._snapshots[-1]
+
+    def _append(self, snapshot: _Snapshot) -> None:
+        if self._snapshots and snapshot.epoch <= self._snapshots[-1].epoch:
+            newest = self._snapshots[-1].epoch
+            raise ValueError(
+                f"cannot take a snapshot at {snapshot.epoch}: the newest is at {newest} of {self._listing()}"
+            )
+        self._snapshots.append(snapshot)
 
     def delete(self, epoch: int) -> None:
         """
@@ -112,7 +174,7 @@ class SnapshotRegistry:
         if index > 0:
             self._snapshots[index - 1].absorb(self._snapshots[index])
         self._snapshots.pop(index).release()
-        self.newest = self._snapshots[-1] if self._snapshots else None
+        self._find_newest()
 
     def delete_up_to(self, epoch: int) -> None:
         """Drop every snapshot below `epoch`."""
@@ -123,17 +185,21 @@ class SnapshotRegistry:
             snapshot.release()
             count += 1
         del self._snapshots[:count]
-        if not self._snapshots:
-            self.newest = None
+        self._find_newest()
+
+    def _find_newest(self) -> None:
+        if not self._is_marked:
+            self.newest = self._snapshots[-1] if self._snapshots else None
 
     def revert_to(self, epoch: int) -> None:
         """
-        Restore the state of every structure at `epoch`. That snapshot stays; later ones are dropped.
+        Restore the state of every structure at `epoch`. That snapshot stays; later ones, and the operation, are dropped.
 
         Raises:
             KeyError: there is no snapshot at `epoch`.
         """
         index = self._index(epoch)
+        self.undo()
         snapshot = self._snapshots[index]
         for later in self._snapshots[index + 1 :]:
             snapshot.absorb(later)
@@ -146,12 +212,15 @@ class SnapshotRegistry:
 
     def deltas(self, structure: _Revertable, epoch: int) -> Iterator[dict[Any, Any]]:
         """
-        Yield the deltas of one structure since `epoch`, oldest first.
+        Yield the deltas of one structure since `epoch`, oldest first: none if there is no snapshot from `epoch` on.
 
         Raises:
-            KeyError: there is no snapshot at `epoch`.
+            KeyError: there is no snapshot at `epoch`, but a later one.
         """
-        for snapshot in self._snapshots[self._index(epoch) :]:
+        later = self._snapshots
+        if later:
+            later = later[self._index(epoch) :] if later[-1].epoch >= epoch else []
+        for snapshot in [*later, self._mark] if self._is_marked else later:
             entry = snapshot.deltas.get(id(structure))
             if entry is not None:
                 yield entry[1]

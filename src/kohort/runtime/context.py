@@ -8,18 +8,19 @@ Source: Kafka CoordinatorRuntime.CoordinatorContext.
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
 from itertools import chain
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar, cast
 
 from kohort.machine.bulk import LongRecords
 from kohort.machine.shard import EndTransaction, ParkedReply, Producer, Reply, Result, Shard
+from kohort.machine.steps import Operation
 from kohort.model.errors import CoordinatorError, ErrorCode, InvariantError, StorageError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.append.appender import Appender
-from kohort.runtime.append.deferred import DeferredEvent, DeferredQueue, ParkedEvent, answers
+from kohort.runtime.append.deferred import DeferredEvent, DeferredQueue, ParkedEvent, StepEvent, answers
 from kohort.runtime.append.long_appends import LongAppend
 from kohort.runtime.append.open_batch import OpenBatch
 from kohort.runtime.append.position import Position
@@ -33,6 +34,7 @@ from kohort.runtime.serial_execution import SerialExecution
 from kohort.runtime.states import NEXT, State
 from kohort.runtime.timers.shard_timers import ShardTimers
 from kohort.runtime.timers.wheel import WheelTimer
+from kohort.runtime.waits import Armed, Deadlines, DueTable, Waiting, apply
 
 _log = logging.getLogger("kohort.runtime")
 _ACTIVE: Final = State.ACTIVE
@@ -69,6 +71,9 @@ class Context(SerialExecution, Generic[S]):
         self.load_error = ""
         self.loading: list[Future[None]] = []
         """Futures that wait for the end of the load."""
+        registry = self.position.registry
+        self.waits: DueTable[Waiting] = DueTable(registry, executor.wheel, environment.clock, self._on_wait_over)
+        self._deadlines: DueTable[Armed] = DueTable(registry, executor.wheel, environment.clock, self._on_deadline)
         self._shard_executor: ShardExecutor | None = None
         """Of a shard with background tasks."""
         self._appender: Appender | None = None
@@ -115,7 +120,10 @@ class Context(SerialExecution, Generic[S]):
         self.leader_epoch = leader_epoch
         self._epoch_told = -1
         self.position = Position()
-        self._timers = ShardTimers(self._executor.wheel, self._env.clock, self._expire)
+        wheel, clock, registry = self._executor.wheel, self._env.clock, self.position.registry
+        self.waits = DueTable(registry, wheel, clock, self._on_wait_over)
+        self._deadlines = DueTable(registry, wheel, clock, self._on_deadline)
+        self._timers = ShardTimers(wheel, clock, self._expire, Deadlines(self._deadlines, clock))
         self.shard = self._env.make_shard(self.partition, self.position.registry, self._timers)
         use_executor = getattr(self.shard, "use_executor", None)
         if use_executor is not None:
@@ -146,7 +154,7 @@ class Context(SerialExecution, Generic[S]):
             self._epoch_told = self.leader_epoch
             self.shard.on_coordinator_epoch(self.leader_epoch)
 
-    def activate(self, on_loaded: Callable[[S, int], None]) -> None:
+    def activate(self, on_loaded: Callable[[S, int], Result[Any, Any] | None]) -> None:
         """Accept requests: the load has ended."""
         log, shard = self.log, self.shard
         assert log is not None
@@ -164,7 +172,9 @@ class Context(SerialExecution, Generic[S]):
         )
         self.move_to(State.ACTIVE)
         log.add_listener(self.on_high_watermark)
-        on_loaded(shard, env.clock.now_ms())
+        begun = on_loaded(shard, env.clock.now_ms())
+        if begun is not None:
+            self._exclusively(partial(self._run_alone, Operation(_return, begun)))
         if log.high_watermark > self.position.last_committed_offset:
             self.on_high_watermark(log.high_watermark)
         self.load_failures, self.load_error = 0, ""
@@ -186,6 +196,8 @@ class Context(SerialExecution, Generic[S]):
             self._timeout.cancel()
             self._timeout = None
         error = CoordinatorError(ErrorCode.NOT_COORDINATOR)
+        waiting = self.waits.close()
+        self._deadlines.close()
         self.fail(list(self._deferred.take_all()), error)
         held, self._held = self._held, None
         if held is not None:
@@ -200,10 +212,18 @@ class Context(SerialExecution, Generic[S]):
         self._deliver()
         shard, self.shard = self.shard, None
         if shard is not None:
-            self._env.pending_unloads.begin(chain(self._unload_shard(shard), cancelled), self._executor)
+            steps = chain(self._dismiss(waiting, error), self._unload_shard(shard), cancelled)
+            self._env.pending_unloads.begin(steps, self._executor)
         if held is not None:
             # The actions that were queued behind the long operation.
             self._settle()
+
+    def _dismiss(self, waiting: list[Waiting], error: Exception) -> Iterator[None]:
+        """Answer the requests that wait."""
+        for each in waiting:
+            self._outbox.append((each.parked, each.on_error(error)))
+            self._deliver()
+            yield
 
     def _unload_shard(self, shard: S) -> Iterator[None]:
         try:
@@ -296,20 +316,43 @@ class Context(SerialExecution, Generic[S]):
         reply: Reply[T] | None,
         on_error: Callable[[Exception], T],
         producer: Producer | None,
+        due: Waiting | Armed | None = None,
     ) -> T | None:
+        """
+        Run an operation.
+
+        Args:
+            due: the request that was woken, or the deadline, for which the operation runs. It is in its table.
+        """
         shard, appender = self.shard, self._appender
         assert shard is not None
         now_ms = self._now_ms()
+        position = self.position
+        registry = position.registry
+        registry.begin()
+        step_event: StepEvent | None = None
         try:
+            if due is not None:
+                self._take_out(due)
             result = operation(shard, now_ms)
             # Also what is no Result is answered.
             records = result.records
+            if due is not None or result.has_steps:
+                step_event = self._take_steps(result, reply, on_error, now_ms, due)
         except Exception as error:  # noqa: BLE001 -- the shard loop: every caller is answered
-            return on_error(self._logged(error))
-        position = self.position
+            registry.undo()
+            self._logged(error)
+            # A request that was woken waits on.
+            return on_error(error) if due is None else None
         assert appender is not None
+        if not records:
+            registry.end()
         if not records and appender.batch is None and position.last_committed_offset >= position.last_written_offset:
             # All the state that the operation has read is committed.
+            if step_event is not None:
+                step_event.reply = None
+                step_event.complete(None, self._outbox)
+                return cast("T | None", step_event.response)
             if result.after is not None:
                 self._outbox.extend(answers(result.after(None)))
             if result.releases:
@@ -317,10 +360,11 @@ class Context(SerialExecution, Generic[S]):
             return result.response
         response = result.response
         deadline_ms = now_ms + self._env.write_timeout_ms
-        if response is None and isinstance(reply, ParkedReply):
-            event: DeferredEvent = ParkedEvent(
-                reply, result.releases, result.after, deadline_ms, writes=len(records) > 0
-            )
+        event: DeferredEvent
+        if step_event is not None:
+            event = step_event
+        elif response is None and isinstance(reply, ParkedReply):
+            event = ParkedEvent(reply, result.releases, result.after, deadline_ms, writes=len(records) > 0)
         else:
             event = DeferredEvent(
                 response, reply if response is not None else None, on_error, result.releases, result.after, deadline_ms
@@ -333,6 +377,7 @@ class Context(SerialExecution, Generic[S]):
                     return None
                 appender.append(result, event, now_ms, producer)
             except Exception as error:  # noqa: BLE001 -- the shard loop: every caller is answered
+                registry.undo()
                 self.fail([event], self._logged(error))
             self._metrics.event_processing_time.record(self._now_ms() - now_ms)
         elif appender.batch is not None:
@@ -340,6 +385,60 @@ class Context(SerialExecution, Generic[S]):
         else:
             self.wait(position.last_written_offset, [event], now_ms)
         return None
+
+    # -- steps -------------------------------------------------------------------------------------------------
+
+    def _take_out(self, due: Waiting | Armed) -> None:
+        if isinstance(due, Waiting):
+            self.waits.remove(due.key)
+        else:
+            self._deadlines.remove(due.key)
+
+    def _take_steps(
+        self,
+        result: Result[Any, T],
+        reply: Reply[T] | None,
+        on_error: Callable[[Exception], T],
+        now_ms: int,
+        due: Waiting | Armed | None,
+    ) -> StepEvent:
+        """Begin what the operation lets happen later, within the operation."""
+        event = StepEvent(self, result, reply, on_error, now_ms + self._env.write_timeout_ms)
+        event.take(now_ms, due if isinstance(due, Waiting) else None)
+        for deadline in result.deadlines:
+            apply(deadline, self._deadlines, now_ms)
+        return event
+
+    def carry_out(self, result: Result[Any, Any], later: Sequence[tuple[Waiting, Operation]], /) -> None:
+        if result.effects:
+            try:
+                self._env.on_effects(self.partition, result.effects)
+            except Exception:  # noqa: BLE001 -- the failure of one effect must not stop the partition
+                _log.exception("shard.effect_failed partition=%s", self.name)
+        for waiting, operation in later:
+            self._exclusively(partial(self._run_due, operation, self.waits, waiting))
+        if result.then is not None:
+            self._exclusively(partial(self._run_alone, result.then))
+
+    def run_otherwise(self, operation: Operation, /) -> None:
+        self._exclusively(partial(self._run_alone, operation))
+
+    def _run_alone(self, operation: Operation) -> None:
+        if self.state is _ACTIVE:
+            self._run(operation, None, _nothing, None)
+
+    def _on_wait_over(self, waiting: Waiting) -> None:
+        late = waiting.late
+        operation = late if isinstance(late, Operation) else Operation(_return, Result(response=late))
+        self._exclusively(partial(self._run_due, operation, self.waits, waiting))
+
+    def _on_deadline(self, armed: Armed) -> None:
+        self._exclusively(partial(self._run_due, armed.operation, self._deadlines, armed))
+
+    def _run_due(self, operation: Operation, table: DueTable[Any], entry: Waiting | Armed) -> None:
+        """Run an operation of a wait or a deadline, which may have ended while the event was queued."""
+        if self.state is _ACTIVE and table.has(entry):
+            self._run(operation, None, _nothing, None, entry)
 
     def _hold(self, held: LongAppend) -> None:
         """Append the records of a long operation in slices. The operations that arrive meanwhile are queued."""
@@ -370,6 +469,7 @@ class Context(SerialExecution, Generic[S]):
             batch = held.next_step()
         except Exception as error:  # noqa: BLE001 -- the shard loop: every caller is answered
             self._held = None
+            self.position.registry.undo()
             self.fail([event], self._logged(error))
         else:
             if batch is None:
@@ -467,7 +567,7 @@ class Context(SerialExecution, Generic[S]):
         for batch in self._deferred.take_up_to(committed):
             answered = len(outbox)
             for event in batch.events:
-                if event.after is None and not event.releases:
+                if event.after is None and not event.releases and not isinstance(event, StepEvent):
                     if event.reply is not None:
                         outbox.append((event.reply, event.response))
                         event.reply = None
@@ -530,6 +630,10 @@ class Context(SerialExecution, Generic[S]):
 
 def _nothing(_: object) -> None:
     """Ignore the response of a timer's operation."""
+
+
+def _return(_shard: Any, _now_ms: int, result: Result[Any, Any]) -> Result[Any, Any]:
+    return result
 
 
 _DONE: Any = object()

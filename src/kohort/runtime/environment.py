@@ -1,6 +1,6 @@
 """The settings of a runtime that all its contexts share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -29,4 +29,6 @@ class Environment(msgspec.Struct, Generic[S], frozen=True):
     """Called when a partition is out of step with its log and has to be loaded again."""
     pending_unloads: PendingUnloads
     long_appends: LongAppends
+    on_effects: Callable[[int, Sequence[Any]], None]
+    """Called with a partition and the effects of a committed operation, in the order of the log."""
     load_buffer_bytes: int = LOAD_BUFFER_BYTES

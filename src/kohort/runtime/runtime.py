@@ -72,6 +72,7 @@ class Runtime(Generic[S]):
         linger_ms: how long a batch stays open: 0 for one batch per operation, ADAPTIVE (-1) until the operations that had
             arrived when it was opened are in it. Source: group.coordinator.append.linger.ms.
         codec: the compression of the batches. Source: offsets.topic.compression.codec.
+        on_effects: called with a partition and the effects of each operation when its records are committed, in their order.
         load_buffer_bytes: the size of the window in which a load reads the log. Source: offsets.load.buffer.size.
     """
 
@@ -88,6 +89,7 @@ class Runtime(Generic[S]):
         write_timeout_ms: int = WRITE_TIMEOUT_MS,
         linger_ms: int = ADAPTIVE,
         codec: Codec = Codec.NONE,
+        on_effects: Callable[[int, Sequence[Any]], None] | None = None,
         load_buffer_bytes: int = LOAD_BUFFER_BYTES,
     ) -> None:
         if linger_ms < ADAPTIVE:
@@ -111,6 +113,7 @@ class Runtime(Generic[S]):
             on_failed=self._reload,
             pending_unloads=PendingUnloads(clock),
             long_appends=LongAppends(),
+            on_effects=_drop_effects if on_effects is None else on_effects,
             load_buffer_bytes=load_buffer_bytes,
         )
         self._is_closed = False
@@ -443,6 +446,10 @@ def _not_coordinator() -> CoordinatorError:
 
 def _nothing() -> None:
     """Reject an event of a closed runtime that no caller waits for."""
+
+
+def _drop_effects(_partition: int, _effects: Sequence[Any]) -> None:
+    """The effects of a program that has none."""
 
 
 class _VerifiedWrite(Generic[S, T]):

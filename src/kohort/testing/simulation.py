@@ -33,6 +33,7 @@ from kohort.machine.shard import (
     Shard,
     Timers,
 )
+from kohort.machine.steps import Wait
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import CoordinatorError, ErrorCode, UnavailableError
 from kohort.model.image import ClusterImage
@@ -43,7 +44,7 @@ from kohort.runtime.states import State
 from kohort.testing.image import FixedImage
 from kohort.testing.log import FaultyLog
 from kohort.testing.virtual import VirtualNode
-from kohort.testing.watched import NoTimers, WatchedShard, WatchedTimers
+from kohort.testing.watched import NoTimers, WatchedShard, WatchedTimers, watched_steps
 from kohort.wire.batches import read_header, read_records
 
 S = TypeVar("S", bound=Shard[Any])
@@ -102,7 +103,7 @@ class Work(msgspec.Struct, frozen=True):
 
     Attributes:
         make: `make(reply)` returns the operation; `reply` is for shards that park it.
-        on_answer: called with the answer of the request: the response, or the exception.
+        on_answer: called with the answer of the request: the response, or the exception. What it raises fails the simulation.
     """
 
     make: Callable[[Reply[Any]], Callable[[Any, int], Result[Any, Any]]] | None = None
@@ -150,8 +151,19 @@ class _Call:
             self.deadline_ms = self.deadline_ms if error else None
             return () if result.after is None else result.after(error)
 
-        fields = result.records, result.response, result.releases
-        return Result(*fields, after, result.is_atomic, result.replayed)
+        return Result(
+            result.records,
+            result.response,
+            result.releases,
+            after,
+            result.is_atomic,
+            result.replayed,
+            wakes=result.wakes,
+            deadlines=result.deadlines,
+            effects=result.effects,
+            then=result.then,
+            otherwise=result.otherwise,
+        )
 
     @property
     def is_acknowledged(self) -> bool:
@@ -193,6 +205,8 @@ class Simulation(Generic[S]):
         """By partition, in the order in which the operations ran."""
         self._callers: list[_Call] = []
         self._parked: dict[Reply[Any], _Call] = {}
+        self._broken: list[Exception] = []
+        """What `Work.on_answer` has raised."""
 
     # -- moves -------------------------------------------------------------------------------------------------
 
@@ -204,7 +218,10 @@ class Simulation(Generic[S]):
         def note(answer: Any) -> None:
             call.answers.append(answer)
             if work.on_answer is not None:
-                work.on_answer(answer.error if isinstance(answer, _Failed) else answer)
+                try:
+                    work.on_answer(answer.error if isinstance(answer, _Failed) else answer)
+                except Exception as error:  # noqa: BLE001 -- the runtime logs the failure of a reply, and goes on
+                    self._broken.append(error)
 
         if work.end is not None:
             call.has_run = True
@@ -286,8 +303,9 @@ class Simulation(Generic[S]):
 
         Raises:
             SimulationError: a guarantee was broken.
+            Exception: raised by `Work.on_answer`.
         """
-        _promise(all(len(call.answers) <= 1 for call in self._callers), "a caller was answered twice")
+        self._check_answers()
         now_ms = self.node.clock.now_ms()
         late = [each for each in self._callers if each.deadline_ms is not None and each.deadline_ms < now_ms]
         _promise(all(call.answers for call in late), "a caller waits, and the deadline of its write has passed")
@@ -299,6 +317,11 @@ class Simulation(Generic[S]):
         _promise(offset <= self.logs[partition].high_watermark, "a query sees what is above the high watermark")
         loaded = self._loaded(partition, offset)
         _promise(seen == loaded, f"a query at {offset} sees\n  {seen}\nand the log holds\n  {loaded}")
+
+    def _check_answers(self) -> None:
+        if self._broken:
+            raise self._broken[0]
+        _promise(all(len(call.answers) <= 1 for call in self._callers), "a caller was answered twice")
 
     def finish(self) -> None:
         """
@@ -326,7 +349,8 @@ class Simulation(Generic[S]):
         _promise(all(call.answers for call in self._callers), "a caller is not answered after the last fault")
         self.runtime.close()
         self.node.advance(SETTLE_MS)
-        _promise(all(len(call.answers) == 1 for call in self._callers), "a caller was not answered exactly once")
+        self._check_answers()
+        _promise(all(call.answers for call in self._callers), "a caller was not answered exactly once")
         for partition in range(len(self.logs)):
             self._check_log(partition)
 
@@ -388,7 +412,9 @@ class Simulation(Generic[S]):
 
     def _ran(self, partition: int, call: _Call, result: Result[Any, Any]) -> Result[Any, Any]:
         call.has_run = True
-        call.is_parked = result.response is None
+        call.is_parked = result.response is None or isinstance(result.response, Wait)
+        if result.has_steps:
+            result = watched_steps(result, lambda later: self._ran(partition, _Call(is_timer=True), later))
         pairs = [self.subject.serde.encode(record) for record in result.records]
         released = [self._parked[release.reply] for release in result.releases]
         for each in [call, *released] if pairs else released:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kohort.machine.shard import Executor, Result, Timers
+from kohort.machine.steps import Deadline, Key, Operation, Wait, Wake
 
 Watch = Callable[[Result[Any, Any]], Result[Any, Any]]
 """Sees the result of an operation, and returns it."""
@@ -17,6 +18,7 @@ class WatchedTimers:
         self._watch = watch
         self.cancel = timers.cancel
         self.is_scheduled = timers.is_scheduled
+        self.deadlines = timers.deadlines
 
     def schedule(self, key: str, delay_ms: int, operation: Any, **retry: Any) -> None:
         self._timers.schedule(key, delay_ms, lambda now_ms: self._watch(operation(now_ms)), **retry)
@@ -51,13 +53,49 @@ class WatchedShard:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._shard, name)
-        if name != "use_executor":
-            return found
-        return lambda executor: found(WatchedExecutor(executor, self._watch))
+        if name == "use_executor":
+            return lambda executor: found(WatchedExecutor(executor, self._watch))
+        if name == "on_loaded":
+            return lambda image, now_ms: None if (result := found(image, now_ms)) is None else self._watch(result)
+        return found
+
+
+def watched_steps(result: Result[Any, Any], watch: Watch) -> Result[Any, Any]:
+    """The result with its later operations watched."""
+
+    def watched(answer: Any) -> Any:
+        return Operation(_run_watched, answer, watch) if isinstance(answer, Operation) else answer
+
+    response: Any = result.response
+    if isinstance(response, Wait):
+        response = Wait(response.key, response.timeout_ms, watched(response.late), response.replaced)
+    return Result(
+        result.records,
+        response,
+        result.releases,
+        result.after,
+        result.is_atomic,
+        result.replayed,
+        wakes=[Wake(wake.key, watched(wake.answer)) for wake in result.wakes],
+        deadlines=[Deadline(each.key, each.delay_ms, watched(each.operation)) for each in result.deadlines],
+        effects=result.effects,
+        then=watched(result.then),
+        otherwise=watched(result.otherwise),
+    )
+
+
+def _run_watched(shard: Any, now_ms: int, operation: Operation, watch: Watch) -> Result[Any, Any]:
+    return watch(operation(shard, now_ms))
 
 
 class NoTimers:
     """Timers of a shard that only replays."""
+
+    @property
+    def deadlines(self) -> "NoTimers":
+        return self
+
+    def extend(self, _key: Key, _delay_ms: int, /) -> None: ...
 
     def schedule(self, key: str, delay_ms: int, operation: Any, **_: Any) -> None: ...
 

@@ -177,7 +177,7 @@ class Appender:
         self._check_size(needed, len(records))
         batch = self.batch = self._open(now_ms, producer)
         for some, pairs, size in made:
-            self._replay_into(batch, result.with_records(some), pairs, size)
+            self._replay_into(batch, some, pairs, size, is_replayed=result.replayed)
             yield
         return batch
 
@@ -208,15 +208,16 @@ class Appender:
         if batch is None or batch.bytes_left < needed:
             self._check_size(needed, len(records))
             batch = self._room_for(needed, now_ms, producer)
-        self._replay_into(batch, result, records, needed)
+        self._replay_into(batch, result.records, records, needed, is_replayed=result.replayed)
         return batch
 
     def _add_pieces(self, result: Result[Any, Any], records: Encoded, now_ms: int) -> OpenBatch:
         """Add records one by one, and return the batch of the last one."""
         for index, pair in enumerate(records):
             needed = size_bytes([pair])
-            piece = result.with_records(result.records[index : index + 1])
-            self._replay_into(self._room_for(needed, now_ms, None), piece, [pair], needed)
+            piece = result.records[index : index + 1]
+            room = self._room_for(needed, now_ms, None)
+            self._replay_into(room, piece, [pair], needed, is_replayed=result.replayed)
         batch = self.batch
         assert batch is not None, "the last record is in the open batch"
         return batch
@@ -234,6 +235,7 @@ class Appender:
         return batch
 
     def _open(self, now_ms: int, producer: Producer | None) -> OpenBatch:
+        self._position.open_batch()
         return OpenBatch(
             base_offset=self._position.last_written_offset,
             bytes_max=self._log.batch_bytes_max,
@@ -243,15 +245,18 @@ class Appender:
             guard=None if producer is None else producer.guard,
         )
 
-    def _replay_into(self, batch: OpenBatch, result: Result[Any, Any], records: Encoded, needed: int) -> None:
-        if result.replayed:
+    def _replay_into(
+        self, batch: OpenBatch, records: Sequence[Any], encoded: Encoded, needed: int, *, is_replayed: bool
+    ) -> None:
+        self._position.registry.end()
+        if is_replayed:
             offset, producer_id, producer_epoch = batch.next_offset, batch.producer_id, batch.producer_epoch
             try:
-                if self._replay_all is not None and (len(records) > 1 or type(result.records) is not list):
-                    self._replay_all(offset, producer_id, producer_epoch, result.records)
+                if self._replay_all is not None and (len(encoded) > 1 or type(records) is not list):
+                    self._replay_all(offset, producer_id, producer_epoch, records)
                 else:
                     replay = self._shard.replay
-                    for record in result.records:
+                    for record in records:
                         replay(offset, producer_id, producer_epoch, record)
                         offset += 1
             except Exception as error:
@@ -259,10 +264,10 @@ class Appender:
                 _log.exception("shard.replay_failed partition=%s", self._log.topic_partition)
                 self._fail(batch, InvariantError(f"replaying a record of {self._log.topic_partition} failed: {error}"))
                 raise CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR) from error
-        if isinstance(records, list):
-            batch.add(records, needed)
+        if isinstance(encoded, list):
+            batch.add(encoded, needed)
         else:
-            batch.add_packed(records)
+            batch.add_packed(encoded)
 
     def flush_open(self) -> None:
         """Append the open batch, if there is one; its operations get a failure."""
@@ -302,6 +307,7 @@ class Appender:
         """
         self._flush_or_raise()
         written = self._position.last_written_offset
+        self._position.open_batch()
         try:
             self._shard.replay_end_transaction_marker(end.producer_id, end.producer_epoch, committed=end.committed)
             log_end = self._log.append_marker(end, leader_epoch=self._owner.leader_epoch, timestamp_ms=now_ms)

@@ -2,9 +2,12 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
-from kohort.machine.shard import After, ParkedReply, Release, Reply
+from kohort.machine.shard import After, ParkedReply, Release, Reply, Result
+from kohort.machine.steps import Operation, Wait
+from kohort.model.errors import InvariantError
+from kohort.runtime.waits import DueTable, Waiting
 
 Answer = tuple[Reply[Any], Any]
 """A reply and its response."""
@@ -112,6 +115,128 @@ class ParkedEvent(DeferredEvent):
     def expire(self, error: Exception) -> Answer | None:
         parked, self._parked = self._parked, None
         return None if parked is None else (parked, self.on_error(error))
+
+
+class StepHost(Protocol):
+    """The context of the shard, for what an operation lets happen later."""
+
+    waits: DueTable[Waiting]
+
+    def carry_out(self, result: Result[Any, Any], later: Sequence[tuple[Waiting, Operation]], /) -> None:
+        """Hand out the effects of a committed operation, run the operations of requests that it wakes, and its next one."""
+
+    def run_otherwise(self, operation: Operation, /) -> None:
+        """Run the operation of a result whose records could not be written."""
+
+
+class StepEvent(DeferredEvent):
+    """
+    An operation with steps: requests that it wakes, effects, a next operation. Nothing leaves before the commit.
+
+    Attributes:
+        own: the request of the operation, if it waits.
+        answers: the requests that it has woken, which are out of the table of waits, with their responses.
+    """
+
+    __slots__ = ("_host", "_later", "_result", "answers", "own")
+
+    def __init__(
+        self,
+        host: StepHost,
+        result: Result[Any, Any],
+        reply: Reply[Any] | None,
+        on_error: Callable[[Exception], Any],
+        deadline_ms: int,
+    ) -> None:
+        response = result.response
+        super().__init__(
+            response, None if response is None else reply, on_error, result.releases, result.after, deadline_ms
+        )
+        self.own: Waiting | None = None
+        self.answers: list[tuple[Waiting, Any]] = []
+        self._later: list[tuple[Waiting, Operation]] = []
+        self._host = host
+        self._result = result
+
+    def take(self, now_ms: int, woken: Waiting | None) -> None:
+        """
+        Within the operation: take its waits and wakes into the table.
+
+        Args:
+            woken: the request for which the operation runs, which is out of the table.
+
+        Raises:
+            InvariantError: the result lets a request wait, and there is none; or it does not answer the woken one.
+        """
+        waits: DueTable[Waiting] = self._host.waits
+        wait: object = self._result.response
+        if isinstance(wait, Wait):
+            if woken is not None:
+                own = woken.again(wait, now_ms)
+            elif self.reply is not None:
+                own = Waiting(wait, now_ms, self.reply, self.on_error)
+            else:
+                raise InvariantError(f"nobody can wait under {wait.key}: the operation has no caller")
+            earlier = waits.get(wait.key)
+            if earlier is not None:
+                self.answers.append((earlier, earlier.replaced))
+            waits.put(own)
+            self.response = self.reply = None
+            if woken is None:
+                self.own = own
+        elif woken is not None:
+            if wait is None:
+                raise InvariantError(f"the request that waits under {woken.key} was woken without a response")
+            self.answers.append((woken, wait))
+            self.response = self.reply = None
+        for wake in self._result.wakes:
+            waiting = waits.get(wake.key)
+            if waiting is None:
+                continue
+            if isinstance(wake.answer, Operation):
+                self._later.append((waiting, wake.answer))
+            else:
+                waits.remove(wake.key)
+                self.answers.append((waiting, wake.answer))
+
+    @property
+    def has_deadline(self) -> bool:
+        return self.reply is not None or bool(self.answers) or self._may_expire() or self.answers_parked()
+
+    def _may_expire(self) -> bool:
+        """Whether the operation's own request, which waits, brought records."""
+        return self.own is not None and len(self._result.records) > 0
+
+    def complete(self, error: Exception | None, outbox: list[Answer]) -> None:
+        super().complete(error, outbox)
+        own, self.own = self.own, None
+        answers, self.answers = self.answers, []
+        if error is None:
+            outbox.extend([(waiting.parked, response) for waiting, response in answers])
+            self._host.carry_out(self._result, self._later)
+            return
+        if own is not None:
+            outbox.append((own.parked, self.on_error(error)))
+        for waiting, _ in answers:
+            # The revert has put back those that wait on. It has not if the shard is unloaded.
+            if not self._host.waits.has(waiting):
+                outbox.append((waiting.parked, waiting.on_error(error)))
+        if self._result.otherwise is not None:
+            self._host.run_otherwise(self._result.otherwise)
+
+    def expire(self, error: Exception) -> Answer | None:
+        if not self._may_expire():
+            return super().expire(error)
+        own, self.own = self.own, None
+        assert own is not None
+        if self._host.waits.has(own):
+            self._host.waits.remove(own.key)
+        return own.parked, own.on_error(error)
+
+    def expire_releases(self, error: Exception) -> list[Answer]:
+        answers, self.answers = self.answers, []
+        expired: list[Answer] = [(waiting.parked, waiting.on_error(error)) for waiting, _ in answers]
+        return [*super().expire_releases(error), *expired]
 
 
 class DeferredBatch:

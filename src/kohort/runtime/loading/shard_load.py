@@ -37,9 +37,10 @@ def load_shard(
     committed, end = log.high_watermark, log.end_offset
     replay = partial(load, log, shard, serde, summary, now_ms=clock.now_ms, buffer_bytes=buffer_bytes)
     yield from replay(start=log.log_start_offset, end=committed)
-    position.registry.create(committed)
-    yield from replay(start=committed, end=end)
-    position.registry.create(end)
+    if committed < end:
+        position.registry.create(committed)
+        yield from replay(start=committed, end=end)
+        position.registry.create(end)
     position.last_written_offset, position.last_committed_offset = end, committed
     ended_ms = clock.now_ms()
     metrics.loaded(started_ms=started_ms, ended_ms=ended_ms, records_set_aside=summary.set_aside_count)

@@ -6,6 +6,7 @@ from typing import Any
 from kohort.machine.shard import RETRY_BACKOFF_MS, Result
 from kohort.runtime.ports import Clock
 from kohort.runtime.timers.wheel import Wheel, WheelTimer
+from kohort.runtime.waits import Deadlines
 
 Operation = Callable[[int], Result[Any, None]]
 
@@ -48,16 +49,19 @@ class ShardTimers:
     Args:
         expire: `expire(is_current, operation, on_failure)` runs an operation under the shard's exclusivity, if `is_current()`
             holds when the event starts: the timer may have been cancelled while the event was queued.
+        deadlines: the deadlines of results.
     """
 
-    __slots__ = ("_armed", "_clock", "_expire", "_is_closed", "_wheel")
+    __slots__ = ("_armed", "_clock", "_expire", "_is_closed", "_wheel", "deadlines")
 
     def __init__(
         self,
         wheel: Wheel,
         clock: Clock,
         expire: Callable[[Callable[[], bool], Operation, Callable[[Exception], None]], None],
+        deadlines: Deadlines,
     ) -> None:
+        self.deadlines = deadlines
         self._wheel = wheel
         self._clock = clock
         self._expire = expire

@@ -1,0 +1,81 @@
+"""
+The parts of a result that say what happens later: requests that wait, deadlines, and operations as data.
+
+All of them are values. The runtime keeps the replies and the timers. It takes them back when records cannot be written, and
+lets nothing leave before the commit.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+Key: TypeAlias = tuple[str, ...]
+"""The name of a wait or a deadline in one shard, for example ("join", group id, member id). It is never parsed."""
+
+
+class Operation:
+    """
+    A step of a shard as data: `function(shard, now_ms, *arguments)`. Arguments are ids and other values, and no objects of the
+    state: they may have changed when the step runs.
+    """
+
+    __slots__ = ("arguments", "function")
+
+    def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
+        self.function: Final = function
+        self.arguments: Final = arguments
+
+    def __call__(self, shard: Any, now_ms: int) -> Any:
+        return self.function(shard, now_ms, *self.arguments)
+
+    def __repr__(self) -> str:
+        return f"Operation({self.function.__name__}, {', '.join(map(repr, self.arguments))})"
+
+
+class Wait:
+    """
+    A response that comes later: the runtime keeps the request under `key` until another operation wakes it.
+
+    Attributes:
+        timeout_ms: the time after which the request is answered with `late`.
+        late: a response, or an Operation that gives it.
+        replaced: the response to this request when another one waits under its key.
+    """
+
+    __slots__ = ("key", "late", "replaced", "timeout_ms")
+
+    def __init__(self, key: Key, timeout_ms: int, late: Any, replaced: Any) -> None:
+        self.key: Final = key
+        self.timeout_ms: Final = timeout_ms
+        self.late: Final = late
+        self.replaced: Final = replaced
+
+
+class Wake:
+    """
+    The answer to the request that waits under `key`; no effect if none does.
+
+    Attributes:
+        answer: a response, or an Operation that runs after the commit and gives it.
+    """
+
+    __slots__ = ("answer", "key")
+
+    def __init__(self, key: Key, answer: Any) -> None:
+        self.key: Final = key
+        self.answer: Final = answer
+
+
+class Deadline:
+    """
+    An operation that runs in `delay_ms`, in place of an earlier one with the same key. None cancels the earlier one.
+
+    A deadline is gone when its operation runs. If the operation raises, or its records cannot be written, the deadline is back
+    and due after `RETRY_BACKOFF_MS`.
+    """
+
+    __slots__ = ("delay_ms", "key", "operation")
+
+    def __init__(self, key: Key, delay_ms: int = 0, operation: Operation | None = None) -> None:
+        self.key: Final = key
+        self.delay_ms: Final = delay_ms
+        self.operation: Final = operation

@@ -1,0 +1,174 @@
+"""
+The requests that wait and the deadlines of one shard, as timelines: a failed append puts back those that its operations have
+ended, and takes away those that they have begun.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from kohort.machine.shard import RETRY_BACKOFF_MS, ParkedReply, Reply
+from kohort.machine.steps import Deadline, Key, Operation, Wait
+from kohort.machine.timeline import SnapshotRegistry, TimelineDict
+from kohort.runtime.ports import Clock
+from kohort.runtime.timers.wheel import Wheel, WheelTimer
+
+
+class Due(Protocol):
+    """An entry of a `DueTable`."""
+
+    key: Key
+    at_ms: int
+    timer: WheelTimer | None
+
+
+E = TypeVar("E", bound=Due)
+
+
+class Waiting:
+    """
+    A request that waits.
+
+    Attributes:
+        parked: its reply, which is delivered once: whoever comes second is not heard.
+    """
+
+    __slots__ = ("at_ms", "key", "late", "parked", "replaced", "timer")
+
+    def __init__(self, wait: Wait, now_ms: int, reply: Reply[Any], on_error: Callable[[Exception], Any]) -> None:
+        self.key: Key = wait.key
+        self.at_ms = now_ms + max(0, wait.timeout_ms)
+        self.late: Final = wait.late
+        self.replaced: Final = wait.replaced
+        self.parked: Final = reply if isinstance(reply, ParkedReply) else ParkedReply(reply, on_error)
+        self.timer: WheelTimer | None = None
+
+    def again(self, wait: Wait, now_ms: int) -> "Waiting":
+        """The same request with another wait."""
+        return Waiting(wait, now_ms, self.parked, self.parked.on_error)
+
+    def on_error(self, error: Exception) -> Any:
+        return self.parked.on_error(error)
+
+
+class Armed:
+    """A deadline."""
+
+    __slots__ = ("at_ms", "key", "operation", "timer")
+
+    def __init__(self, key: Key, at_ms: int, operation: Operation) -> None:
+        self.key: Key = key
+        self.at_ms = at_ms
+        self.operation: Final = operation
+        self.timer: WheelTimer | None = None
+
+
+class DueTable(Generic[E]):
+    """
+    Entries with a time, by key.
+
+    Args:
+        on_due: called when the time of an entry has come, which is still in the table. The operation that it starts takes the
+            entry out; if that is undone, the entry is due again after `RETRY_BACKOFF_MS`.
+    """
+
+    def __init__(self, registry: SnapshotRegistry, wheel: Wheel, clock: Clock, on_due: Callable[[E], None]) -> None:
+        self._entries: _Entries[E] = _Entries(registry, self._restored)
+        self._wheel = wheel
+        self._clock = clock
+        self._on_due = on_due
+        self._is_closed = False
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: Key) -> E | None:
+        return self._entries.get(key)
+
+    def has(self, entry: E) -> bool:
+        return self._entries.get(entry.key) is entry
+
+    def put(self, entry: E) -> None:
+        """Add an entry, in place of one with the same key."""
+        self.remove(entry.key)
+        if not self._is_closed:
+            self._entries.put(entry.key, entry)
+            self._arm(entry)
+
+    def remove(self, key: Key) -> None:
+        entry = self._entries.remove(key)
+        if entry is not None and entry.timer is not None:
+            entry.timer.cancel()
+
+    def move(self, entry: E, at_ms: int) -> None:
+        """Give an entry another time. That is not taken back when the operation is."""
+        entry.at_ms = at_ms
+        timer = entry.timer
+        if timer is not None and timer.is_armed:
+            entry.timer = self._wheel.move(timer, at_ms)
+
+    def close(self) -> list[E]:
+        """Stop all timers for good, and return the entries."""
+        self._is_closed = True
+        entries = list(self._entries.values())
+        for entry in entries:
+            if entry.timer is not None:
+                entry.timer.cancel()
+        return entries
+
+    def _arm(self, entry: E) -> None:
+        entry.timer = self._wheel.arm(entry.at_ms, partial(self._fire, entry))
+
+    def _fire(self, entry: E) -> None:
+        if self.has(entry):
+            self._on_due(entry)
+
+    def _restored(self, entry: E) -> None:
+        if self._is_closed or (entry.timer is not None and entry.timer.is_armed):
+            return
+        now_ms = self._clock.now_ms()
+        if entry.at_ms <= now_ms:
+            entry.at_ms = now_ms + RETRY_BACKOFF_MS
+        self._arm(entry)
+
+
+class _Entries(TimelineDict[Key, E]):
+    """A timeline that tells which values a revert has put back."""
+
+    __slots__ = ("_restored",)
+
+    def __init__(self, registry: SnapshotRegistry, restored: Callable[[E], None]) -> None:
+        super().__init__(registry)
+        self._restored = restored
+
+    def _restore(self, delta: dict[Key, E]) -> None:
+        dropped = [self[key] for key in delta if key in self]
+        super()._restore(delta)
+        for entry in dropped:
+            if self.get(entry.key) is not entry and entry.timer is not None:
+                entry.timer.cancel()
+        for key in delta:
+            entry_now = self.get(key)
+            if entry_now is not None:
+                self._restored(entry_now)
+
+
+class Deadlines:
+    """The deadlines of a shard, as the shard sees them."""
+
+    def __init__(self, table: DueTable[Armed], clock: Clock) -> None:
+        self._table = table
+        self._clock = clock
+
+    def extend(self, key: Key, delay_ms: int) -> None:
+        """Move a deadline to `delay_ms` from now; no effect if there is none. That is not taken back with the operation."""
+        armed = self._table.get(key)
+        if armed is not None:
+            self._table.move(armed, self._clock.now_ms() + delay_ms)
+
+
+def apply(deadline: Deadline, table: DueTable[Armed], now_ms: int) -> None:
+    if deadline.operation is None:
+        table.remove(deadline.key)
+    else:
+        table.put(Armed(deadline.key, now_ms + max(0, deadline.delay_ms), deadline.operation))
