@@ -16,7 +16,7 @@ def test_with_a_linger_of_none_every_write_is_a_batch() -> None:  # [9]
     bench = Bench(linger_ms=0).load()
     bench.put("one", ("a", 1), ("b", 1))
     bench.put("two", ("c", 1))
-    assert bench.epochs() == (0, 2, 3)
+    assert (bench.epochs(), bench.log.end_offset) == ((0, 2), 3)
     bench.log.commit(2)
     assert bench.answers == {"one": ["ok"], "two": []}
 

@@ -19,6 +19,7 @@ Reply: TypeAlias = Callable[[T], None]
 
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
+_NONE: Final[Any] = ()
 
 
 class Producer:
@@ -166,12 +167,14 @@ class Result(Generic[R, T]):
         effects: values for the host of the runtime, which gets them when the records are committed.
         then: an operation that runs when the records are committed.
         otherwise: an operation that runs if the records cannot be written, after all operations of the batch were taken back.
+        has_steps: whether the result may have any of the last five, or lets its request wait.
     """
 
     __slots__ = (
         "after",
         "deadlines",
         "effects",
+        "has_steps",
         "is_atomic",
         "otherwise",
         "records",
@@ -191,9 +194,9 @@ class Result(Generic[R, T]):
         is_atomic: bool = True,
         replayed: bool = True,
         *,
-        wakes: Sequence[Wake] = (),
-        deadlines: Sequence[Deadline] = (),
-        effects: Sequence[Any] = (),
+        wakes: Sequence[Wake] = _NONE,
+        deadlines: Sequence[Deadline] = _NONE,
+        effects: Sequence[Any] = _NONE,
         then: Operation | None = None,
         otherwise: Operation | None = None,
     ) -> None:
@@ -209,13 +212,14 @@ class Result(Generic[R, T]):
         self.effects: Final = effects
         self.then: Final = then
         self.otherwise: Final = otherwise
-
-    @property
-    def has_steps(self) -> bool:
-        """Whether something happens later or elsewhere."""
-        return bool(
-            self.wakes or self.deadlines or self.effects or self.then is not None or self.otherwise is not None
-        ) or isinstance(self.response, Wait)
+        self.has_steps: Final = (
+            wakes is not _NONE
+            or deadlines is not _NONE
+            or effects is not _NONE
+            or then is not None
+            or otherwise is not None
+            or isinstance(response, Wait)
+        )
 
     def with_response(self, response: T) -> "Result[R, T]":
         return Result(

@@ -79,15 +79,16 @@ class SnapshotRegistry:
     Not thread-safe: the thread that runs the shard's operations also takes and drops the snapshots.
     """
 
-    __slots__ = ("_is_marked", "_mark", "_snapshots", "newest")
+    __slots__ = ("_last", "_mark", "_snapshots", "newest")
 
     def __init__(self) -> None:
         self._snapshots: list[_Snapshot] = []
-        self.newest: _Snapshot | None = None
-        """The snapshot that takes the old values; None if nothing does."""
+        self._last: _Snapshot | None = None
+        """The last one of `_snapshots`."""
         self._mark = _Snapshot(_NO_EPOCH)
         """Takes the old values of an operation. Another one replaces it as soon as it has some."""
-        self._is_marked = False
+        self.newest: _Snapshot | None = None
+        """What takes the old values: the mark during an operation, else the last snapshot."""
 
     @property
     def epochs(self) -> tuple[int, ...]:
@@ -98,23 +99,27 @@ class SnapshotRegistry:
     def begin(self) -> None:
         """Begin an operation."""
         self.newest = self._mark
-        self._is_marked = True
 
     def undo(self) -> None:
         """Undo the changes of the operation; no effect if it has ended."""
-        if self._is_marked:
-            mark = self._unmark()
-            for structure, delta in mark.deltas.values():
-                structure._restore(delta)
-            mark.release()
+        mark = self._mark
+        if self.newest is mark:
+            self.newest = self._last
+            if mark.deltas:
+                self._mark = _Snapshot(_NO_EPOCH)
+                for structure, delta in mark.deltas.values():
+                    structure._restore(delta)
+                mark.release()
 
     def end(self) -> None:
-        """Keep the changes of the operation, as changes since the newest snapshot; no effect if it has ended."""
-        if self._is_marked:
-            mark = self._unmark()
+        """Keep the changes of the operation, as changes since the last snapshot; no effect if it has ended."""
+        mark = self._mark
+        if self.newest is mark:
+            last = self.newest = self._last
             if mark.deltas:
-                if self.newest is not None:
-                    self.newest.absorb(mark)
+                self._mark = _Snapshot(_NO_EPOCH)
+                if last is not None:
+                    last.absorb(mark)
                 mark.release()
 
     def open(self, epoch: int) -> None:
@@ -122,46 +127,42 @@ class SnapshotRegistry:
         Make the beginning of the operation, or the present without one, the snapshot at `epoch`. One of that epoch is replaced:
         what has changed since it was taken belongs to the state at `epoch`, and its old values pass to the snapshot before it.
         """
-        mark = self._unmark() if self._is_marked else _Snapshot(_NO_EPOCH)
-        if mark is self._mark:
+        last, mark = self._last, self._mark
+        if self.newest is mark:
             self._mark = _Snapshot(_NO_EPOCH)
-        if self._snapshots and self._snapshots[-1].epoch == epoch:
+        else:
+            mark = _Snapshot(_NO_EPOCH)
+        if last is not None and last.epoch == epoch:
             self.delete(epoch)
         mark.epoch = epoch
         self._append(mark)
         self.newest = mark
 
-    def _unmark(self) -> _Snapshot:
-        """Return the mark of the operation, which has ended."""
-        mark = self._mark
-        if mark.deltas:
-            self._mark = _Snapshot(_NO_EPOCH)
-        self._is_marked = False
-        self.newest = self._snapshots[-1] if self._snapshots else None
-        return mark
-
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def create(self, epoch: int) -> None:
         """
-        Take a snapshot of the current state at `epoch`, or of the state before the operation; no effect if the newest snapshot
-        is at that epoch.
+        Take a snapshot of the current state at `epoch`, or of the state before the operation; no effect if the last snapshot is
+        at that epoch.
 
         Raises:
             ValueError: there is a snapshot at a higher epoch.
         """
-        if not self._snapshots or self._snapshots[-1].epoch != epoch:
+        last = self._last
+        if last is None or last.epoch != epoch:
+            is_marked = self.newest is self._mark
             self._append(_Snapshot(epoch))
-            if not self._is_marked:
-                self.newest = self._snapshots[-1]
+            if not is_marked:
+                self.newest = self._last
 
     def _append(self, snapshot: _Snapshot) -> None:
-        if self._snapshots and snapshot.epoch <= self._snapshots[-1].epoch:
-            newest = self._snapshots[-1].epoch
+        last = self._last
+        if last is not None and snapshot.epoch <= last.epoch:
             raise ValueError(
-                f"cannot take a snapshot at {snapshot.epoch}: the newest is at {newest} of {self._listing()}"
+                f"cannot take a snapshot at {snapshot.epoch}: the newest is at {last.epoch} of {self._listing()}"
             )
         self._snapshots.append(snapshot)
+        self._last = snapshot
 
     def delete(self, epoch: int) -> None:
         """
@@ -174,7 +175,7 @@ class SnapshotRegistry:
         if index > 0:
             self._snapshots[index - 1].absorb(self._snapshots[index])
         self._snapshots.pop(index).release()
-        self._find_newest()
+        self._find_last()
 
     def delete_up_to(self, epoch: int) -> None:
         """Drop every snapshot below `epoch`."""
@@ -184,12 +185,15 @@ class SnapshotRegistry:
                 break
             snapshot.release()
             count += 1
-        del self._snapshots[:count]
-        self._find_newest()
+        if count:
+            del self._snapshots[:count]
+            self._find_last()
 
-    def _find_newest(self) -> None:
-        if not self._is_marked:
-            self.newest = self._snapshots[-1] if self._snapshots else None
+    def _find_last(self) -> None:
+        is_marked = self.newest is self._mark
+        self._last = self._snapshots[-1] if self._snapshots else None
+        if not is_marked:
+            self.newest = self._last
 
     def revert_to(self, epoch: int) -> None:
         """
@@ -205,7 +209,7 @@ class SnapshotRegistry:
             snapshot.absorb(later)
             later.release()
         del self._snapshots[index + 1 :]
-        self.newest = self._snapshots[index] = _Snapshot(epoch)
+        self.newest = self._last = self._snapshots[index] = _Snapshot(epoch)
         for structure, delta in snapshot.deltas.values():
             structure._restore(delta)
         snapshot.release()
@@ -220,7 +224,7 @@ class SnapshotRegistry:
         later = self._snapshots
         if later:
             later = later[self._index(epoch) :] if later[-1].epoch >= epoch else []
-        for snapshot in [*later, self._mark] if self._is_marked else later:
+        for snapshot in [*later, self._mark] if self.newest is self._mark else later:
             entry = snapshot.deltas.get(id(structure))
             if entry is not None:
                 yield entry[1]

@@ -8,15 +8,15 @@ class Position:
     """
     Two offsets of a shard's log: `last_committed_offset` <= `last_written_offset`.
 
-    While the offsets differ, or a batch is open, snapshots exist at both offsets and at the batch ends between them. The one at
-    the last written offset is taken anew when a batch opens, at the beginning of the first operation of the batch: a batch that
-    fails takes back its own operations, and none that ran before it. When everything is committed there are no snapshots, and
-    queries see the newest state.
+    There is a snapshot at the base offset of each batch that is not committed, the open one included, taken at the beginning of
+    the first operation of the batch. So queries at the last committed offset see no uncommitted change, and a batch that fails
+    takes back its own operations, and none that ran before it. When everything is committed there are no snapshots, and queries
+    see the newest state.
 
     Source: Kafka SnapshottableCoordinator.
     """
 
-    __slots__ = ("_is_open", "last_committed_offset", "last_written_offset", "registry")
+    __slots__ = ("last_committed_offset", "last_written_offset", "registry")
 
     def __init__(self, last_committed_offset: int = 0, last_written_offset: int = 0) -> None:
         self.registry = SnapshotRegistry()
@@ -24,16 +24,14 @@ class Position:
         """The offset after the last record that was replayed and appended."""
         self.last_committed_offset = last_committed_offset
         """The newest high watermark; queries read the state at this offset."""
-        self._is_open = False
 
     def open_batch(self) -> None:
         """Let the operation in progress begin a batch at the last written offset."""
         self.registry.open(self.last_written_offset)
-        self._is_open = True
 
     def update_last_written_offset(self, offset: int) -> None:
         """
-        Take a snapshot at `offset`, the new end of the log.
+        Take over `offset`, the new end of the log.
 
         Raises:
             InvariantError: `offset` is not above the last written offset.
@@ -41,12 +39,10 @@ class Position:
         if offset <= self.last_written_offset:
             raise InvariantError(f"new last written offset {offset} is not above {self.last_written_offset}")
         self.last_written_offset = offset
-        self._is_open = False
-        self.registry.create(offset)
 
     def revert_last_written_offset(self, offset: int) -> None:
         """
-        Restore the state at `offset`, an earlier batch end; without the operations of a batch that has opened there.
+        Restore the state before the batch at `offset`, and drop its snapshot.
 
         Raises:
             InvariantError: `offset` is above the last written offset, or there is no snapshot at it.
@@ -55,11 +51,10 @@ class Position:
             raise InvariantError(f"cannot revert to {offset}: the last written offset is {self.last_written_offset}")
         try:
             self.registry.revert_to(offset)
+            self.registry.delete(offset)
         except KeyError as error:
             raise InvariantError(f"cannot revert to {offset}: {error.args[0]}") from error
         self.last_written_offset = offset
-        self._is_open = False
-        self._drop_unused()
 
     def update_last_committed_offset(self, offset: int) -> None:
         """
@@ -75,11 +70,6 @@ class Position:
             )
         self.last_committed_offset = offset
         self.registry.delete_up_to(offset)
-        self._drop_unused()
-
-    def _drop_unused(self) -> None:
-        if not self._is_open and self.last_committed_offset == self.last_written_offset:
-            self.registry.delete_up_to(self.last_written_offset + 1)
 
     def snapshot_at_most(self, offset: int) -> int:
         """Return the highest epoch of a snapshot that is not above `offset`."""

@@ -40,7 +40,6 @@ def load_shard(
     if committed < end:
         position.registry.create(committed)
         yield from replay(start=committed, end=end)
-        position.registry.create(end)
     position.last_written_offset, position.last_committed_offset = end, committed
     ended_ms = clock.now_ms()
     metrics.loaded(started_ms=started_ms, ended_ms=ended_ms, records_set_aside=summary.set_aside_count)
