@@ -125,7 +125,7 @@ _CALLS = {
     "scandir",
     "stat",
 }
-_CALLS |= {"fdatasync", "fsync", "ftruncate", "pwritev", "unlink", "utime", "write"}
+_CALLS |= {"access", "fdatasync", "fsync", "ftruncate", "pwritev", "statvfs", "unlink", "utime", "write"}
 
 
 def _threads() -> str:

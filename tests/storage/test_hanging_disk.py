@@ -363,7 +363,7 @@ def test_the_last_stable_offset_below_the_log_start(base: Path) -> None:
         store = owner.disk(base / "data")
         assert store.open(A, TOPIC_ID, LogConfig()).last_stable_offset == 10
         store.close()
-        store = owner.disk(base / "data", load_wait_s=WAIT_SECONDS)
+        store = owner.disk(base / "data", wait_s=WAIT_SECONDS)
         owner.run_posted()
         with no_calls():
             log = store.open(A, TOPIC_ID, LogConfig())

@@ -140,7 +140,7 @@ class BrokerApis:
 
     def _serve_admin(self, shared: Broker) -> None:
         catalog, cluster, clock = shared.catalog, self.cluster, shared.clock
-        dirs = LogDirs(catalog, self.partitions, shared.store.data_dir)
+        dirs = LogDirs(catalog, self.partitions, shared.store)
         self.serve(ApiKey.DESCRIBE_LOG_DIRS, GradualHandler(dirs.describe_log_dirs))
         self.serve(ApiKey.ALTER_REPLICA_LOG_DIRS, GradualHandler(dirs.alter_replica_log_dirs))
         reassignments = Reassignments(catalog, cluster, shared.replication, shared.call_later)

@@ -11,7 +11,6 @@ import asyncio
 import gc
 import logging
 import math
-import os
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
@@ -192,7 +191,7 @@ class Node:
                 self._ready_queue.defer, call_soon_threadsafe=self._call_soon_threadsafe, clock=self._clock
             )
         from kohort.storage.disk import DiskStore
-        from kohort.storage.durability.loads import LOAD_WAIT_S
+        from kohort.storage.durability.brief_waits import WAIT_S
 
         store = DiskStore(
             settings.data_dir,
@@ -202,7 +201,7 @@ class Node:
             node_id=self._node_id,
             cluster_id=None,
             clock=self._clock,
-            load_wait_s=LOAD_WAIT_S,
+            wait_s=WAIT_S,
             checkpoint_interval_ms=settings.config.get_int("log.flush.offset.checkpoint.interval.ms"),
             on_offline=self._on_failure,
             on_recovery=self._on_recovery,
@@ -318,8 +317,8 @@ class Node:
             reasons.append("The broker is stopping.")
         if loading := self._coordinators.loading:
             reasons.append(f"{loading} partitions of coordinators are being loaded.")
-        if self._settings.data_dir is not None and (reason := not_writable(self._settings.data_dir)):
-            reasons.append(reason)
+        if problem := self._store.volume().problem:
+            reasons.append(problem)
         return reasons
 
     @property
@@ -436,17 +435,6 @@ class Node:
         idle_seconds_max = idle_ms / 1000 if idle_ms >= 0 else math.inf
         self._connections.close_idle(self._loop.time(), idle_seconds_max)
         self._idle_check = self._loop.call_later(idle_check_seconds(idle_seconds_max), self._close_idle_connections)
-
-
-def not_writable(directory: Path) -> str:
-    """The reason, a sentence, for which nothing can be written to a directory; empty if there is none."""
-    try:
-        disk = os.statvfs(directory)
-    except OSError as error:
-        return f"The data directory cannot be used: {error.strerror}."
-    if disk.f_flag & os.ST_RDONLY or not os.access(directory, os.W_OK):
-        return "The data directory is read-only."
-    return "" if disk.f_bavail else "The disk of the data directory is full."
 
 
 def idle_check_seconds(idle_seconds_max: float) -> float:

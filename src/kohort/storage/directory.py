@@ -4,6 +4,7 @@ Names in a data directory: partition directories, deleted partitions and stray p
 Source: Kafka UnifiedLog.logDeleteDirName, logStrayDirName, parseTopicPartitionName.
 """
 
+import os
 import re
 from collections.abc import Container
 from pathlib import Path
@@ -11,6 +12,7 @@ from uuid import UUID
 
 from kohort.model.ids import TopicPartition
 from kohort.storage.durability import syscalls
+from kohort.storage.log import Volume
 
 JOURNAL = "journal"
 OLD_JOURNAL = "journal.old"
@@ -39,6 +41,21 @@ def offset_of(name: str) -> int | None:
     match = _OFFSET.fullmatch(name)
     offset = int(match[1]) if match else -1
     return offset if 0 <= offset <= OFFSET_MAX else None
+
+
+def look_at_volume(data_dir: Path) -> Volume:
+    """The volume of a directory. A failed call is a problem, too."""
+    try:
+        disk = os.statvfs(data_dir)
+        is_writable = not disk.f_flag & os.ST_RDONLY and os.access(data_dir, os.W_OK)
+    except OSError as error:
+        return Volume(problem=f"The data directory cannot be used: {error.strerror}.")
+    problem = "" if disk.f_bavail else "The disk of the data directory is full."
+    return Volume(
+        disk.f_blocks * disk.f_frsize,
+        disk.f_bavail * disk.f_frsize,
+        problem if is_writable else "The data directory is read-only.",
+    )
 
 
 def find_partitions(data_dir: Path) -> dict[TopicPartition, Path]:

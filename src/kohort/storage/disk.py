@@ -24,6 +24,7 @@ from kohort.storage.cleaning.cleaner import Cleaner
 from kohort.storage.directory import (
     JOURNAL,
     find_partitions,
+    look_at_volume,
     partition_of,
     remove_deleted,
     rename_to_stray,
@@ -31,6 +32,7 @@ from kohort.storage.directory import (
 )
 from kohort.storage.disklog import DiskLog
 from kohort.storage.durability import syscalls
+from kohort.storage.durability.brief_waits import BriefWaits, NotYetError
 from kohort.storage.durability.checkpoint_formats import (
     CLEAN_SHUTDOWN,
     LOCK,
@@ -63,7 +65,6 @@ from kohort.storage.durability.journal import (
     read_journal,
     remove_journal,
 )
-from kohort.storage.durability.loads import LoadingError, Loads
 from kohort.storage.durability.recovery import (
     DAMAGE_NOTE,
     LoadedPartition,
@@ -73,7 +74,16 @@ from kohort.storage.durability.recovery import (
 )
 from kohort.storage.epochs import EpochCache
 from kohort.storage.errno_hints import errno_hint
-from kohort.storage.log import NO_TOPIC_ID, CallSoon, CleanerConfig, CleanerMetrics, FlushMetrics, LogConfig, LogMetrics
+from kohort.storage.log import (
+    NO_TOPIC_ID,
+    CallSoon,
+    CleanerConfig,
+    CleanerMetrics,
+    FlushMetrics,
+    LogConfig,
+    LogMetrics,
+    Volume,
+)
 from kohort.storage.segments.file_handles import OPEN_FILES_MIN, FileHandleCache, open_files_max
 
 _log = logging.getLogger("kohort.storage")
@@ -100,8 +110,8 @@ class DiskStore:
         owner_wait_ms: the longest wait for one flush.
         owner_flushes_max: how many flushes the owner waits for before the event loop has to read input.
         written_bytes_kept: the memory of the newest appends after they were written.
-        load_wait_s: the longest wait of the owner's thread for the load of a partition, which another thread makes from the
-            first turn of the event loop on; None: the owner's thread loads it.
+        wait_s: the longest wait of the owner's thread for the load of a partition, and for a look at the volume, which other
+            threads make from the first turn of the event loop on; None: the owner's thread makes them.
         stop_s: how long `close` waits for a disk that does not answer.
         sync: makes a file descriptor's data durable; for tests of failing disks.
         on_offline: called with the reason when a flush failed; nothing is acknowledged from then on.
@@ -128,7 +138,7 @@ class DiskStore:
         owner_wait_ms: int = OWNER_WAIT_MS,
         owner_flushes_max: int = OWNER_FLUSHES_MAX,
         written_bytes_kept: int = WRITTEN_BYTES_KEPT,
-        load_wait_s: float | None = None,
+        wait_s: float | None = None,
         stop_s: float = STOP_S,
         sync: Sync = syscalls.data_sync,
         on_offline: Callable[[str], None] = lambda _reason: None,
@@ -147,7 +157,8 @@ class DiskStore:
         self._logs: dict[TopicPartition, DiskLog] = {}
         self._found: dict[TopicPartition, Path] = {}
         """Partitions on disk that are not loaded yet."""
-        self._loads = Loads(self._read)
+        self._loads = BriefWaits("kohort-load", self._read)
+        self._volumes = BriefWaits("kohort-volume", look_at_volume)
         self._to_delete: set[TopicPartition] = set()
         """Partitions that were deleted while they were being loaded."""
         self._call_soon_threadsafe = call_soon_threadsafe
@@ -197,13 +208,18 @@ class DiskStore:
             self._load_directory()
             self.cleaner.load_offsets(frozenset(self.partitions()))
             self._flush_coordinator.start()
-            call_soon_threadsafe(partial(self._loads.start, load_wait_s))
+            call_soon_threadsafe(partial(self._start_waiting, wait_s))
         except OSError as exc:
             self._lock.release()
             raise ConfigError(f"{data_dir} cannot be taken up: {exc}; {errno_hint(exc)}.") from exc
         except BaseException:
             self._lock.release()
             raise
+
+    def _start_waiting(self, wait_s: float | None) -> None:
+        if not self._is_closed:
+            self._loads.start(wait_s)
+            self._volumes.start(wait_s)
 
     def _check(self, check: Callable[[Path], None]) -> None:
         try:
@@ -474,7 +490,7 @@ class DiskStore:
         if topic_partition in self._found:
             try:
                 topic_id, loaded = self._loads.get(topic_partition)
-            except LoadingError:
+            except NotYetError:
                 raise
             except CorruptError as exc:
                 raise self._not_loaded(topic_partition, f"{exc}. {_way_out(self.data_dir)}") from exc
@@ -508,7 +524,7 @@ class DiskStore:
         self._to_delete.discard(topic_partition)
         try:
             log = self.get(topic_partition)
-        except LoadingError:  # another thread uses the directory
+        except NotYetError:  # another thread uses the directory
             self._to_delete.add(topic_partition)
             delete = partial(self._delete_loaded, topic_partition)
             self._loads.when_done(topic_partition, partial(self._call_soon_threadsafe, delete))
@@ -679,6 +695,12 @@ class DiskStore:
     def log_metrics(self) -> Iterator[LogMetrics]:
         return (log.metrics() for log in list(self._logs.values()))
 
+    def volume(self) -> Volume:
+        try:
+            return self._volumes.get(self.data_dir)
+        except NotYetError:
+            return Volume(problem="The disk of the data directory does not answer.")
+
     def flush_metrics(self) -> FlushMetrics:
         return FlushMetrics(*self._flush_coordinator.flushes)
 
@@ -702,6 +724,8 @@ class DiskStore:
         finally:
             for log in self._logs.values():
                 log.close(f"{log.topic_partition} is closed")
+            with suppress(UnavailableError):
+                self._volumes.stop(0)
             self._lock.release()
 
     def _close(self) -> None:

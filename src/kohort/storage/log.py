@@ -125,6 +125,20 @@ class FlushMetrics(msgspec.Struct, frozen=True):
     flush_time_s: float = 0.0
 
 
+class Volume(msgspec.Struct, frozen=True):
+    """
+    The volume of the logs.
+
+    Attributes:
+        total_bytes, usable_bytes: -1 if that is not known.
+        problem: the reason, a sentence, for which nothing can be written; empty if there is none.
+    """
+
+    total_bytes: int = -1
+    usable_bytes: int = -1
+    problem: str = ""
+
+
 class TimestampOffset(msgspec.Struct, frozen=True, gc=False):
     """A record found by its timestamp: offset, timestamp, and the leader epoch of its batch."""
 
@@ -342,6 +356,9 @@ class LogStore(Protocol):
 
     def log_metrics(self) -> Iterator[LogMetrics]:
         """The gauges of each opened log, as it is when the iterator comes to it; there may be many thousands."""
+
+    def volume(self) -> Volume:
+        """The volume as it is now. The caller does not wait for a disk that does not answer."""
 
     def flush_metrics(self) -> FlushMetrics:
         """Counts and times of flushes."""

@@ -9,7 +9,7 @@ from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Clock, Defer
 from kohort.runtime.timers.clock import SystemClock
 from kohort.storage.cleaning.memory_cleaner import MemoryCleaner
-from kohort.storage.log import CallSoon, CleanerConfig, CleanerMetrics, FlushMetrics, LogConfig, LogMetrics
+from kohort.storage.log import CallSoon, CleanerConfig, CleanerMetrics, FlushMetrics, LogConfig, LogMetrics, Volume
 from kohort.storage.memory_log import MemoryLog
 from kohort.storage.watermarks import Watermarks
 
@@ -83,6 +83,9 @@ class MemoryStore:
 
     def log_metrics(self) -> Iterator[LogMetrics]:
         return (log.metrics() for log in list(self._logs.values()))
+
+    def volume(self) -> Volume:
+        return Volume()
 
     def flush_metrics(self) -> FlushMetrics:
         return FlushMetrics()

@@ -7,9 +7,7 @@ directory, and no size of a volume.
 Source: KIP-113, KIP-827; Kafka ReplicaManager.describeLogDirs, alterReplicaLogDirs.
 """
 
-import shutil
 from collections.abc import Generator, Iterable
-from pathlib import Path
 from typing import Final
 
 from kohort.broker.catalog import Catalog
@@ -18,11 +16,11 @@ from kohort.broker.ports import Context
 from kohort.machine.gradual import HANDLER_STEP
 from kohort.machine.shard import Reply
 from kohort.model.errors import ErrorCode, StorageError
+from kohort.storage.log import LogStore
 from kohort.wire import messages as m
 
 MEMORY: Final = "memory"
 """The name of the log directory of a broker that keeps its logs in memory."""
-_UNKNOWN_BYTES: Final = -1
 
 
 class LogDirs:
@@ -30,14 +28,14 @@ class LogDirs:
     Handlers of both APIs.
 
     Args:
-        directory: with the logs; None if they are in memory.
+        store: the logs.
     """
 
-    def __init__(self, catalog: Catalog, partitions: LocalPartitions, directory: Path | None) -> None:
+    def __init__(self, catalog: Catalog, partitions: LocalPartitions, store: LogStore) -> None:
         self._catalog = catalog
         self._partitions = partitions
-        self._directory = directory
-        self._name = MEMORY if directory is None else str(directory.absolute())
+        self._store = store
+        self._name = MEMORY if store.data_dir is None else str(store.data_dir.absolute())
 
     def describe_log_dirs(
         self, request: m.DescribeLogDirsRequest, _context: Context, _reply: Reply[m.DescribeLogDirsResponse]
@@ -60,9 +58,9 @@ class LogDirs:
             count += 1
             if count % HANDLER_STEP == 0:
                 yield
-        total_bytes, usable_bytes = self._volume()
+        volume = self._store.volume()
         result = m.DescribeLogDirsResult(
-            log_dir=self._name, topics=topics, total_bytes=total_bytes, usable_bytes=usable_bytes
+            log_dir=self._name, topics=topics, total_bytes=volume.total_bytes, usable_bytes=volume.usable_bytes
         )
         return m.DescribeLogDirsResponse(results=[result])
 
@@ -84,14 +82,6 @@ class LogDirs:
         except StorageError:
             return None
         return None if partition is None else partition.log.size_bytes
-
-    def _volume(self) -> tuple[int, int]:
-        """The size of the volume and its free bytes."""
-        try:
-            usage = shutil.disk_usage(self._directory) if self._directory is not None else None
-        except OSError:
-            usage = None
-        return (_UNKNOWN_BYTES, _UNKNOWN_BYTES) if usage is None else (usage.total, usage.free)
 
     def alter_replica_log_dirs(
         self, request: m.AlterReplicaLogDirsRequest, _context: Context, _reply: Reply[m.AlterReplicaLogDirsResponse]

@@ -1,5 +1,10 @@
-"""Loads of partitions while clients are served: the owner's thread waits for a disk that answers, and for no other."""
+"""
+Loads of partitions and looks at the volume while clients are served: the owner's thread waits for a disk that answers, and
+for no other.
+"""
 
+import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID
@@ -8,9 +13,9 @@ import pytest
 
 from kohort.model.errors import UnavailableError
 from kohort.model.ids import TopicPartition
+from kohort.storage.durability.brief_waits import NotYetError
 from kohort.storage.durability.checkpoint_formats import CLEAN_SHUTDOWN
-from kohort.storage.durability.loads import LoadingError
-from kohort.storage.log import LogConfig
+from kohort.storage.log import LogConfig, Volume
 from kohort.testing.faulty_files import FaultyFiles, fail_on
 from tests.storage.owner import TOPIC_ID, WAIT_SECONDS, Owner, batch, no_calls
 
@@ -31,14 +36,14 @@ class Restarted:
             for number in range(9):
                 store.open(topic_partition, TOPIC_ID, CONFIG).append(batch(f"{number}".ljust(60)), leader_epoch=0)
         store.close()
-        self.store = self.owner.disk(files.root, load_wait_s=WAIT_SECONDS, stop_s=0.05)
+        self.store = self.owner.disk(files.root, wait_s=WAIT_SECONDS, stop_s=0.05)
         self.owner.run_posted()
 
     def hang(self) -> None:
         """The load of the first partition hangs, and a request has found that out."""
         self.files.hold(LOADER)
         self.store._loads.start(0.001)
-        with pytest.raises(LoadingError, match="t-0 is being loaded"):
+        with pytest.raises(NotYetError, match="t-0 cannot be used yet"):
             self.store.open(A, TOPIC_ID, CONFIG)
         self.files.await_held()
         self.store._loads.start(WAIT_SECONDS)
@@ -72,7 +77,7 @@ def test_a_load_that_hangs_holds_up_its_partition_and_other_loads(restarted: Res
     log = store.open(C, TOPIC_ID, CONFIG)
     restarted.hang()
     for topic_partition in (A, B, B):
-        with pytest.raises(LoadingError):
+        with pytest.raises(NotYetError):
             store.get(topic_partition)
     assert log.append(batch("9"), leader_epoch=0) == 10
     owner.wait_for(lambda: log.high_watermark == 10)
@@ -99,7 +104,7 @@ def test_a_partition_that_is_deleted_while_it_is_loaded(restarted: Restarted, *,
     owner, store = restarted.owner, restarted.store
     restarted.hang()
     store.delete(A)
-    with pytest.raises(LoadingError):
+    with pytest.raises(NotYetError):
         store.open(A, NEW_ID, CONFIG)
     assert restarted.names() == ["t-0", "t-1", "t-2"]
     restarted.answer()
@@ -132,7 +137,7 @@ def test_a_stop_waits_for_a_load_for_some_time(restarted: Restarted, caplog: pyt
     """Then the directory is left for recovery."""
     restarted.hang()
     restarted.store.close()
-    assert "has not answered for 0.05 s, in the load of a partition" in caplog.text
+    assert "the disk has not answered for 0.05 s" in caplog.text
     restarted.answer()
     assert not (restarted.store.data_dir / CLEAN_SHUTDOWN).exists()
     again = Owner().disk(restarted.store.data_dir)
@@ -145,7 +150,7 @@ def test_a_stop_takes_what_was_loaded(restarted: Restarted) -> None:
     owner, store = restarted.owner, restarted.store
     restarted.hang()
     store.delete(A)
-    with pytest.raises(LoadingError):
+    with pytest.raises(NotYetError):
         store.open(B, TOPIC_ID, CONFIG)
     restarted.answer()
     store._loads._futures[B].exception(WAIT_SECONDS)
@@ -156,3 +161,26 @@ def test_a_stop_takes_what_was_loaded(restarted: Restarted) -> None:
     again = owner.disk(store.data_dir)
     assert list(again.partitions()) == [B, C]
     again.close()
+
+
+def test_a_look_at_a_volume_that_hangs(restarted: Restarted, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, going_on = restarted.store, threading.Event()
+    with no_calls():
+        known = store.volume()
+    assert (known.total_bytes > known.usable_bytes > 0, known.problem) == (True, "")
+    look = os.statvfs
+
+    def hang(path: Path) -> os.statvfs_result:
+        assert going_on.wait(WAIT_SECONDS)
+        return look(path)
+
+    monkeypatch.setattr(os, "statvfs", hang)
+    store._volumes.start(0.001)
+    for _ in range(2):
+        assert store.volume() == Volume(problem="The disk of the data directory does not answer.")
+    late = store._volumes._late
+    assert late is not None
+    going_on.set()
+    late.exception(WAIT_SECONDS)
+    assert store.volume().total_bytes == known.total_bytes
+    store.close()
