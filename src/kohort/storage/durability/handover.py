@@ -45,7 +45,8 @@ class Bell:
             os.close(self._write_fd)
             self._read_fd = self._write_fd = -1
 
-    __del__ = close
+    def __del__(self) -> None:  # An alias of `close` fails when it is compiled.
+        self.close()
 
 
 class Follower:
