@@ -1,5 +1,6 @@
 """The journal: what was written whole comes back in order, and nothing else does."""
 
+import os
 from itertools import pairwise
 from pathlib import Path
 from uuid import UUID
@@ -230,7 +231,8 @@ def test_a_file_is_filled_a_step_ahead_of_its_rounds_in_its_first_use_alone(tmp_
         for position, data in first:
             assert position <= reached or not any(data) or reached == 0, "a round begins in what is filled"
             reached = max(reached, position + len(data))
-    for later in uses[2:]:
+    for forgotten, *later in uses[2:]:
+        assert forgotten == (0, bytes(FRAME_HEADER_BYTES)), "the old rounds are made unreadable first"
         assert len(later) == per_use
 
 
@@ -246,3 +248,35 @@ def use_of_a_file(files: FaultyFiles, written: Journal, entries: bytearray) -> l
 
 def test_no_files_no_entries(tmp_path: Path) -> None:
     assert list(read_journal(journal_files(tmp_path / "journal"))) == []
+
+
+@pytest.mark.parametrize("first_bytes_lost", [True, False])
+def test_a_torn_first_frame_of_a_file_that_is_used_again_leaves_no_damaged_journal(
+    tmp_path: Path, first_bytes_lost: bool
+) -> None:
+    """The frame is written over several old ones, and the power goes: of its bytes any part may be on the disk."""
+    entry = JournalEntry(APPEND, TopicPartition("a", 0), UUID(int=1), b"x" * 10)
+    durable: dict[int, bytes] = {}
+    before: list[bytes] = []
+
+    def sync(fd: int) -> None:
+        size = os.fstat(fd).st_size
+        before[:] = [durable.get(fd, bytes(size))]
+        durable[fd] = os.pread(fd, size, 0)
+
+    written = Journal(tmp_path / "journal", file_bytes=4096, sync=sync)
+    for _ in range(5):
+        written.write([encode([entry])])
+    written.switch()
+    written.write([encode([entry])])
+    written.switch()
+    written.write([encode([entry, entry])])
+    frame = bytes(written.position)
+    path = tmp_path / "journal" / "1.journal"
+    found, old = path.read_bytes(), before[0]
+    hole = len(encode([entry])) + 5
+    assert hole < len(frame)
+    torn = old[:hole] + found[hole:] if first_bytes_lost else found[:hole] + old[hole:]
+    path.write_bytes(torn)
+    written.close()
+    assert list(read_journal(journal_files(tmp_path / "journal"))) == [entry]

@@ -178,12 +178,22 @@ class Journal:
         fd = self._fds.get(self._generation & 1)
         if fd is None:
             fd = self._open()
+        elif self._position == 0:
+            self._forget_frames(fd)
         end = syscalls.write_at(fd, pieces, self._position)
         if end > self._filled[self._generation & 1]:
             self._fill(fd, end)
         self._sync(fd)
         self._position = end
         self._sequence += 1
+
+    def _forget_frames(self, fd: int) -> None:
+        """
+        Make the frames of an earlier use of the file unreadable, before the first frame is written over them. If that one is
+        torn, the old frames before and behind the hole would look like a damaged journal.
+        """
+        syscalls.pwrite(fd, bytes(FRAME_HEADER_BYTES), 0)
+        self._sync(fd)
 
     def _fill(self, fd: int, end: int) -> None:
         """Write zeros behind a frame at the end of the written part; they are flushed with the frame."""
