@@ -411,8 +411,8 @@ def _scan(
     """Scan one segment; returns the truncated bytes, and the offset behind the last valid batch."""
     before_bytes = segment.path.stat().st_size
     next_offset = segment.base_offset
-    # Its size counts until it is gone, and the segment may lose bytes. Whoever starts next must not find it again: the directory
-    # is flushed before the new recovery point is written.
+    # It states the size of the segment, which may lose bytes. The next start must not find it either: the directory is flushed
+    # before the new recovery point is written.
     syscalls.remove(segment.checksums_path)
     segment.aborted.clear()
     last_buffer, told_bytes = None, 0
