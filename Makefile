@@ -17,7 +17,7 @@ IN_PROCESS := tests/test_compiled.py tests/machine tests/runtime tests/group tes
 # Tests that talk to a served process: they run once in CI, on the compiled build if there is a C compiler.
 PROCESSES := tests/clients tests/crash $(wildcard tests/conformance/test_recorded_*.py)
 TESTS_COMPILED ?= $(IN_PROCESS) $(PROCESSES)
-SIMULATIONS := $(wildcard tests/testing/test_*simulation.py)
+SIMULATIONS := $(wildcard tests/testing/test_*simulation.py) tests/examples/test_locks.py
 WORKERS ?= auto
 PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile
 unexport PYTHONDONTWRITEBYTECODE

@@ -106,14 +106,6 @@ class AgainstCopies(RuleBasedStateMachine):
         self.registry.end()
         self.mark = None
 
-    @rule(step=st.integers(0, 2))
-    def open(self, step: int) -> None:
-        """The operation begins at a snapshot, which replaces one of its epoch."""
-        self.epoch += step
-        self.registry.open(self.epoch)
-        self.copies[self.epoch] = self.mark or self.present()
-        self.mark = None
-
     @precondition(lambda self: self.copies)
     @rule(data=st.data())
     def revert(self, data: st.DataObject) -> None:

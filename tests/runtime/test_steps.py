@@ -318,6 +318,20 @@ def test_what_follows_a_revert_may_set_the_deadline_anew(bench: StepBench) -> No
     assert bench.ran == ["due", "again", "anew"]
 
 
+def test_a_deadline_that_is_cancelled_in_its_millisecond_does_not_run(bench: StepBench) -> None:
+    """Its event is queued behind the operation that cancels it."""
+
+    def cancels(_shard: TableShard, _: int) -> Result[Put, str]:
+        bench.node.clock.set(bench.node.clock.now_ms() + 1_000)
+        bench.node.wheel.advance(bench.node.clock.now_ms())
+        return Result((), "ok", deadlines=[Deadline(KEY)])
+
+    bench.result("arm", "ok", deadlines=[Deadline(KEY, 1_000, bench.step("due"))])
+    bench.write("cancel", cancels)
+    assert bench.ends == {"arm": "ok", "cancel": "ok"}
+    assert bench.ran == []
+
+
 def test_an_unload_ends_deadlines(bench: StepBench) -> None:
     bench.result("arm", "ok", deadlines=[Deadline(KEY, 1_000, bench.step("due"))])
     bench.runtime.unload(0, 7)

@@ -71,8 +71,8 @@ class SnapshotRegistry:
     snapshot.
 
     An operation runs at a mark (`begin`), which takes the old values of what it changes. Then it is undone (`undo`), or its
-    changes join those since the newest snapshot (`end`), or its mark becomes a snapshot (`open`). An operation without changes
-    costs some assignments.
+    changes join those since the last snapshot (`end`); a snapshot that is taken meanwhile is one of the state before the
+    operation. An operation without changes costs some assignments.
 
     Without snapshots nobody can read, or revert to, an earlier state, and every read sees the newest one.
 
@@ -121,22 +121,6 @@ class SnapshotRegistry:
                 if last is not None:
                     last.absorb(mark)
                 mark.release()
-
-    def open(self, epoch: int) -> None:
-        """
-        Make the beginning of the operation, or the present without one, the snapshot at `epoch`. One of that epoch is replaced:
-        what has changed since it was taken belongs to the state at `epoch`, and its old values pass to the snapshot before it.
-        """
-        last, mark = self._last, self._mark
-        if self.newest is mark:
-            self._mark = _Snapshot(_NO_EPOCH)
-        else:
-            mark = _Snapshot(_NO_EPOCH)
-        if last is not None and last.epoch == epoch:
-            self.delete(epoch)
-        mark.epoch = epoch
-        self._append(mark)
-        self.newest = mark
 
     # -- snapshots ---------------------------------------------------------------------------------------------
 

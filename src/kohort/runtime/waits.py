@@ -68,8 +68,8 @@ class DueTable(Generic[E]):
     Entries with a time, by key.
 
     Args:
-        on_due: called when the time of an entry has come, which is still in the table. The operation that it starts takes the
-            entry out; if that is undone, the entry is due again after `RETRY_BACKOFF_MS`.
+        on_due: called when the time of an entry has come. The operation that it starts takes the entry out, if it is still
+            there; if the operation is undone, the entry is due again after `RETRY_BACKOFF_MS`.
     """
 
     def __init__(self, registry: SnapshotRegistry, wheel: Wheel, clock: Clock, on_due: Callable[[E], None]) -> None:
@@ -117,11 +117,7 @@ class DueTable(Generic[E]):
         return entries
 
     def _arm(self, entry: E) -> None:
-        entry.timer = self._wheel.arm(entry.at_ms, partial(self._fire, entry))
-
-    def _fire(self, entry: E) -> None:
-        if self.has(entry):
-            self._on_due(entry)
+        entry.timer = self._wheel.arm(entry.at_ms, partial(self._on_due, entry))
 
     def _restored(self, entry: E) -> None:
         if self._is_closed or (entry.timer is not None and entry.timer.is_armed):

@@ -27,7 +27,7 @@ class Position:
 
     def open_batch(self) -> None:
         """Let the operation in progress begin a batch at the last written offset."""
-        self.registry.open(self.last_written_offset)
+        self.registry.create(self.last_written_offset)
 
     def update_last_written_offset(self, offset: int) -> None:
         """
