@@ -138,7 +138,6 @@ class AgainstCopies(RuleBasedStateMachine):
         for epoch, copy in self.copies.items():
             assert self.at(epoch) == copy
             table = copy[0]
-            assert self.table.size_at(epoch) == len(table)
             get = self.table.getter_at(epoch)
             for key in "abcde":
                 assert self.table.get_at(key, epoch) == table.get(key)

@@ -16,7 +16,7 @@ SCENARIOS = {
     "1": "load", "2": "load failure", "3": "load with an older epoch", "4": "reload after a failure, higher epoch",
     "5": "unload with a newer epoch", "6": "unload without an epoch", "7": "unload of what is unknown",
     "8": "unload with an older epoch", "9": "write", "10": "write, not active", "11": "operation throws",
-    "12": "replay throws", "13": "append throws", "14": "write times out", "15": "write to all",
+    "12": "replay throws", "13": "append throws", "14": "write times out",
     "16": "transactional write", "17": "verification fails", "18": "end of a transaction", "19": "end times out",
     "20": "end cannot be written", "21": "end cannot be replayed", "22": "read", "23": "read, not active",
     "24": "read throws", "25": "read of all", "26": "close", "27": "metadata image", "28": "timer", "29": "reschedule",

@@ -28,9 +28,7 @@ def conformance(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     only: Annotated[
         list[str] | None,
-        typer.Option(
-            "--scenario", "--story", metavar="PREFIX", help="Only scenarios whose names start with PREFIX; repeatable."
-        ),
+        typer.Option("--scenario", metavar="PREFIX", help="Only scenarios whose names start with PREFIX; repeatable."),
     ] = None,
     skip: Annotated[
         list[str] | None,

@@ -281,13 +281,5 @@ class Runner(Protocol[S_co]):
     def read(self, partition: int, query: Callable[[S_co, int], T], on_error: Callable[[Exception], T]) -> T:
         """Query the state as of the high watermark; never waits on the owner's thread."""
 
-    def write_all(
-        self,
-        operation: Callable[[S_co, int], Result[Any, T]],
-        reply: Reply[Sequence[T]],
-        on_error: Callable[[Exception], T],
-    ) -> None:
-        """Run a write operation on every known partition; `reply` gets the responses in the order of partitions."""
-
     def read_all(self, query: Callable[[S_co, int], T], on_error: Callable[[Exception], T]) -> Sequence[T]:
         """Query every known partition, and return the responses in the order of partitions."""

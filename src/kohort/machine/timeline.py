@@ -364,14 +364,6 @@ class TimelineDict(dict[K, V], Generic[K, V]):
         keys += [key for key, value in past.items() if value is not _ABSENT]
         return keys
 
-    def size_at(self, epoch: int) -> int:
-        """The number of keys at a snapshot."""
-        past: dict[K, V] = {}
-        for delta in list(self._tail.registry.deltas(self, epoch))[::-1]:
-            past.update(delta)
-        existed = sum(value is not _ABSENT for value in past.values())
-        return len(self) - sum(key in self for key in past) + existed
-
     def _restore(self, delta: dict[K, V]) -> None:
         for key, value in delta.items():
             if value is _ABSENT:

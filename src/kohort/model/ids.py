@@ -6,8 +6,6 @@ from itertools import count
 from typing import NamedTuple, NewType
 from uuid import UUID
 
-GroupId = NewType("GroupId", str)
-MemberId = NewType("MemberId", str)
 BrokerId = NewType("BrokerId", int)
 
 CONSUMER_OFFSETS = "__consumer_offsets"

@@ -1,16 +1,13 @@
 """Encoders and decoders of coordinator records, compiled from their schemas at their first use."""
 
-from collections.abc import Callable
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any
 
 from kohort.model.errors import CorruptError
 from kohort.records.schema import RecordType, struct_owners
 from kohort.records.value_classes import record_classes
 from kohort.wire.encoders import DataEncoder, compile_encoder
 from kohort.wire.generated.decoders import DECODE_ERRORS, Decoder, DecoderWriter
-
-Decode: TypeAlias = Callable[[bytes, bytes | None], Any]
 
 
 class UnknownVersionError(CorruptError):

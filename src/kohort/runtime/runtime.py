@@ -16,7 +16,6 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
-from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.machine.shard import EndTransaction, Producer, RecordSerde, Reply, Result, Shard
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import CoordinatorError, ErrorCode, InvariantError, KohortError
@@ -271,20 +270,6 @@ class Runtime(Generic[S]):
         if context is None:
             return on_error(_not_coordinator())
         return context.read(query, on_error)
-
-    def write_all(
-        self,
-        operation: Callable[[S, int], Result[Any, T]],
-        reply: Reply[Sequence[T]],
-        on_error: Callable[[Exception], T],
-    ) -> None:
-        contexts = sorted(self._known(), key=lambda context: context.partition)
-        aggregator: ResponseAggregator[T, Sequence[T]] = ResponseAggregator(len(contexts), list, reply)
-        for index, context in enumerate(contexts):
-            aggregator.put(index, context.write(operation, aggregator.reply_to(index), on_error))
-        responses = aggregator.finish()
-        if responses is not None:
-            reply(responses)
 
     def read_all(self, query: Callable[[S, int], T], on_error: Callable[[Exception], T]) -> Sequence[T]:
         return [context.read(query, on_error) for context in self._known()]

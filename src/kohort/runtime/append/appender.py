@@ -82,7 +82,6 @@ class Appender:
         "_serde",
         "_shard",
         "batch",
-        "is_closed",
     )
 
     def __init__(
@@ -109,11 +108,9 @@ class Appender:
         self._metrics = metrics
         self.batch: OpenBatch | None = None
         """Holds records whenever no method of this class runs."""
-        self.is_closed = False
 
     def close(self) -> list[DeferredEvent]:
         """Drop the open batch, and return its operations."""
-        self.is_closed = True
         batch = self._release()
         return [] if batch is None else batch.events
 

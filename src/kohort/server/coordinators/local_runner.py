@@ -7,7 +7,6 @@ This is the one place where a request for a group or a transactional id that ano
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.machine.shard import EndTransaction, Producer, Reply, Result, Runner
 from kohort.model.errors import CoordinatorError, ErrorCode
 
@@ -71,20 +70,6 @@ class LocalRunner(Generic[S]):
         if not self._leads(partition):
             return on_error(_not_coordinator())
         return self._runner.read(partition, query, on_error)
-
-    def write_all(
-        self,
-        operation: Callable[[S, int], Result[Any, T]],
-        reply: Reply[Sequence[T]],
-        on_error: Callable[[Exception], T],
-    ) -> None:
-        led = [partition for partition in range(self.partition_count) if self._leads(partition)]
-        aggregator: ResponseAggregator[T, Sequence[T]] = ResponseAggregator(len(led), list, reply)
-        for index, partition in enumerate(led):
-            aggregator.put(index, self._runner.write(partition, operation, aggregator.reply_to(index), on_error))
-        responses = aggregator.finish()
-        if responses is not None:
-            reply(responses)
 
     def read_all(self, query: Callable[[S, int], T], on_error: Callable[[Exception], T]) -> Sequence[T]:
         led = (partition for partition in range(self.partition_count) if self._leads(partition))

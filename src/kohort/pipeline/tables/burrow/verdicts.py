@@ -18,8 +18,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from kohort.pipeline.tables.burrow.evaluator import Status
-
 Row: TypeAlias = dict[str, Any]
 
 OK, WARN, STOP, LOST = "OK", "WARN", "STOP", "LOST"
@@ -199,8 +197,3 @@ def _share_row(row: Row, has_members: bool | None, allowed_lag: int) -> Row:
         "commits": 0,
         "last_commit_ms": row["written_at_ms"],
     }
-
-
-def burrow_number(status: str | None) -> int:
-    """Return Burrow's number of a status, for its metrics."""
-    return int(Status.NOTFOUND if status is None else Status[status])
