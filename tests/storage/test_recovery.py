@@ -3,6 +3,7 @@
 import logging
 import shutil
 from pathlib import Path
+from random import Random
 from uuid import UUID
 
 import pytest
@@ -16,6 +17,8 @@ from kohort.storage.disk import DiskStore
 from kohort.storage.durability.checkpoint_formats import read_offsets
 from kohort.storage.durability.flush_coordinator import BULK_BYTES, CHECKPOINT_INTERVAL_MS
 from kohort.storage.log import Log, LogConfig
+from kohort.testing.crashed_disk import Kept, write_tree
+from kohort.testing.faulty_files import FaultyFiles
 from kohort.wire.batches import read_header
 from tests.conftest import LONG
 from tests.storage.compacted import make_durable
@@ -462,3 +465,51 @@ def test_a_recovery_of_one_large_partition_says_how_far_it_is(owner: Owner, tmp_
     assert len(told) >= 4
     assert scanned == sorted(scanned)
     assert scanned[-1] == told[-1][1]
+
+
+def test_a_partition_whose_deletion_was_interrupted_is_not_missing_when_the_start_is_interrupted_too(
+    tmp_path: Path, owner: Owner
+) -> None:
+    store = filled(owner, tmp_path / "data")
+    make_durable(owner, store)
+    root = crash(store, tmp_path / "crashed")
+    (root / "orders-0").rename(root / f"orders-0.{UUID(int=1).hex}-delete")
+    shutil.rmtree(root / "journal")
+    (root / "journal").touch()
+    with pytest.raises(ConfigError, match="journal is no directory"):
+        owner.disk(root)
+    assert not list(root.glob("*-delete"))
+    (root / "journal").unlink()
+    again = owner.disk(root)
+    assert list(again.missing()) == []
+    again.close()
+    store.close()
+
+
+def test_a_recovery_that_cuts_a_segment_leaves_nothing_that_states_its_former_size(
+    tmp_path: Path, owner: Owner
+) -> None:
+    """The power goes at the end of the recovery, and all that is not flushed is lost."""
+    store = filled(owner, tmp_path / "data")
+    root = crash(store, tmp_path / "crashed")
+    shutil.rmtree(root / "journal")
+    first = min((root / "orders-0").glob("*.log"))
+    assert first.with_suffix(".checksums").exists()
+    with first.open("r+b") as file:
+        file.truncate(first.stat().st_size - 10)
+    with FaultyFiles(root) as files:
+        recovered = owner.disk(root)
+        log = recovered.get(PARTITION)
+        assert log is not None
+        kept = everything(log)
+        abandon(recovered)
+    disk = files.disk()
+    for operation in files.operations:
+        disk.apply(operation)
+    write_tree(tmp_path / "again", disk.crash(Random(0), Kept.NONE))
+    again = owner.disk(tmp_path / "again")
+    found = again.get(PARTITION)
+    assert found is not None
+    assert everything(found) == kept
+    again.close()
+    store.close()

@@ -6,7 +6,6 @@ Source: Kafka UnifiedLog.logDeleteDirName, logStrayDirName, parseTopicPartitionN
 
 import os
 import re
-from collections.abc import Container
 from pathlib import Path
 from uuid import UUID
 
@@ -65,19 +64,15 @@ def find_partitions(data_dir: Path) -> dict[TopicPartition, Path]:
     return {topic_partition: path for topic_partition, path in found if topic_partition is not None}
 
 
-def remove_deleted(data_dir: Path) -> set[str]:
-    """Remove the directories of interrupted deletions; returns the names that they had, cut as `rename_to_stray` cuts them."""
-    names = set()
-    for path in sorted(data_dir.iterdir()):
-        if _DELETED.fullmatch(path.name) and path.is_dir():
-            names.add(path.name.rpartition(".")[0])
-            syscalls.remove_tree(path)
-    return names
+def find_deleted(data_dir: Path) -> list[Path]:
+    """The directories of interrupted deletions."""
+    return [path for path in sorted(data_dir.iterdir()) if _DELETED.fullmatch(path.name) and path.is_dir()]
 
 
-def was_renamed(topic_partition: TopicPartition, names: Container[str]) -> bool:
-    """Whether `remove_deleted` has removed a directory of this partition."""
-    return _with_ending(topic_partition.topic, f"-{topic_partition.partition}", _SUFFIX_BYTES) in names
+def is_deletion_of(path: Path, topic_partition: TopicPartition) -> bool:
+    """Whether a directory of `find_deleted` was one of this partition. Names are cut as `rename_to_stray` cuts them."""
+    name = _with_ending(topic_partition.topic, f"-{topic_partition.partition}", _SUFFIX_BYTES)
+    return path.name.rpartition(".")[0] == name
 
 
 def _with_ending(topic: str, ending: str, further_bytes: int) -> str:

@@ -23,12 +23,12 @@ from kohort.runtime.ports import Clock, Defer
 from kohort.storage.cleaning.cleaner import Cleaner
 from kohort.storage.directory import (
     JOURNAL,
+    find_deleted,
     find_partitions,
+    is_deletion_of,
     look_at_volume,
     partition_of,
-    remove_deleted,
     rename_to_stray,
-    was_renamed,
 )
 from kohort.storage.disklog import DiskLog
 from kohort.storage.durability import syscalls
@@ -253,7 +253,7 @@ class DiskStore:
 
     def _load_directory(self) -> None:
         """Load the directory, with recovery after an unclean stop. From here on a stop is unclean until `close`."""
-        renamed = remove_deleted(self.data_dir)
+        deleted = find_deleted(self.data_dir)
         self._found = find_partitions(self.data_dir)
         try:
             self._missing = self._flush_coordinator.load_checkpoints(self._found)
@@ -262,9 +262,14 @@ class DiskStore:
                 f"{exc}: move it away. Without recovery points every log is read and checked at the next start, without log "
                 "starts records that were deleted may be there again."
             ) from exc
-        for topic_partition in tuple(self._missing):
-            if was_renamed(topic_partition, renamed):
-                self.forget_missing(topic_partition)
+        gone = [each for each in self._missing if any(is_deletion_of(path, each) for path in deleted)]
+        if gone:
+            # First: an entry without a directory means that data is missing.
+            self._flush_coordinator.checkpoint_files.forget(gone)
+        for topic_partition in gone:
+            self.forget_missing(topic_partition)
+        for path in deleted:
+            syscalls.remove_tree(path)
         marker = self.data_dir / CLEAN_SHUTDOWN
         journal = self.data_dir / JOURNAL
         lost = find_lost_journal(self.data_dir)
