@@ -489,7 +489,7 @@ def test_a_partition_whose_deletion_was_interrupted_is_not_missing_when_the_star
 def test_a_recovery_that_cuts_a_segment_leaves_nothing_that_states_its_former_size(
     tmp_path: Path, owner: Owner
 ) -> None:
-    """The power goes at the end of the recovery, and all that is not flushed is lost."""
+    """The segment ends then, the power goes, and all that is not flushed is lost."""
     store = filled(owner, tmp_path / "data")
     root = crash(store, tmp_path / "crashed")
     shutil.rmtree(root / "journal")
@@ -501,6 +501,10 @@ def test_a_recovery_that_cuts_a_segment_leaves_nothing_that_states_its_former_si
         recovered = owner.disk(root)
         log = recovered.get(PARTITION)
         assert log is not None
+        log.config = CONFIG
+        for number in range(12):
+            log.append(batch(f"later value {number}", timestamp_ms=number), leader_epoch=9)
+        make_durable(owner, recovered)
         kept = everything(log)
         abandon(recovered)
     disk = files.disk()
