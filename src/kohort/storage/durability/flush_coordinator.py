@@ -372,7 +372,7 @@ class FlushCoordinator:
         self._wants_checkpoint |= log.can_drop
         if not self._is_journaled:
             self._defer(self._checkpoint_if_due)
-            self._defer(done)
+            self.then(done)  # what the disk thread reads of the log start is known then
             return
         self._add_entry(log, START, pack_offset(log.log_start_offset))
         self._flush_batch.waiters.append(done)
