@@ -268,7 +268,7 @@ class ConsumerWorkload:
             self.replaced -= Counter((request.group_id,))
             return then(error)
 
-        return Result(result.records, result.response, result.releases, after, result.is_atomic, result.replayed)
+        return result.replace(after=after)
 
     def _look_at_groups(self, shard: GroupShard) -> None:
         """In a classic group the coordinator does not assign."""

@@ -70,7 +70,7 @@ def test_an_assignment_of_another_member_is_found(monkeypatch: pytest.MonkeyPatc
         if result.response is None or not result.response.assignment:
             return result
         response = msgspec.structs.replace(result.response, assignment=b"1 0 nobody")
-        return result.with_response(response)
+        return result.replace(response=response)
 
     monkeypatch.setattr(group_simulation, "sync_group", broken)
     assert "got the assignment" in str(fails(group_subject()))

@@ -221,20 +221,22 @@ class Result(Generic[R, T]):
             or isinstance(response, Wait)
         )
 
-    def with_response(self, response: T) -> "Result[R, T]":
-        return Result(
-            self.records,
-            response,
-            self.releases,
-            self.after,
-            self.is_atomic,
-            self.replayed,
-            wakes=self.wakes,
-            deadlines=self.deadlines,
-            effects=self.effects,
-            then=self.then,
-            otherwise=self.otherwise,
-        )
+    def replace(self, **changes: Any) -> "Result[R, Any]":
+        """A copy with other values of some attributes."""
+        fields = {
+            "records": self.records,
+            "response": self.response,
+            "releases": self.releases,
+            "after": self.after,
+            "is_atomic": self.is_atomic,
+            "replayed": self.replayed,
+            "wakes": self.wakes,
+            "deadlines": self.deadlines,
+            "effects": self.effects,
+            "then": self.then,
+            "otherwise": self.otherwise,
+        }
+        return Result(**(fields | changes))
 
     def __repr__(self) -> str:
         fields = (self.records, self.response, self.releases, self.after, self.is_atomic, self.replayed)

@@ -613,7 +613,7 @@ class Context(SerialExecution, Generic[S]):
                 return Result()
             result = operation(now_ms)
             # With a response the operation has a deadline, and a timeout is a failure.
-            return result.with_response(_DONE) if result.records else result
+            return result.replace(response=_DONE) if result.records else result
 
         self.write(run, _nothing, failed)
 

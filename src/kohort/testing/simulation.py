@@ -151,19 +151,7 @@ class _Call:
             self.deadline_ms = self.deadline_ms if error else None
             return () if result.after is None else result.after(error)
 
-        return Result(
-            result.records,
-            result.response,
-            result.releases,
-            after,
-            result.is_atomic,
-            result.replayed,
-            wakes=result.wakes,
-            deadlines=result.deadlines,
-            effects=result.effects,
-            then=result.then,
-            otherwise=result.otherwise,
-        )
+        return result.replace(after=after)
 
     @property
     def is_acknowledged(self) -> bool:

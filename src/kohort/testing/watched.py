@@ -69,16 +69,10 @@ def watched_steps(result: Result[Any, Any], watch: Watch) -> Result[Any, Any]:
     response: Any = result.response
     if isinstance(response, Wait):
         response = Wait(response.key, response.timeout_ms, watched(response.late), response.replaced)
-    return Result(
-        result.records,
-        response,
-        result.releases,
-        result.after,
-        result.is_atomic,
-        result.replayed,
+    return result.replace(
+        response=response,
         wakes=[Wake(wake.key, watched(wake.answer)) for wake in result.wakes],
         deadlines=[Deadline(each.key, each.delay_ms, watched(each.operation)) for each in result.deadlines],
-        effects=result.effects,
         then=watched(result.then),
         otherwise=watched(result.otherwise),
     )
