@@ -340,6 +340,8 @@ class DiskStore:
             recovered.add(loaded)
             for segment in loaded.scanned:
                 files |= {segment.path, segment.index.path, segment.time_index.path, segment.directory}
+                if segment.checksums_path.exists():
+                    files.add(segment.checksums_path)
                 if segment.aborted.is_unsynced:
                     segment.aborted.is_unsynced = False
                     files.add(segment.aborted.path)

@@ -411,9 +411,9 @@ def _scan(
     """Scan one segment; returns the truncated bytes, and the offset behind the last valid batch."""
     before_bytes = segment.path.stat().st_size
     next_offset = segment.base_offset
-    # It states the size of the segment, which may lose bytes. The next start must not find it either: the directory is flushed
-    # before the new recovery point is written.
-    syscalls.remove(segment.checksums_path)
+    # It states the size of the segment, which may lose bytes. Empty it fits no index: a recovery that is interrupted, perhaps
+    # without the transaction index, is done again.
+    syscalls.write_file(segment.checksums_path, b"")
     segment.aborted.clear()
     last_buffer, told_bytes = None, 0
     batches = segment.scan(config, next_offset=next_offset, gapless_from=gapless_from, durable_until=durable_until)
@@ -432,6 +432,7 @@ def _scan(
         _log.warning("log.cut path=%s position=%d bytes=%d", segment.path, segment.size_bytes, cut_bytes)
     if is_last:
         segment.time_index.maybe_append(*segment.max_timestamp)
+        syscalls.remove(segment.checksums_path)
     else:
         segment.write_indexes()
         segment.release()
