@@ -486,6 +486,17 @@ def test_a_partition_whose_deletion_was_interrupted_is_not_missing_when_the_star
     store.close()
 
 
+def test_a_recovery_leaves_no_checksums_of_a_segment_that_is_written_on(tmp_path: Path, owner: Owner) -> None:
+    store = filled(owner, tmp_path / "data")
+    recovered = owner.disk(crash(store, tmp_path / "crashed"))
+    checksums = sorted((tmp_path / "crashed/orders-0").glob("*.checksums"))
+    logs = sorted((tmp_path / "crashed/orders-0").glob("*.log"))
+    assert [path.stem for path in checksums] == [path.stem for path in logs[:-1]]
+    assert all(path.stat().st_size for path in checksums)
+    recovered.close()
+    store.close()
+
+
 def test_a_recovery_that_cuts_a_segment_leaves_nothing_that_states_its_former_size(
     tmp_path: Path, owner: Owner
 ) -> None:
