@@ -86,7 +86,7 @@ class Filler:
                 return None if self.largest.api is ApiKey.DELETE_TOPICS else UUID(int=number)
             case "bytes" | "records":
                 return b""
-            case "int8" | "int16":
+            case "int8" | "int16" | "uint16":
                 return {"resource_type": 2}.get(field.name, 1)
             case "float64":
                 return 1.0
