@@ -5,6 +5,7 @@ Quotas at the edges of a double: what is stored, what happens to requests then a
 into its responses; Kohort puts the largest time.
 """
 
+import gc
 import math
 import sys
 from collections.abc import Callable
@@ -184,11 +185,13 @@ def counted_calls(action: Callable[[], object]) -> int:
         nonlocal count
         count += event in ("call", "c_call")
 
+    gc.disable()  # the garbage of other tests may have calls of its own
     sys.setprofile(profile)
     try:
         action()
     finally:
         sys.setprofile(None)
+        gc.enable()
     return count
 
 
