@@ -1,13 +1,13 @@
 """
-Instructions of the processor for one request, counted by callgrind: exact on a noisy machine, where times are not.
+Instructions of the processor for one request, counted by callgrind: steady on a noisy machine, where times are not.
 
     make instructions                                       # counts of the compiled build
     make instructions INSTRUCTIONS="--out before.json"
     make instructions INSTRUCTIONS="--against before.json"  # and their ratio
 
 A node with its store in memory gets the frames of a client without a socket, on one thread. Each way is warmed
-up, then counted over `REQUESTS` requests. Two counts of one build differ by less than a thousandth. The kernel and
-waits are not counted.
+up, then counted over `REQUESTS` requests. Two counts of one build mostly differ by less than a thousandth;
+those of a heartbeat differed by 1.5 percent once. The kernel and waits are not counted.
 """
 
 import argparse

@@ -88,7 +88,7 @@ class SnapshotRegistry:
         self._mark = _Snapshot(_NO_EPOCH)
         """Takes the old values of an operation. Another one replaces it as soon as it has some."""
         self.newest: _Snapshot | None = None
-        """What takes the old values: the mark during an operation, else the last snapshot."""
+        """The place of the old values: the mark during an operation, else the last snapshot; None if neither is there."""
 
     @property
     def epochs(self) -> tuple[int, ...]:
@@ -133,20 +133,12 @@ class SnapshotRegistry:
             ValueError: there is a snapshot at a higher epoch.
         """
         last = self._last
-        if last is None or last.epoch != epoch:
-            is_marked = self.newest is self._mark
-            self._append(_Snapshot(epoch))
-            if not is_marked:
-                self.newest = self._last
-
-    def _append(self, snapshot: _Snapshot) -> None:
-        last = self._last
-        if last is not None and snapshot.epoch <= last.epoch:
-            raise ValueError(
-                f"cannot take a snapshot at {snapshot.epoch}: the newest is at {last.epoch} of {self._listing()}"
-            )
-        self._snapshots.append(snapshot)
-        self._last = snapshot
+        if last is not None and epoch <= last.epoch:
+            if epoch == last.epoch:
+                return
+            raise ValueError(f"cannot take a snapshot at {epoch}: the newest is at {last.epoch} of {self._listing()}")
+        self._snapshots.append(_Snapshot(epoch))
+        self._find_last()
 
     def delete(self, epoch: int) -> None:
         """

@@ -194,7 +194,7 @@ class Simulation(Generic[S]):
         self._callers: list[_Call] = []
         self._parked: dict[Reply[Any], _Call] = {}
         self._broken: list[Exception] = []
-        """What `Work.on_answer` has raised."""
+        """The exceptions that `Work.on_answer` has raised."""
 
     # -- moves -------------------------------------------------------------------------------------------------
 
