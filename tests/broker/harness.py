@@ -22,8 +22,8 @@ from kohort.model.context import ClientInformation
 from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kohort.runtime.processors import InlineProcessor
 from kohort.server.coordinators.coordinators import Coordinators
-from kohort.server.coordinators.interface import CoordinatorEnvironment
-from kohort.server.coordinators.transaction_coordinator import TransactionCoordinator
+from kohort.server.coordinators.hosted_coordinator import CoordinatorEnvironment
+from kohort.server.coordinators.transaction_coordinator import transaction_coordinator
 from kohort.storage.disk import DiskStore
 from kohort.storage.log import LogStore
 from kohort.storage.memory import MemoryStore
@@ -160,7 +160,7 @@ class Harness:
         environment = CoordinatorEnvironment(self.broker, node.clock, node.call_later, processor)
         if has_topic:
             self.create(TRANSACTION_STATE, self.broker.config.get_int("transaction.state.log.num.partitions"))
-        hosted.start([TransactionCoordinator], environment)
+        hosted.start([transaction_coordinator], environment)
         hosted.load()
         self.coordinators[TRANSACTION_STATE] = hosted.marker_writer(TRANSACTION_STATE)
         self.coordinators.verification = hosted.verification

@@ -38,7 +38,7 @@ from kohort.server.connections.connection_limits import ConnectionLimits, Descri
 from kohort.server.connections.listener import bind, connections_max
 from kohort.server.coordinators.coordinators import Coordinators
 from kohort.server.coordinators.hosted import COORDINATORS
-from kohort.server.coordinators.interface import CoordinatorEnvironment
+from kohort.server.coordinators.hosted_coordinator import CoordinatorEnvironment
 from kohort.server.logs import LogWriter
 from kohort.server.requests.dispatch import Dispatch
 from kohort.server.requests.slices import Slices

@@ -10,8 +10,8 @@ from kohort.records.offset_commits import encode_offset_commit
 from kohort.records.values import OffsetCommit
 from kohort.runtime.processors import InlineProcessor
 from kohort.server.coordinators.coordinators import Coordinators
-from kohort.server.coordinators.group_coordinator import GroupCoordinator
-from kohort.server.coordinators.interface import CoordinatorEnvironment
+from kohort.server.coordinators.group_coordinator import group_coordinator
+from kohort.server.coordinators.hosted_coordinator import CoordinatorEnvironment
 from kohort.storage.log import Log
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
@@ -40,7 +40,7 @@ class Groups:
             node.call_later,
             lambda: InlineProcessor(node.wheel, node.defer, node.call_soon),
         )
-        self.coordinators.start([GroupCoordinator], environment)
+        self.coordinators.start([group_coordinator], environment)
         self.coordinators.load()
         self.harness.coordinators[CONSUMER_OFFSETS] = self.coordinators.marker_writer(CONSUMER_OFFSETS)
 

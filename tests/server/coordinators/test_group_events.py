@@ -11,8 +11,8 @@ import kohort.group.events
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.group.events import GroupEvent, HeartbeatRefused, MemberExpired, MemberLeft, RebalanceStarted
 from kohort.model.errors import ErrorCode
-from kohort.server.coordinators.event_lines import event_name
-from kohort.server.coordinators.group_events import GroupEventLog
+from kohort.server.coordinators.event_lines import EventLog, event_name
+from kohort.server.coordinators.group_coordinator import EventCounts
 from kohort.server.logs import REPEATS_MAX, REPEATS_SECONDS, JsonFormatter, RepeatLimit
 from kohort.server.node import Node
 from kohort.server.settings import Settings
@@ -70,7 +70,7 @@ def test_a_node_logs_the_life_of_a_group(caplog: pytest.LogCaptureFixture) -> No
 
 def test_texts_of_clients_stay_in_their_field(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "kohort.group")
-    GroupEventLog()(MemberLeft("g", "m", None, "bye\ngroup_id=other member_id=x"))
+    EventLog("kohort.group")(MemberLeft("g", "m", None, "bye\ngroup_id=other member_id=x"))
     (record,) = caplog.records
     assert record.getMessage() == (
         r"member.left group_id='g' member_id='m' reason='bye\ngroup_id\x3dother member_id\x3dx'"
@@ -80,7 +80,8 @@ def test_texts_of_clients_stay_in_their_field(caplog: pytest.LogCaptureFixture) 
 
 def test_refused_heartbeats_are_counted_and_their_lines_are_limited(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "kohort.group")
-    log, now = GroupEventLog(), 0.0
+    counts, now = EventCounts(), 0.0
+    log = EventLog("kohort.group", count=counts.count)
     limit = RepeatLimit(lambda: now)
     fenced = HeartbeatRefused("g", "ConsumerGroupHeartbeat", "m", None, 3, ErrorCode.FENCED_MEMBER_EPOCH, "too low")
     for _ in range(100):
@@ -95,7 +96,7 @@ def test_refused_heartbeats_are_counted_and_their_lines_are_limited(caplog: pyte
     now = REPEATS_SECONDS
     assert [limit.filter(record) for record in caplog.records] == [True]
     assert caplog.records[0].getMessage().endswith(f"suppressed={100 - REPEATS_MAX}")
-    assert log.refused_heartbeats == {
+    assert counts.refused_heartbeats == {
         ("ConsumerGroupHeartbeat", ErrorCode.FENCED_MEMBER_EPOCH): 101,
         ("ConsumerGroupHeartbeat", ErrorCode.UNKNOWN_MEMBER_ID): 0,
         ("Heartbeat", ErrorCode.UNKNOWN_MEMBER_ID): 1,
@@ -103,15 +104,15 @@ def test_refused_heartbeats_are_counted_and_their_lines_are_limited(caplog: pyte
 
 
 def test_members_that_miss_a_rebalance_are_counted() -> None:
-    log = GroupEventLog()
+    counts = EventCounts()
     for timeout in ("session", "member id", "rebalance", "join", "sync"):
-        log(MemberExpired("g", "m", None, timeout))
-    assert log.rebalance_timeouts == 3
+        counts.count(MemberExpired("g", "m", None, timeout))
+    assert counts.rebalance_timeouts == 3
 
 
 def test_nothing_is_formatted_below_info(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "kohort.group")
-    GroupEventLog()(RebalanceStarted("g", "Empty", 0, "joined"))
+    EventLog("kohort.group")(RebalanceStarted("g", "Empty", 0, "joined"))
     assert caplog.records == []
 
 

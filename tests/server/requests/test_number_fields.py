@@ -18,9 +18,9 @@ from kohort.broker.served_versions import served_versions
 from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kohort.runtime.processors import InlineProcessor
 from kohort.server.coordinators.coordinators import Coordinators
-from kohort.server.coordinators.group_coordinator import GroupCoordinator
-from kohort.server.coordinators.interface import CoordinatorEnvironment
-from kohort.server.coordinators.transaction_coordinator import TransactionCoordinator
+from kohort.server.coordinators.group_coordinator import group_coordinator
+from kohort.server.coordinators.hosted_coordinator import CoordinatorEnvironment
+from kohort.server.coordinators.transaction_coordinator import transaction_coordinator
 from kohort.testing.virtual import VirtualNode
 from kohort.wire import messages as m
 from kohort.wire.apis import API_KEYS, ApiKey
@@ -74,7 +74,7 @@ class Served:
             for topic in (CONSUMER_OFFSETS, TRANSACTION_STATE):
                 self.harness.create(topic)
         hosted.start(
-            [GroupCoordinator, TransactionCoordinator],
+            [group_coordinator, transaction_coordinator],
             CoordinatorEnvironment(broker, node.clock, node.call_later, processor),
         )
         hosted.load()

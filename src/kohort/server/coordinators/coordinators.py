@@ -14,7 +14,7 @@ from kohort.machine.ports import Verification
 from kohort.model.errors import StorageError
 from kohort.model.image import ImageDelta
 from kohort.runtime.ports import Defer
-from kohort.server.coordinators.interface import CoordinatorEnvironment, CoordinatorFactory, HostedCoordinator
+from kohort.server.coordinators.hosted_coordinator import CoordinatorEnvironment, CoordinatorFactory, HostedCoordinator
 from kohort.storage.log import Log
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Coordinators:
         self._broker = environment.broker
         self._call_later = environment.call_later
         for make in factories:
-            hosted = make(environment)
+            hosted = HostedCoordinator(make(environment), environment)
             self._hosted[hosted.topic] = hosted
             self._led[hosted.topic] = {}
             for node_id, apis in self._broker.apis.items():
@@ -95,7 +95,7 @@ class Coordinators:
                     self._unload(hosted, partition, "deleted")
             if topic in changed:
                 self._load(hosted)
-            hosted.on_image(self._broker.catalog, delta)
+            hosted.runtime.on_image(delta)
 
     def _load(self, hosted: HostedCoordinator) -> None:
         topic = self._broker.catalog.topic(hosted.topic)
@@ -149,7 +149,7 @@ class Coordinators:
             self._watched[hosted.topic, partition] = log
             log.when_offline(partial(self._defer, partial(self._unload, hosted, partition, "offline")))
         led[partition] = leader
-        hosted.load(partition, log, found.leader_epoch)
+        hosted.runtime.load(partition, log, found.leader_epoch)
 
     def _unload(self, hosted: HostedCoordinator, partition: int, reason: str) -> None:
         led = self._led[hosted.topic].pop(partition, None)
@@ -161,7 +161,7 @@ class Coordinators:
                 led[1],
                 reason,
             )
-            hosted.unload(partition, None)
+            hosted.runtime.unload(partition, None)
 
     def _stop_retries(self, topic: str) -> None:
         for key in [key for key in self._retries if key[0] == topic]:

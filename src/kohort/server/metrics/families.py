@@ -1,8 +1,8 @@
 """
 The metrics of a node as families of prometheus-client, computed at each scrape.
 
-Imported with `--metrics-port` only: importing prometheus-client costs a third of the budget of a start. A hosted coordinator
-returns its families from `HostedCoordinator.metrics`; `runtime_families` has those of its runtime.
+Imported with `--metrics-port` only: importing prometheus-client costs a third of the budget of a start. A coordinator has its
+families in `Coordinator.figures`; `runtime_families` has those of its runtime.
 """
 
 import math

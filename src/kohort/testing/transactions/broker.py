@@ -17,9 +17,9 @@ from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE, TopicPartition
 from kohort.runtime.processors import InlineProcessor
 from kohort.runtime.runtime import Runtime
-from kohort.server.coordinators.group_coordinator import GroupCoordinator
-from kohort.server.coordinators.interface import CoordinatorEnvironment, HostedCoordinator
-from kohort.server.coordinators.transaction_coordinator import TransactionCoordinator
+from kohort.server.coordinators.group_coordinator import group_coordinator
+from kohort.server.coordinators.hosted_coordinator import CoordinatorEnvironment, HostedCoordinator
+from kohort.server.coordinators.transaction_coordinator import transaction_coordinator
 from kohort.testing.context import FixedContext
 from kohort.testing.transactions.store import SimulatedLog, SimulatedStore
 from kohort.testing.virtual import VirtualNode
@@ -143,11 +143,8 @@ class SimulatedBroker:
     def _host(self) -> None:
         processor = partial(InlineProcessor, self.node.wheel, self.node.defer, self.node.call_soon)
         environment = CoordinatorEnvironment(self.broker, self.node.clock, self.node.call_later, processor)
-        coordinators: tuple[HostedCoordinator, ...] = (
-            TransactionCoordinator(environment),
-            GroupCoordinator(environment),
-        )
-        for coordinator in coordinators:
+        for make in (transaction_coordinator, group_coordinator):
+            coordinator = HostedCoordinator(make(environment), environment)
             self._coordinators[coordinator.topic] = coordinator
             for api_key, handler in coordinator.handlers().items():
                 self.broker.serve(api_key, handler)
@@ -191,18 +188,16 @@ class SimulatedBroker:
     def lead(self, place: TopicPartition) -> None:
         """Load a coordinator's partition under a new leader epoch."""
         self.resigned.discard(place)
-        self._coordinators[place.topic].load(place.partition, self.find(place), self._next_epoch(place))
+        self._coordinators[place.topic].runtime.load(place.partition, self.find(place), self._next_epoch(place))
 
     def resign(self, place: TopicPartition) -> None:
         """Unload a coordinator's partition."""
         self.resigned.add(place)
-        self._coordinators[place.topic].unload(place.partition, self._next_epoch(place))
+        self._coordinators[place.topic].runtime.unload(place.partition, self._next_epoch(place))
 
     def runtime(self, topic: str) -> Runtime[Any]:
         """The runtime of a coordinator."""
-        coordinator = self._coordinators[topic]
-        assert isinstance(coordinator, TransactionCoordinator | GroupCoordinator)
-        return coordinator._runtime
+        return self._coordinators[topic].runtime
 
     @property
     def unanswered(self) -> int:

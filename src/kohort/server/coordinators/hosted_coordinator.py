@@ -1,0 +1,164 @@
+"""A coordinator as data, and its host: a runtime with a shard on each partition of a topic, and the service of each broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+import msgspec
+
+from kohort.broker.broker import Broker
+from kohort.broker.ports import CallLater, Handler
+from kohort.machine.ports import Verification
+from kohort.machine.shard import EndTransaction, Producer, RecordSerde, Runner, Shard
+from kohort.machine.timeline import SnapshotRegistry
+from kohort.model.errors import ErrorCode, error_code
+from kohort.model.ids import TopicPartition
+from kohort.runtime.append.appender import ADAPTIVE
+from kohort.runtime.ports import Clock
+from kohort.runtime.processors import Processor
+from kohort.runtime.runtime import Runtime
+from kohort.runtime.states import State
+from kohort.runtime.timers.shard_timers import ShardTimers
+from kohort.server.coordinators.local_runner import Leads, LocalRunner
+from kohort.wire.apis import ApiKey
+from kohort.wire.compression import Codec
+
+if TYPE_CHECKING:
+    from kohort.scrape import Family
+
+S = TypeVar("S", bound=Shard[Any])
+
+
+class Service(Protocol):
+    """The APIs of a coordinator on one broker."""
+
+    is_active: bool
+    """Whether requests are answered; they are refused after the end."""
+
+    def handlers(self) -> Mapping[ApiKey, Handler]:
+        """The handler of each API."""
+
+
+V = TypeVar("V", bound=Service)
+
+
+class CoordinatorEnvironment(msgspec.Struct, frozen=True):
+    """The objects that a node provides to a coordinator."""
+
+    broker: Broker
+    clock: Clock
+    call_later: CallLater
+    make_processor: Callable[[], Processor]
+    """A new processor over the node's event loop; one for each runtime."""
+
+
+class Coordinator(msgspec.Struct, Generic[S, V], frozen=True, kw_only=True):
+    """
+    What makes a coordinator. To add one: write a function that returns it, and add that to
+    `kohort.server.coordinators.hosted.COORDINATORS`.
+
+    Attributes:
+        topic: the internal topic that holds its records; a shard runs on each of the partitions.
+        name: "group" for the metrics of the group coordinator.
+        make_shard: returns a new shard for (runtime, partition, snapshot registry, timers).
+        make_service: returns the service of one broker over the shards that it sees.
+        figures: the metrics beside those of the runtime, as they are now, from a service that sees all shards; None between
+            steps of work.
+        is_transactional: whether clients write to the topic within transactions. If not, they may name it in a transaction,
+            but it takes no markers.
+        verification: what verifies the transactions of producers, of a service that sees all shards.
+        write_timeout_ms, load_buffer_bytes, linger_ms, codec: see `kohort.runtime.runtime.Runtime`.
+    """
+
+    topic: str
+    name: str
+    serde: RecordSerde[Any]
+    make_shard: Callable[[Runtime[S], int, SnapshotRegistry, ShardTimers], S]
+    make_service: Callable[[Runner[S]], V]
+    figures: Callable[[V], Iterator[Family | None]]
+    is_transactional: bool = False
+    verification: Callable[[V], Verification] | None = None
+    write_timeout_ms: int
+    load_buffer_bytes: int
+    linger_ms: int = ADAPTIVE
+    codec: Codec = Codec.NONE
+
+
+CoordinatorFactory = Callable[[CoordinatorEnvironment], Coordinator[Any, Any]]
+
+
+class HostedCoordinator:
+    """One coordinator, as the node sees it. The loop of the node calls everything here on its thread."""
+
+    def __init__(self, coordinator: Coordinator[Any, Any], environment: CoordinatorEnvironment) -> None:
+        broker = environment.broker
+        self.topic = coordinator.topic
+        self._coordinator = coordinator
+        self._verification = broker.verification
+        self.runtime: Runtime[Any] = Runtime(
+            partition_count=broker.creation.internal_partition_count(self.topic),
+            make_shard=lambda partition, registry, timers: coordinator.make_shard(
+                self.runtime, partition, registry, timers
+            ),
+            serde=coordinator.serde,
+            image=broker.catalog,
+            clock=environment.clock,
+            processor=environment.make_processor(),
+            verify=self._verify,
+            write_timeout_ms=coordinator.write_timeout_ms,
+            linger_ms=coordinator.linger_ms,
+            codec=coordinator.codec,
+            load_buffer_bytes=coordinator.load_buffer_bytes,
+        )
+        self._service: Service = coordinator.make_service(self.runtime)
+        self._services = [self._service]
+        """Of all brokers, and one that sees all shards."""
+        verification = coordinator.verification
+        self.verification = None if verification is None else verification(self._service)
+        """See `kohort.broker.ports.CoordinatorDirectory.verification`."""
+
+    def _verify(self, partition: int, producer: Producer, verified: Callable[[Exception | None], None]) -> None:
+        self._verification.verify(TopicPartition(self.topic, partition), producer, verified)
+
+    def handlers(self, leads: Leads | None = None) -> Mapping[ApiKey, Handler]:
+        """
+        Make the handlers of the coordinator's APIs, for one broker.
+
+        Args:
+            leads: whether the broker leads a partition of the topic. None for a broker that leads all.
+        """
+        if leads is None:
+            return self._service.handlers()
+        service: Service = self._coordinator.make_service(LocalRunner(self.runtime, leads))
+        self._services.append(service)
+        return service.handlers()
+
+    def marker_writer(self, partition: int, end: EndTransaction, done: Callable[[ErrorCode], None], /) -> None:
+        """See `kohort.broker.ports.MarkerWriter`."""
+        if self._coordinator.is_transactional:
+            self.runtime.end_transaction(
+                partition, end, lambda error: done(ErrorCode.NONE if error is None else error_code(error))
+            )
+        else:
+            done(ErrorCode.NONE)
+
+    @property
+    def loading(self) -> int:
+        """How many partitions are being loaded."""
+        return list(self.runtime.states().values()).count(State.LOADING)
+
+    def metrics(self) -> Iterator[Family | None]:
+        """The metrics of the coordinator and of its runtime, as they are now, and None between steps of work."""
+        from kohort.server.metrics import families, kafka
+
+        yield from self._coordinator.figures(self._service)
+        runtime = self.runtime.metrics()
+        yield from families.runtime_families(self._coordinator.name, runtime)
+        yield from kafka.runtime_families(self._coordinator.name, runtime)
+
+    def close(self) -> None:
+        """Unload everything; waiting requests are answered NOT_COORDINATOR. Later requests are refused."""
+        for service in self._services:
+            service.is_active = False
+        self.runtime.close()
