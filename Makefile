@@ -35,7 +35,7 @@ help: ## show this list
 
 setup: $(READY) ## create .venv with the locked versions of everything
 
-$(READY): requirements/dev.lock pyproject.toml
+$(READY): requirements/dev.lock pyproject.toml lab/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "Kohort needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || echo missing)." >&2; \
 	  echo "Install one (Debian: apt-get install python3 python3-venv; macOS: brew install python), or name it: make PYTHON=python3.12" >&2; \
@@ -44,7 +44,7 @@ $(READY): requirements/dev.lock pyproject.toml
 	  echo "Python cannot make virtual environments here. Debian: apt-get install python3-venv" >&2; exit 2; }
 	@echo "Installing the locked dependencies into $(VENV) (some minutes the first time: PySpark is 450 MB) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . --editable ./lab
 	@touch $(READY)
 
 java-note:
@@ -112,20 +112,20 @@ crash: $(READY) ## rounds of SIGKILL on a broker under load: make crash ROUNDS=1
 	@KOHORT_CRASH_ROUNDS=$(or $(ROUNDS),1000) $(BIN)/python -m pytest --numprocesses $(or $(JOBS),2) tests/crash/test_rounds.py
 
 torture: $(READY) ## exactly-once processing under SIGKILLs of broker and processors: make torture SECONDS=600
-	@$(BIN)/python -m kohort.testing.exactly_once --seconds $(or $(SECONDS),60) $(TORTURE)
+	@$(BIN)/python -m kohort_lab.exactly_once --seconds $(or $(SECONDS),60) $(TORTURE)
 
 history: $(READY) ## clients of every library under kills, pauses, restarts and a full disk: make history SECONDS=120 HISTORY="--seed 7"
-	@$(BIN)/python -m kohort.testing.history_check --seconds $(or $(SECONDS),60) $(HISTORY)
+	@$(BIN)/python -m kohort_lab.history_check --seconds $(or $(SECONDS),60) $(HISTORY)
 
 simulate: $(READY) ## 10 000 seeds of each simulation: guarantees, and everything is answered after the last fault (some 20 minutes)
 	@KOHORT_LONG=1 $(BIN)/python -m pytest --numprocesses $(or $(JOBS),1) $(SIMULATIONS) -k every_seed
 
 fuzz: $(READY) $(WITH_COMPILED) ## hostile frames to a broker for a minute: make fuzz FRAMES=1000000, SECONDS=600, SEED=7
-	@PYTHONPATH=$(if $(WITH_COMPILED),$(COMPILED)) $(BIN)/python -m kohort.testing.fuzz --corpus tests/data/fuzz/corpus.jsonl.gz \
+	@PYTHONPATH=$(if $(WITH_COMPILED),$(COMPILED)) $(BIN)/python -m kohort_lab.fuzz --corpus tests/data/fuzz/corpus.jsonl.gz \
 	  $(if $(FRAMES),--frames $(FRAMES)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
 
 fuzz-decoders: $(FUZZ)/.ready ## coverage-guided bytes for a decoder: make fuzz-decoders TARGET=batches SECONDS=60
-	@PYTHONPATH=$(FUZZ) $(BIN)/python -m kohort.testing.fuzz_decoders $(or $(TARGET),batches) --seconds $(or $(SECONDS),60)
+	@PYTHONPATH=$(FUZZ) $(BIN)/python -m kohort_lab.fuzz_decoders $(or $(TARGET),batches) --seconds $(or $(SECONDS),60)
 
 $(FUZZ)/.ready: requirements/fuzz.lock $(READY)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --target $(FUZZ) -r requirements/fuzz.lock
@@ -136,7 +136,7 @@ lint: $(READY) ## ruff, strict types, import rules, no circles of imports
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
-	@$(BIN)/python tools/import_circles.py src
+	@$(BIN)/python tools/import_circles.py src lab
 
 format: $(READY) ## format the code and apply ruff's fixes
 	@$(BIN)/ruff format .

@@ -70,3 +70,12 @@ def test_an_unknown_build_is_an_error(hook: CompileHook, monkeypatch: pytest.Mon
     monkeypatch.setenv("KOHORT_BUILD", "fast")
     with pytest.raises(ValueError, match="use one of auto, compiled, plain"):
         hook.dependencies()
+
+
+def test_the_laboratory_is_not_in_the_wheel_and_nothing_there_imports_it() -> None:
+    files = {Path(each.distribution_path): Path(each.path) for each in WheelBuilder(str(ROOT)).recurse_included_files()}
+    assert {file.parts[0] for file in files} == {"kohort", "pyspark_kohort"}
+    importing = re.compile(r"^\s*(from|import) kohort_lab\b", re.MULTILINE)
+    sources = [path for path in files.values() if path.suffix == ".py"]
+    assert [path for path in sources if importing.search(path.read_text())] == []
+    assert len(sources) > 500

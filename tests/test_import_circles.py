@@ -7,8 +7,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 
-def check(source: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "tools" / "import_circles.py"), str(source)]
+def check(*sources: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "tools" / "import_circles.py"), *map(str, sources)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -21,8 +21,8 @@ def write(source: Path, **modules: str) -> Path:
     return source
 
 
-def test_the_package_has_no_circles() -> None:
-    checked = check(ROOT / "src")
+def test_package_and_laboratory_have_no_circles() -> None:
+    checked = check(ROOT / "src", ROOT / "lab")
     assert checked.returncode == 0, checked.stdout
     assert checked.stdout.endswith(" 0 circles of imports\n")
 

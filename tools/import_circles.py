@@ -1,5 +1,5 @@
 """
-Find circles of imports between the modules of a package: `python tools/import_circles.py src`.
+Find circles of imports between the modules of source folders: `python tools/import_circles.py src lab`.
 
 Every import of the source counts, also one inside a function, except those that only the type checker sees. An import of a
 package is an import of its `__init__`. Exits with 1 if there is a circle, and prints its modules with the lines of the imports.
@@ -7,7 +7,7 @@ package is an import of its `__init__`. Exits with 1 if there is a circle, and p
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -87,8 +87,8 @@ def find_circles(imports: Imports) -> list[list[str]]:
     return circles
 
 
-def main(source: str) -> int:
-    modules = find_modules(Path(source))
+def main(sources: Sequence[str]) -> int:
+    modules = {name: path for source in sources for name, path in find_modules(Path(source)).items()}
     imports = read_imports(modules)
     circles = find_circles(imports)
     for circle in circles:
@@ -102,4 +102,4 @@ def main(source: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1] if len(sys.argv) > 1 else "src"))
+    sys.exit(main(sys.argv[1:] or ["src", "lab"]))

@@ -32,6 +32,7 @@ LISTS = ROOT / "tools" / "mutants"
 COPIED = (
     "pyproject.toml",
     "src",
+    "lab",
     "tests",
     "conformance",
     "bench",
@@ -94,7 +95,11 @@ def problem(root: Path, mutant: Mutant) -> str:
 
 def run_tests(root: Path, tests: Sequence[str]) -> int:
     """Run tests in a copy and return pytest's exit code. A test that hangs has failed."""
-    environment = {**os.environ, "PYTHONPATH": str(root / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join((str(root / "src"), str(root / "lab"))),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     environment.pop("CI", None)
     command = [sys.executable, "-m", "pytest", "-x", "-q", "--timeout", str(TIMEOUT_S / 2), *tests]
     process = subprocess.Popen(

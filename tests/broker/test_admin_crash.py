@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from kohort.broker.catalog import CATALOG, Topic
 from kohort.storage.disk import DiskStore
-from kohort.testing.faulty_files import FaultyFiles
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.batches import iter_batches, read_records
+from kohort_lab.faulty_files import FaultyFiles
 from tests.broker.harness import Harness, batch, produce_request
 from tests.conftest import LONG
 from tests.storage.compacted import make_durable

@@ -13,7 +13,7 @@ from kohort.model.ids import TopicPartition
 from kohort.storage.batchset import iter_spans
 from kohort.storage.log import LogConfig
 from kohort.storage.tools.repair import find_damaged, repair
-from kohort.testing.crashed_disk import read_tree
+from kohort_lab.crashed_disk import read_tree
 from tests.storage.owner import Owner, batch
 
 NAMES = ("orders", "payments", "words")

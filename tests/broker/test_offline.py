@@ -9,9 +9,9 @@ import pytest
 
 from kohort.model.errors import ErrorCode
 from kohort.model.ids import CONSUMER_OFFSETS, TopicPartition
-from kohort.testing.faulty_files import FaultyFiles, fail_on
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
+from kohort_lab.faulty_files import FaultyFiles, fail_on
 from tests.broker.harness import Harness, batch, produce_request
 from tests.broker.test_fetch import asked, fetch_request
 from tests.storage.owner import Owner

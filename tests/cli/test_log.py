@@ -8,9 +8,9 @@ import pytest
 
 from kohort.cli.main import run
 from kohort.model.limits import DECOMPRESSED_BYTES_MAX, UNORDERED_RECORDS_MAX
-from kohort.testing.crashed_disk import read_tree
 from kohort.wire.batches import BatchRecord, build_batch
 from kohort.wire.compression import Codec, compress
+from kohort_lab.crashed_disk import read_tree
 from tests.storage.owner import PARTITION, Owner
 from tests.storage.test_recorded import unpack
 from tests.storage.test_repair import flip, left_behind

@@ -10,9 +10,9 @@ from random import Random
 
 import pytest
 
-from kohort.testing.exactly_once.__main__ import OWN_SESSION_TIMEOUT_MS, SETTINGS
-from kohort.testing.exactly_once.torture import Plan, torture
 from kohort.testing.served import ServedKohort
+from kohort_lab.exactly_once.__main__ import OWN_SESSION_TIMEOUT_MS, SETTINGS
+from kohort_lab.exactly_once.torture import Plan, torture
 from tests.conftest import LONG
 
 SECONDS = float(os.environ.get("KOHORT_TORTURE_SECONDS", "300" if LONG else "8"))

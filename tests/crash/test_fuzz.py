@@ -1,7 +1,7 @@
 """
 A broker under hostile frames: it lives, its log has no error, and a client beside the attackers loses nothing.
 
-`make fuzz` runs longer. A failing run prints its seed; `python -m kohort.testing.fuzz --seed N` sends the same frames.
+`make fuzz` runs longer. A failing run prints its seed; `python -m kohort_lab.fuzz --seed N` sends the same frames.
 """
 
 import asyncio
@@ -14,14 +14,14 @@ import pytest
 
 from kohort.client.addresses import Address
 from kohort.client.connection import Connection
-from kohort.testing.fuzz import Control, ControlError, Sampler, fuzz, mutate_frame
-from kohort.testing.fuzz.run import TURN_SECONDS_MAX, Report, read_corpus
-from kohort.testing.fuzz.turns import LongestTurn, read_longest
 from kohort.testing.served import ServedKohort
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.headers import read_request_header
 from kohort.wire.readers import request_reader
+from kohort_lab.fuzz import Control, ControlError, Sampler, fuzz, mutate_frame
+from kohort_lab.fuzz.run import TURN_SECONDS_MAX, Report, read_corpus
+from kohort_lab.fuzz.turns import LongestTurn, read_longest
 from tests.conftest import LONG
 from tests.crash.write_fuzz_corpus import CORPUS
 

@@ -12,9 +12,9 @@ from random import Random
 
 import pytest
 
-from kohort.testing.history_check.__main__ import served
-from kohort.testing.history_check.members import CLASSIC, CONSUMER, MIGRATION
-from kohort.testing.history_check.run import Plan, check
+from kohort_lab.history_check.__main__ import served
+from kohort_lab.history_check.members import CLASSIC, CONSUMER, MIGRATION
+from kohort_lab.history_check.run import Plan, check
 from tests.conftest import LONG, NIGHTLY
 
 SECONDS = float(os.environ.get("KOHORT_HISTORY_SECONDS", "120" if LONG else "10"))

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-PACKAGES = re.findall(r"`(kohort\.[\w.]+)\.__all__`", (Path(__file__).parents[2] / "docs" / "api.md").read_text())
+PACKAGES = re.findall(
+    r"`(kohort(?:_lab)?\.[\w.]+)\.__all__`", (Path(__file__).parents[2] / "docs" / "api.md").read_text()
+)
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -7,7 +7,11 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
-    [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "examples" / "README.md", *ROOT.glob("tests/README.md")]
+    [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/**/*.md"),
+        *(ROOT / each / "README.md" for each in ("examples", "lab", "tests")),
+    ]
 )
 LINK = re.compile(r"\[[^\]\[]+\]\(([^)\s]+)\)")
 CODE = re.compile(r"^( *)```.*?^\1```$|`[^`\n]+`", re.MULTILINE | re.DOTALL)

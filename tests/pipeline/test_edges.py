@@ -20,10 +20,10 @@ from kohort.pipeline.jobs.reading import Reading
 from kohort.pipeline.jobs.tables import Tables
 from kohort.pipeline.runs.run import Run, Source
 from kohort.pipeline.runs.state import RunRequest
-from kohort.testing.history.logs import ABORT, Log, Record
-from kohort.testing.history.values import offset_commit
-from kohort.testing.history.world import START_MS
 from kohort.wire.compression import Codec
+from kohort_lab.history.logs import ABORT, Log, Record
+from kohort_lab.history.values import offset_commit
+from kohort_lab.history.world import START_MS
 
 pytestmark = pytest.mark.spark
 

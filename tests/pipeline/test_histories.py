@@ -10,8 +10,8 @@ from kohort.pipeline.jobs import publish
 from kohort.pipeline.jobs.reading import Reading
 from kohort.pipeline.jobs.tables import Tables
 from kohort.pipeline.tables.burrow.status import burrow_status
-from kohort.testing.history import History
-from kohort.testing.history.expected_tables import ExpectedTables
+from kohort_lab.history import History
+from kohort_lab.history.expected_tables import ExpectedTables
 from tests.conftest import LONG, NIGHTLY
 
 pytestmark = NIGHTLY

@@ -12,7 +12,7 @@ import pytest
 
 from kohort.model.errors import ConfigError
 from kohort.pipeline.session import check_pyspark, cores_of, find_java, heap_mib
-from kohort.testing.history import History
+from kohort_lab.history import History
 
 MIB = 1 << 20
 

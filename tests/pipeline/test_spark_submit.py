@@ -11,8 +11,8 @@ import pytest
 from kohort.model.errors import ConfigError
 from kohort.model.ids import CONSUMER_OFFSETS
 from kohort.pipeline.session import find_java
-from kohort.testing.history import History
-from kohort.testing.history.expected_tables import ExpectedTables
+from kohort_lab.history import History
+from kohort_lab.history.expected_tables import ExpectedTables
 from tests.conftest import LONG, NIGHTLY
 from tests.pipeline.conftest import QUICK
 from tests.pipeline.zipped import write_zip

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kohort.testing.history import History
+from kohort_lab.history import History
 from tests.conftest import watches_calls
 from tests.pipeline.zipped import write_zip
 

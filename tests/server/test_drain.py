@@ -9,9 +9,9 @@ from kohort.model.errors import ErrorCode
 from kohort.server import node as node_module
 from kohort.server.node import Node
 from kohort.server.settings import Settings
-from kohort.testing.faulty_files import FaultyFiles
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
+from kohort_lab.faulty_files import FaultyFiles
 from tests.broker.harness import batch, produce_request
 from tests.server.clients import Client, commit, served, with_topic
 

@@ -16,9 +16,9 @@ from kohort.storage.disk import DiskStore
 from kohort.storage.disklog import DiskLog
 from kohort.storage.durability.flush_coordinator import CHECKPOINT_INTERVAL_MS
 from kohort.storage.log import LogConfig
-from kohort.testing.crashed_disk import Kept, Tree, read_tree
-from kohort.testing.faulty_files import FaultyFiles
 from kohort.wire.batches import BatchRecord, build_batch, check_crc, control_batch, read_records
+from kohort_lab.crashed_disk import Kept, Tree, read_tree
+from kohort_lab.faulty_files import FaultyFiles
 from tests.runtime.harness import batch_of
 from tests.runtime.shards import PutSerde
 from tests.runtime.test_loader import fresh

@@ -3,8 +3,8 @@
 from pathlib import Path
 from random import Random
 
-from kohort.testing.crashed_disk import Kept, write_tree
-from kohort.testing.faulty_files import FaultyFiles
+from kohort_lab.crashed_disk import Kept, write_tree
+from kohort_lab.faulty_files import FaultyFiles
 
 _KEPT = [Kept.ALL, Kept.NONE, Kept.MIXED, Kept.MIXED]
 

@@ -18,9 +18,9 @@ from kohort.storage.disk import DiskStore
 from kohort.storage.disklog import DiskLog
 from kohort.storage.durability.flush_coordinator import BULK_BYTES
 from kohort.storage.log import LogConfig
-from kohort.testing.crashed_disk import Mark, Operation
-from kohort.testing.faulty_files import FaultyFiles
 from kohort.wire.batches import BatchRecord, build_batch, control_batch, read_header, read_records
+from kohort_lab.crashed_disk import Mark, Operation
+from kohort_lab.faulty_files import FaultyFiles
 from tests.storage.listed import ListedBatch, ListedLog
 from tests.storage.owner import Owner, batch
 

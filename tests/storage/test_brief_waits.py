@@ -16,7 +16,7 @@ from kohort.model.ids import TopicPartition
 from kohort.storage.durability.brief_waits import NotYetError
 from kohort.storage.durability.checkpoint_formats import CLEAN_SHUTDOWN
 from kohort.storage.log import LogConfig, Volume
-from kohort.testing.faulty_files import FaultyFiles, fail_on
+from kohort_lab.faulty_files import FaultyFiles, fail_on
 from tests.storage.owner import TOPIC_ID, WAIT_SECONDS, Owner, batch, no_calls
 
 A, B, C = (TopicPartition("t", partition) for partition in range(3))

@@ -22,8 +22,8 @@ from kohort.storage.disk import DiskStore
 from kohort.storage.durability.checkpoint_formats import read_offsets
 from kohort.storage.log import LONG_MAX, CleanerConfig, LogConfig
 from kohort.storage.tools.verify import Verified, verify
-from kohort.testing.faulty_files import FaultyFiles
 from kohort.wire.batches import BatchRecord, build_batch
+from kohort_lab.faulty_files import FaultyFiles
 from tests.storage.compacted import (
     CONFIG,
     batches,

@@ -15,8 +15,8 @@ from kohort.group.records import GroupRecordSerde
 from kohort.runtime.loading.loader import LoadSummary, load
 from kohort.storage.disklog import DiskLog
 from kohort.storage.log import LogConfig
-from kohort.testing.faulty_files import FaultyFiles
 from kohort.wire.batches import encode_batch
+from kohort_lab.faulty_files import FaultyFiles
 from tests.conftest import LONG
 from tests.group.raw_offsets import RUNS, LogMaker, RawLog, fresh, picture, recorded
 from tests.storage.compacted import CONFIG, clean, open_log, records, roll

@@ -11,8 +11,8 @@ import pytest
 
 from kohort.storage.disk import DiskStore
 from kohort.storage.tools.verify import Verified, verify
-from kohort.testing.crashed_disk import Kept, Removed, Renamed, Synced, Tree, write_tree
-from kohort.testing.faulty_files import FaultyFiles
+from kohort_lab.crashed_disk import Kept, Removed, Renamed, Synced, Tree, write_tree
+from kohort_lab.faulty_files import FaultyFiles
 from tests.conftest import LONG
 from tests.storage.compacted import (
     clean,

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from kohort.storage.disk import DiskStore
 from kohort.storage.disklog import DiskLog
-from kohort.testing.faulty_files import FaultyFiles
 from kohort.wire.batches import iter_batches, read_records
+from kohort_lab.faulty_files import FaultyFiles
 from tests.conftest import LONG
 from tests.storage.compacted import CONFIG, clean, end_transaction, make_durable, open_log, put, roll
 from tests.storage.conftest import IN_MEMORY

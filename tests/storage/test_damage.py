@@ -22,9 +22,9 @@ from kohort.model.ids import TopicPartition
 from kohort.storage.batchset import iter_spans
 from kohort.storage.disklog import DiskLog
 from kohort.storage.log import LogConfig
-from kohort.testing.crashed_disk import Tree, read_tree, write_tree
-from kohort.testing.faulty_files import FaultyFiles
 from kohort.wire.batches import BatchRecord, build_batch, check_crc, control_batch, read_records
+from kohort_lab.crashed_disk import Tree, read_tree, write_tree
+from kohort_lab.faulty_files import FaultyFiles
 from tests.conftest import LONG
 from tests.storage.owner import TOPIC_ID, Owner, abandon
 

@@ -15,7 +15,7 @@ from kohort.storage.durability.checkpoint_formats import PARTITION_METADATA
 from kohort.storage.durability.flush_coordinator import BULK_BYTES, CHECKPOINT_INTERVAL_MS
 from kohort.storage.epochs import CHECKPOINT_NAME
 from kohort.storage.log import LogConfig
-from kohort.testing.faulty_files import FaultyFiles, fail_on
+from kohort_lab.faulty_files import FaultyFiles, fail_on
 from tests.storage.owner import PARTITION, WAIT_SECONDS, Owner, batch
 
 FIRST, SECOND = UUID(int=1), UUID(int=2)

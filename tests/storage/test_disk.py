@@ -18,8 +18,8 @@ from kohort.model.ids import TopicPartition, uuid_text
 from kohort.storage.checksums import seal
 from kohort.storage.durability.checkpoint_formats import read_offsets, read_properties
 from kohort.storage.log import LogConfig
-from kohort.testing.crashed_disk import Made, Synced
-from kohort.testing.faulty_files import FaultyFiles
+from kohort_lab.crashed_disk import Made, Synced
+from kohort_lab.faulty_files import FaultyFiles
 from tests.storage.owner import PARTITION, TOPIC_ID, Owner, batch, no_calls
 
 CONFIG = LogConfig()

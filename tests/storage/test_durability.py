@@ -19,9 +19,9 @@ from kohort.storage.batchset import iter_spans
 from kohort.storage.disk import DiskStore
 from kohort.storage.durability.flush_coordinator import BULK_BYTES
 from kohort.storage.log import Log, LogConfig
-from kohort.testing.crashed_disk import Synced
-from kohort.testing.faulty_files import FaultyFiles
 from kohort.wire.batches import BatchRecord, build_batch, control_batch
+from kohort_lab.crashed_disk import Synced
+from kohort_lab.faulty_files import FaultyFiles
 from tests.conftest import LONG
 from tests.storage.owner import TOPIC_ID, Owner, batch
 

@@ -15,8 +15,8 @@ import pytest
 from msgspec.structs import astuple
 
 from kohort.storage.disk import DiskStore
-from kohort.testing.crashed_disk import Kept, Mark, Tree, write_tree
-from kohort.testing.faulty_files import FaultyFiles
+from kohort_lab.crashed_disk import Kept, Mark, Tree, write_tree
+from kohort_lab.faulty_files import FaultyFiles
 from tests.conftest import LONG
 from tests.storage.owner import Owner, abandon, batch
 from tests.storage.story import CONFIG, JOURNAL_FILE_BYTES, Known, Story, check_store, expect, tell

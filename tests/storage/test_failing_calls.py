@@ -23,8 +23,8 @@ from kohort.storage.durability.flush_coordinator import BULK_BYTES
 from kohort.storage.log import LogConfig
 from kohort.storage.producers import AbortedTxn
 from kohort.storage.segments.aborted import AbortedIndex
-from kohort.testing.crashed_disk import Mark
-from kohort.testing.faulty_files import FaultyFiles, fail_on
+from kohort_lab.crashed_disk import Mark
+from kohort_lab.faulty_files import FaultyFiles, fail_on
 from tests.conftest import LONG
 from tests.storage.owner import TOPIC_ID, Owner, batch
 from tests.storage.story import FIRST, GONE, SECOND, A, B, C, Known, Story, check_store, expect

@@ -18,7 +18,7 @@ from random import Random
 
 import pytest
 
-from kohort.testing.crashed_disk import Tree, write_tree
+from kohort_lab.crashed_disk import Tree, write_tree
 from tests.conftest import LONG
 from tests.storage.flips import COUNT, STOPS, Answers, left_behind, outcome
 

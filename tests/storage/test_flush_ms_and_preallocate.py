@@ -11,8 +11,8 @@ import pytest
 
 from kohort.storage.log import LogConfig
 from kohort.storage.segments import preallocation
-from kohort.testing.crashed_disk import Synced
-from kohort.testing.faulty_files import FaultyFiles
+from kohort_lab.crashed_disk import Synced
+from kohort_lab.faulty_files import FaultyFiles
 from tests.storage.owner import TOPIC_ID, Owner, batch
 from tests.storage.test_durability import PARTITIONS
 

@@ -25,8 +25,8 @@ from kohort.storage.durability.journal import (
     read_journal,
 )
 from kohort.storage.log import LogConfig
-from kohort.testing.faulty_files import FaultyFiles
 from kohort.wire.batches import HEADER_BYTES, read_records
+from kohort_lab.faulty_files import FaultyFiles
 from tests.storage.owner import TOPIC_ID, Owner, batch
 
 PARTITIONS = [TopicPartition("t", partition) for partition in range(2)]

@@ -16,8 +16,8 @@ from kohort.storage.disk import DiskStore
 from kohort.storage.durability.flush_coordinator import BULK_BYTES
 from kohort.storage.durability.journal import journal_files, read_journal
 from kohort.storage.log import LogConfig, TimestampOffset
-from kohort.testing.faulty_files import FaultyFiles, fail_on
 from kohort.wire.batches import BatchRecord, build_batch, read_records
+from kohort_lab.faulty_files import FaultyFiles, fail_on
 from tests.storage.compacted import make_durable
 from tests.storage.owner import TOPIC_ID, WAIT_SECONDS, Owner, abandon, batch, no_calls
 

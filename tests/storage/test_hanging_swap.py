@@ -9,7 +9,7 @@ import pytest
 
 from kohort.model.ids import TopicPartition
 from kohort.storage.log import LogConfig
-from kohort.testing.faulty_files import FaultyFiles
+from kohort_lab.faulty_files import FaultyFiles
 from tests.storage.compacted import end_transaction, make_durable, newest, open_log, put, roll
 from tests.storage.owner import PARTITION, TOPIC_ID, WAIT_SECONDS, Owner, batch, no_calls
 

@@ -10,8 +10,8 @@ from kohort.storage.disk import DiskStore
 from kohort.storage.disklog import DiskLog
 from kohort.storage.log import LogConfig
 from kohort.storage.producers import AbortedTxn
-from kohort.testing.crashed_disk import read_tree
 from kohort.wire.batches import BatchRecord, build_batch, control_batch
+from kohort_lab.crashed_disk import read_tree
 from tests.storage.owner import PARTITION, TOPIC_ID, Owner, batch
 
 CONFIG = LogConfig(index_interval_bytes=100, segment_bytes=1000)

@@ -26,9 +26,9 @@ from kohort.storage.durability.journal import (
     pack_length,
     read_journal,
 )
-from kohort.testing.crashed_disk import Wrote
-from kohort.testing.faulty_files import FaultyFiles
 from kohort.wire.batches import HEADER_BYTES, BatchRecord, build_batch
+from kohort_lab.crashed_disk import Wrote
+from kohort_lab.faulty_files import FaultyFiles
 
 NAMES = st.sampled_from(
     [TopicPartition("a", 0), TopicPartition("b.c_d-e", 49), TopicPartition("__consumer_offsets", 3)]

@@ -18,7 +18,6 @@ from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.storage.disk import DiskStore
 from kohort.storage.disklog import DiskLog
 from kohort.storage.log import LogConfig, TimestampOffset
-from kohort.testing.faulty_files import FaultyFiles
 from kohort.wire.batches import (
     BatchRecord,
     build_batch,
@@ -27,6 +26,7 @@ from kohort.wire.batches import (
     read_header,
     read_records,
 )
+from kohort_lab.faulty_files import FaultyFiles
 from tests.conftest import LONG
 from tests.storage.compacted import clean, make_durable, roll
 from tests.storage.conftest import IN_MEMORY

@@ -22,9 +22,9 @@ from kohort.storage.durability.journal import remove_journal
 from kohort.storage.log import LogConfig
 from kohort.storage.segments.segment import Segment
 from kohort.storage.segments.valid_batches import ValidBatches
-from kohort.testing.crashed_disk import Kept, Removed, Renamed, Synced, write_tree
-from kohort.testing.faulty_files import FaultyFiles
 from kohort.wire.batches import BatchRecord, build_batch, stamp
+from kohort_lab.crashed_disk import Kept, Removed, Renamed, Synced, write_tree
+from kohort_lab.faulty_files import FaultyFiles
 from tests.storage.compacted import make_durable
 from tests.storage.owner import PARTITION, TOPIC_ID, Owner, abandon, batch
 

@@ -14,8 +14,8 @@ from kohort.storage.disk import DiskStore
 from kohort.storage.disklog import DiskLog
 from kohort.storage.log import LogConfig
 from kohort.storage.segments.index_checksums import CHECKSUMS_SUFFIX
-from kohort.testing.crashed_disk import Kept, write_tree
-from kohort.testing.faulty_files import FaultyFiles
+from kohort_lab.crashed_disk import Kept, write_tree
+from kohort_lab.faulty_files import FaultyFiles
 from tests.storage.compacted import end_transaction, make_durable, put
 from tests.storage.owner import PARTITION, TOPIC_ID, Owner, abandon, batch
 

@@ -17,9 +17,9 @@ from kohort.storage.disk import DiskStore
 from kohort.storage.durability.checkpoint_formats import read_offsets
 from kohort.storage.durability.flush_coordinator import BULK_BYTES, CHECKPOINT_INTERVAL_MS
 from kohort.storage.log import Log, LogConfig
-from kohort.testing.crashed_disk import Kept, write_tree
-from kohort.testing.faulty_files import FaultyFiles
 from kohort.wire.batches import read_header
+from kohort_lab.crashed_disk import Kept, write_tree
+from kohort_lab.faulty_files import FaultyFiles
 from tests.conftest import LONG
 from tests.storage.compacted import make_durable
 from tests.storage.owner import PARTITION, TOPIC_ID, Owner, abandon, batch

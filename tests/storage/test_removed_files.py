@@ -23,8 +23,8 @@ from kohort.storage.log import LogConfig
 from kohort.storage.segments.missing import INDEX_SUFFIXES
 from kohort.storage.tools.repair import find_damaged, repair
 from kohort.storage.tools.verify import Problem, Verified, verify
-from kohort.testing.crashed_disk import Tree, write_tree
 from kohort.wire.batches import BatchRecord, build_batch
+from kohort_lab.crashed_disk import Tree, write_tree
 from tests.conftest import LONG
 from tests.storage.flips import STOPS, Answers, left_behind, outcome
 from tests.storage.owner import PARTITION, TOPIC_ID, Owner, abandon, batch

@@ -11,8 +11,8 @@ from kohort.storage.batchset import iter_spans
 from kohort.storage.disklog import DiskLog
 from kohort.storage.log import LogConfig
 from kohort.storage.tools.repair import find_damaged, repair
-from kohort.testing.crashed_disk import read_tree
 from kohort.wire.batches import LogRecord, read_records
+from kohort_lab.crashed_disk import read_tree
 from tests.storage.compacted import make_durable
 from tests.storage.owner import PARTITION, TOPIC_ID, Owner, abandon, batch
 from tests.storage.test_lost_data import minute_passes

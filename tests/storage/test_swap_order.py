@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from kohort.storage.cleaning.swap import finish_swaps
-from kohort.testing.crashed_disk import Operation, Removed, Renamed, Synced
-from kohort.testing.faulty_files import FaultyFiles
 from kohort.wire.batches import BatchRecord, build_batch, stamp
+from kohort_lab.crashed_disk import Operation, Removed, Renamed, Synced
+from kohort_lab.faulty_files import FaultyFiles
 from tests.storage.compacted import clean, end_transaction, make_durable, open_log, put, roll
 from tests.storage.owner import Owner
 

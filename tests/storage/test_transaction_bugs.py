@@ -13,8 +13,8 @@ from kohort.storage.log import LogConfig
 from kohort.storage.memory import MemoryStore
 from kohort.storage.producers import AbortedTxn, ProducerStateManager
 from kohort.storage.snapshots import snapshot_from_bytes, snapshot_to_bytes
-from kohort.testing.faulty_files import FaultyFiles, fail_on
 from kohort.wire.batches import read_header
+from kohort_lab.faulty_files import FaultyFiles, fail_on
 from tests.storage.owner import PARTITION, TOPIC_ID, Owner, abandon, batch
 from tests.storage.test_compaction_rules import NOW_MS, RETENTION_MS
 from tests.storage.test_compaction_rules import Log as CleanedLog

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from kohort.testing.exactly_once import Input, Output, judge
+from kohort_lab.exactly_once import Input, Output, judge
 
 INPUTS = [
     Input(partition, offset, f"key-{partition}-{offset % 2}") for partition in range(2) for offset in range(0, 20, 2)

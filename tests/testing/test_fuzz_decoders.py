@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from kohort.testing.fuzz_decoders import rules, search
+from kohort_lab.fuzz_decoders import rules, search
 from tests.conftest import LONG
 
 CHANGED = {"requests": 0, "batches": 20, "compression": 50, "records": 20, "segments": 1}

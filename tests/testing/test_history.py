@@ -11,10 +11,10 @@ import pytest
 from kohort.model.ids import CONSUMER_OFFSETS
 from kohort.pipeline.decode.log import Decoder, decode_directory
 from kohort.pipeline.decode.segments import list_segments
-from kohort.testing.history import History
-from kohort.testing.history.expected_tables import ExpectedTables
-from kohort.testing.history.logs import ABORT, COMMIT, Log, Record
 from kohort.wire.batches import check_crc, iter_batches
+from kohort_lab.history import History
+from kohort_lab.history.expected_tables import ExpectedTables
+from kohort_lab.history.logs import ABORT, COMMIT, Log, Record
 
 SEEDS = range(40)
 
@@ -117,9 +117,7 @@ def test_what_cleaning_keeps() -> None:
 
 
 def test_a_seed_gives_the_same_bytes_in_every_process(tmp_path: Path) -> None:
-    code = (
-        "import pathlib, sys; from kohort.testing.history import History; History(2).write(pathlib.Path(sys.argv[1]))"
-    )
+    code = "import pathlib, sys; from kohort_lab.history import History; History(2).write(pathlib.Path(sys.argv[1]))"
     for hash_seed in ("1", "2"):
         command = [sys.executable, "-c", code, str(tmp_path / hash_seed)]
         subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": hash_seed}, check=True, timeout=300)

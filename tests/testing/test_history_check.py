@@ -5,8 +5,8 @@ from dataclasses import fields
 
 import pytest
 
-from kohort.testing.history_check import Observed, judge
-from kohort.testing.history_check.verdict import DEFECTS, Committed, Fetched, Written
+from kohort_lab.history_check import Observed, judge
+from kohort_lab.history_check.verdict import DEFECTS, Committed, Fetched, Written
 
 COUNT = 10
 

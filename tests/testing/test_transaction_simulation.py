@@ -13,12 +13,12 @@ from kohort.machine.shard import EndTransaction, Producer
 from kohort.model.errors import ErrorCode
 from kohort.storage.producers import ProducerStateManager
 from kohort.testing import SimulationError
-from kohort.testing.transactions import SimulatedBroker, TransactionFaults, simulate_transactions
-from kohort.testing.transactions.aging import age
 from kohort.transaction.markers import MarkerSender
 from kohort.transaction.transaction import Transaction
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
+from kohort_lab.transactions import SimulatedBroker, TransactionFaults, simulate_transactions
+from kohort_lab.transactions.aging import age
 from tests.conftest import LONG, watches_calls
 
 SEEDS = 10_000 if LONG else 200

@@ -15,12 +15,12 @@ from random import Random
 from typing import Any
 
 from kohort.model.errors import WireError
-from kohort.testing.fuzz import Sampler, mutate
 from kohort.wire.apis import ApiKey
 from kohort.wire.encoders import request_encoder, response_encoder
 from kohort.wire.generated.guards import LongMessage
 from kohort.wire.headers import read_request_header
 from kohort.wire.readers import request_reader, response_reader
+from kohort_lab.fuzz import Sampler, mutate
 
 
 def fuzz(seed: int, seconds: float) -> int:

@@ -18,8 +18,8 @@ from kohort.pipeline.exporter.state import TOPICS, CoordinatorState, decoder
 from kohort.pipeline.exporter.transactions import OpenProducer, Transactions
 from kohort.pipeline.sources.live import whole_batches
 from kohort.pipeline.tables.offsets.fates import FATE_COLUMNS
-from kohort.testing.history import History
-from kohort.testing.history.expected_tables import ExpectedTables
+from kohort_lab.history import History
+from kohort_lab.history.expected_tables import ExpectedTables
 from tests.conftest import LONG
 
 SEEDS = range(60 if LONG else 12)

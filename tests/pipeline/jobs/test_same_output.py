@@ -14,7 +14,7 @@ from kohort.cli.pipeline.commands import app
 from kohort.pipeline.jobs import contract, publish, published
 from kohort.pipeline.jobs.reading import Reading
 from kohort.pipeline.jobs.tables import Tables
-from kohort.testing.history import History
+from kohort_lab.history import History
 
 COMMANDS = {
     "offsets": ("offsets",),

@@ -22,9 +22,9 @@ from kohort.pipeline.runs.affected import READ
 from kohort.pipeline.runs.incarnations import find_ended
 from kohort.pipeline.runs.run import Run, RunOutcome, Source
 from kohort.pipeline.runs.state import RunRequest, RunState
-from kohort.testing.history.logs import Log, Record
-from kohort.testing.history.values import offset_commit
-from kohort.testing.history.world import START_MS
+from kohort_lab.history.logs import Log, Record
+from kohort_lab.history.values import offset_commit
+from kohort_lab.history.world import START_MS
 from tests.conftest import LONG, NIGHTLY
 
 pytestmark = NIGHTLY

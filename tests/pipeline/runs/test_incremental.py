@@ -19,10 +19,10 @@ from kohort.pipeline.jobs.tables import Tables
 from kohort.pipeline.runs.affected import READ
 from kohort.pipeline.runs.run import AFFECTED_SHARE_MAX, Run, RunOutcome, Source
 from kohort.pipeline.runs.state import RunRequest
-from kohort.testing.history import History
-from kohort.testing.history.logs import Log, Record
-from kohort.testing.history.values import offset_commit
-from kohort.testing.history.world import START_MS
+from kohort_lab.history import History
+from kohort_lab.history.logs import Log, Record
+from kohort_lab.history.values import offset_commit
+from kohort_lab.history.world import START_MS
 from tests.conftest import LONG, NIGHTLY
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800), NIGHTLY]

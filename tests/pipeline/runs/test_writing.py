@@ -8,9 +8,9 @@ import pytest
 from kohort.model.ids import CONSUMER_OFFSETS
 from kohort.pipeline.runs import writing
 from kohort.pipeline.runs.run import Source
-from kohort.testing.history.logs import Log
-from kohort.testing.history.values import offset_commit
-from kohort.testing.history.world import START_MS
+from kohort_lab.history.logs import Log
+from kohort_lab.history.values import offset_commit
+from kohort_lab.history.world import START_MS
 
 BATCHES, COMMITS = 24, 2000
 

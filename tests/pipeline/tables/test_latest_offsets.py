@@ -16,7 +16,7 @@ from kohort.pipeline.tables.offsets.latest_offsets import (
     latest_offsets,
     offsets_of,
 )
-from kohort.testing.history import History
+from kohort_lab.history import History
 from tests.pipeline import frames
 from tests.pipeline.tables.test_offset_commits import LATEST, commit, committed, spread
 

@@ -17,9 +17,9 @@ from kohort.model.errors import ErrorCode
 from kohort.model.ids import CONSUMER_OFFSETS
 from kohort.server.node import Node
 from kohort.server.settings import Settings
-from kohort.testing.faulty_files import FaultyFiles, fail_on
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
+from kohort_lab.faulty_files import FaultyFiles, fail_on
 from tests.server.clients import SECONDS_MAX, Client, commit, with_topic
 
 

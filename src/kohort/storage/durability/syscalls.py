@@ -1,7 +1,7 @@
 """
 All system calls by which the storage changes files and directories.
 
-The storage calls them through this module (`syscalls.pwrite(...)`), so that `kohort.testing.faulty_files` can replace them: it
+The storage calls them through this module (`syscalls.pwrite(...)`), so that `kohort_lab.faulty_files` can replace them: it
 records every call, fails chosen ones, and derives what a crash at each call leaves on disk. In the server these are the
 functions of `os` themselves.
 """

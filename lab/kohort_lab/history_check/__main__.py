@@ -1,0 +1,117 @@
+"""`python -m kohort_lab.history_check`: clients of every library under faults. Exit code 1: a record or commit was lost."""
+
+import argparse
+import random
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from kohort.testing.kafka import KafkaNode, UnavailableKafkaError
+from kohort.testing.served import ServedKohort
+from kohort_lab.exactly_once.__main__ import SETTINGS as COMMON_SETTINGS
+from kohort_lab.exactly_once.torture import TortureError
+from kohort_lab.history_check.faults import mount_bounded, unmount
+from kohort_lab.history_check.members import PROTOCOLS
+from kohort_lab.history_check.run import Outcome, Plan, check
+
+SETTINGS: Final = {
+    **COMMON_SETTINGS,
+    "group.consumer.min.session.timeout.ms": "1500",
+    "group.consumer.session.timeout.ms": "1500",
+    "group.consumer.min.heartbeat.interval.ms": "150",
+    "group.consumer.heartbeat.interval.ms": "150",
+}
+"""Sessions are as short as those of `Plan`."""
+ROOM_MIB: Final = 192
+"""Of the file system of the data. The two files of the journal take 64 MiB."""
+DEFAULT: Final = Plan()
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m kohort_lab.history_check",
+        description="Let clients write, read and commit under faults, and check that nothing is lost, twice or out of order.",
+    )
+    parser.add_argument("--bootstrap", metavar="HOST:PORT", help="a running broker, which does not fail")
+    parser.add_argument("--server", choices=("kohort", "kafka"), default="kohort", help="the broker to start otherwise")
+    parser.add_argument("--seconds", type=float, default=DEFAULT.seconds, help="duration of the faults")
+    parser.add_argument(
+        "--protocol", choices=PROTOCOLS, default=DEFAULT.protocol, help="the group protocol; migration: both"
+    )
+    parser.add_argument(
+        "--calm", action="store_true", help="no faults; members are replaced all the same in a migration"
+    )
+    parser.add_argument("--members", type=int, default=DEFAULT.members)
+    parser.add_argument("--rate", type=int, default=DEFAULT.records_per_second, help="records per second")
+    parser.add_argument("--seed", type=int, default=None, help="of the choice of faults")
+    parser.add_argument("--directory", type=Path, help="for data and logs, which are kept; default: a temporary one")
+    parser.add_argument("--quiet", action="store_true", help="print the result only")
+    return parser.parse_args(arguments)
+
+
+def run(arguments: argparse.Namespace, directory: Path) -> Outcome:
+    """
+    Raises:
+        TortureError, UnavailableKafkaError, KafkaException: the run could not be completed.
+    """
+    seed = random.SystemRandom().randrange(1 << 32) if arguments.seed is None else arguments.seed
+    print(f"seed {seed}", flush=True)
+    plan = Plan(
+        seconds=arguments.seconds,
+        protocol=arguments.protocol,
+        has_faults=not arguments.calm,
+        members=arguments.members,
+        records_per_second=arguments.rate,
+    )
+
+    def report(line: str) -> None:
+        if not arguments.quiet:
+            print(line, flush=True)
+
+    rng = random.Random(seed)
+    if arguments.bootstrap is not None:
+        return check(arguments.bootstrap, directory, plan, rng=rng, on_step=report)
+    if arguments.server == "kafka":
+        with KafkaNode(directory / "kafka", SETTINGS) as node:
+            return check(node.bootstrap, directory, plan, rng=rng, on_step=report)
+    with served(directory / "kohort") as (broker, is_bounded):
+        if not is_bounded:
+            report("no file system can be mounted here: the disk does not become full")
+        return check(broker.bootstrap, directory, plan, rng=rng, broker=broker, is_bounded=is_bounded, on_step=report)
+
+
+@contextmanager
+def served(directory: Path) -> Iterator[tuple[ServedKohort, bool]]:
+    """A Kohort, and whether its data directory is a small file system of its own."""
+    data_dir = directory / "data"
+    is_bounded = mount_bounded(data_dir, ROOM_MIB)
+    try:
+        with ServedKohort(directory, SETTINGS) as broker:
+            yield broker, is_bounded
+    finally:
+        if is_bounded:
+            unmount(data_dir)
+
+
+def main(arguments: Sequence[str]) -> int:
+    parsed = parse(arguments)
+    try:
+        if parsed.directory is not None:
+            parsed.directory.mkdir(parents=True, exist_ok=True)
+            outcome = run(parsed, parsed.directory)
+        else:
+            with tempfile.TemporaryDirectory(prefix="kohort-history-") as name:
+                outcome = run(parsed, Path(name))
+    except (TortureError, UnavailableKafkaError) as exc:
+        print(exc, file=sys.stderr)
+        return 2
+    print(outcome)
+    print("\n".join(outcome.verdict.examples))
+    return int(not outcome.is_right)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,7 +1,0 @@
-"""
-Histories of groups and transactions from a seed: segment files, and the rows that the pipeline's tables must have for them.
-"""
-
-from kohort.testing.history.history import History
-
-__all__ = ["History"]
