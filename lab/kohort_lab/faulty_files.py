@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from kohort.storage.durability import syscalls
+from kohort.storage.files import syscalls
 from kohort_lab.crashed_disk import (
     ROOT,
     Disk,

@@ -22,10 +22,10 @@ from kohort.runtime.runtime import Runtime
 from kohort.runtime.threaded.processor import ThreadedProcessor
 from kohort.runtime.threaded.shared_log import LogOwner
 from kohort.runtime.timers.shard_timers import ShardTimers
-from kohort.storage.directory import find_partitions
 from kohort.storage.disk import DiskStore
-from kohort.storage.durability.checkpoint_formats import read_partition_metadata
-from kohort.storage.foreign import refuse_kafka
+from kohort.storage.files.checkpoint_formats import read_partition_metadata
+from kohort.storage.files.directory import find_partitions
+from kohort.storage.files.foreign import refuse_kafka
 from kohort.storage.log import NO_TOPIC_ID, LogConfig, LogStore
 from kohort.storage.memory import MemoryStore
 

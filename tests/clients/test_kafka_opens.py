@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kohort.model import ids
-from kohort.storage.durability.checkpoint_formats import (
+from kohort.storage.files.checkpoint_formats import (
     CLEAN_SHUTDOWN,
     LOG_START_OFFSETS,
     RECOVERY_POINTS,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kohort.cli.main import main
-from kohort.storage.durability import syscalls
+from kohort.storage.files import syscalls
 
 FLAG = Path(os.environ["HANG"])
 ARRIVED = FLAG.with_suffix(".arrived")

@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from kohort.model.ids import TopicPartition
-from kohort.storage.durability.checkpoint_formats import RECOVERY_POINTS, read_offsets
+from kohort.storage.files.checkpoint_formats import RECOVERY_POINTS, read_offsets
 from kohort.testing.served import ServedKohort
 from kohort.wire.batches import iter_batches
 from tests.conftest import LONG

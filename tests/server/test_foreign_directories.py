@@ -23,7 +23,7 @@ from kohort.model.errors import ConfigError, StorageError
 from kohort.model.ids import TopicPartition
 from kohort.server.node import Node
 from kohort.server.settings import Settings
-from kohort.storage.durability.checkpoint_formats import (
+from kohort.storage.files.checkpoint_formats import (
     CLEAN_SHUTDOWN,
     LOCK,
     RECOVERY_POINTS,

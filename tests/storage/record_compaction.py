@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from kohort.model.ids import TopicPartition
 from kohort.storage.cleaning.cleaner import CLEANER_OFFSETS
-from kohort.storage.durability.checkpoint_formats import read_offsets
+from kohort.storage.files.checkpoint_formats import read_offsets
 from kohort.testing.kafka import KafkaNode
 
 HERE = Path(__file__).parents[1] / "data" / "compaction"

@@ -14,7 +14,7 @@ import pytest
 from kohort.model.errors import UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.storage.durability.brief_waits import NotYetError
-from kohort.storage.durability.checkpoint_formats import CLEAN_SHUTDOWN
+from kohort.storage.files.checkpoint_formats import CLEAN_SHUTDOWN
 from kohort.storage.log import LogConfig, Volume
 from kohort_lab.faulty_files import FaultyFiles, fail_on
 from tests.storage.owner import TOPIC_ID, WAIT_SECONDS, Owner, batch, no_calls

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from kohort.model.errors import ConfigError, CorruptError
 from kohort.model.ids import TopicPartition, uuid_from_text, uuid_text
-from kohort.storage.checksums import seal
-from kohort.storage.durability.checkpoint_formats import (
+from kohort.storage.files.checkpoint_formats import (
     offsets_to_text,
     read_offsets,
     read_partition_metadata,
@@ -19,6 +18,7 @@ from kohort.storage.durability.checkpoint_formats import (
     write_atomically,
     write_partition_metadata,
 )
+from kohort.storage.files.checksums import seal
 from kohort.storage.log import NO_TOPIC_ID
 from tests.storage.owner import Owner
 

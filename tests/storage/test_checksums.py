@@ -8,9 +8,9 @@ import pytest
 
 from kohort.model.errors import ConfigError, CorruptError
 from kohort.model.ids import TopicPartition
-from kohort.storage.checksums import comment, correct_bit, read_commented, read_sealed, seal
-from kohort.storage.durability.checkpoint_formats import claim_directory, read_offsets
 from kohort.storage.epochs import EpochCache
+from kohort.storage.files.checkpoint_formats import claim_directory, read_offsets
+from kohort.storage.files.checksums import comment, correct_bit, read_commented, read_sealed, seal
 from kohort.storage.segments.index_checksums import IndexChecksums, read_checksums
 from kohort.wire.native import crc32c
 from tests.storage.owner import Owner

@@ -19,7 +19,7 @@ from kohort.storage.cleaning.log_to_clean import job_of
 from kohort.storage.cleaning.offset_map import DictMap, HashMap, OffsetMap, make_offset_map
 from kohort.storage.cleaning.process import Throttler
 from kohort.storage.disk import DiskStore
-from kohort.storage.durability.checkpoint_formats import read_offsets
+from kohort.storage.files.checkpoint_formats import read_offsets
 from kohort.storage.log import LONG_MAX, CleanerConfig, LogConfig
 from kohort.storage.tools.verify import Verified, verify
 from kohort.wire.batches import BatchRecord, build_batch

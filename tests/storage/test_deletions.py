@@ -11,9 +11,9 @@ import pytest
 from kohort.model.errors import UnavailableError
 from kohort.storage.disk import DiskStore
 from kohort.storage.durability.checkpoint import write_epochs
-from kohort.storage.durability.checkpoint_formats import PARTITION_METADATA
 from kohort.storage.durability.flush_coordinator import BULK_BYTES, CHECKPOINT_INTERVAL_MS
 from kohort.storage.epochs import CHECKPOINT_NAME
+from kohort.storage.files.checkpoint_formats import PARTITION_METADATA
 from kohort.storage.log import LogConfig
 from kohort_lab.faulty_files import FaultyFiles, fail_on
 from tests.storage.owner import PARTITION, WAIT_SECONDS, Owner, batch

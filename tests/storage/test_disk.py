@@ -15,8 +15,8 @@ import pytest
 
 from kohort.model.errors import ConfigError, UnavailableError
 from kohort.model.ids import TopicPartition, uuid_text
-from kohort.storage.checksums import seal
-from kohort.storage.durability.checkpoint_formats import read_offsets, read_properties
+from kohort.storage.files.checkpoint_formats import read_offsets, read_properties
+from kohort.storage.files.checksums import seal
 from kohort.storage.log import LogConfig
 from kohort_lab.crashed_disk import Made, Synced
 from kohort_lab.faulty_files import FaultyFiles

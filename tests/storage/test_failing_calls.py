@@ -18,8 +18,8 @@ import pytest
 
 from kohort.model.errors import ConfigError, ErrorCode, StorageError, UnavailableError
 from kohort.model.ids import TopicPartition
-from kohort.storage.durability import syscalls
 from kohort.storage.durability.flush_coordinator import BULK_BYTES
+from kohort.storage.files import syscalls
 from kohort.storage.log import LogConfig
 from kohort.storage.producers import AbortedTxn
 from kohort.storage.segments.aborted import AbortedIndex

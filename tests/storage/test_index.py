@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from kohort.model.ids import TopicPartition
 from kohort.storage.batchset import iter_spans
-from kohort.storage.checksums import read_sealed
-from kohort.storage.durability.checkpoint_formats import PARTITION_METADATA, read_partition_metadata
 from kohort.storage.epochs import CHECKPOINT_NAME
+from kohort.storage.files.checkpoint_formats import PARTITION_METADATA, read_partition_metadata
+from kohort.storage.files.checksums import read_sealed
 from kohort.storage.log import LogConfig
 from kohort.storage.segments.index import OffsetIndex, TimeIndex
 from kohort.storage.segments.index_checksums import CHECKSUMS_SUFFIX

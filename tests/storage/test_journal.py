@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kohort.model.errors import CorruptError
 from kohort.model.ids import TopicPartition
-from kohort.storage.durability import syscalls
+from kohort.storage.files import syscalls
 from kohort.storage.durability.journal import (
     APPEND,
     BATCH,

@@ -11,14 +11,14 @@ import pytest
 from kohort.model.errors import OffsetOutOfRangeError
 from kohort.storage.disk import DiskStore
 from kohort.storage.disklog import DiskLog
-from kohort.storage.durability.checkpoint_formats import (
+from kohort.storage.durability.flush_coordinator import CHECKPOINT_INTERVAL_MS
+from kohort.storage.durability.journal import remove_journal
+from kohort.storage.files.checkpoint_formats import (
     CLEAN_SHUTDOWN,
     LOG_START_OFFSETS,
     PARTITION_METADATA,
     RECOVERY_POINTS,
 )
-from kohort.storage.durability.flush_coordinator import CHECKPOINT_INTERVAL_MS
-from kohort.storage.durability.journal import remove_journal
 from kohort.storage.log import LogConfig
 from kohort.storage.segments.segment import Segment
 from kohort.storage.segments.valid_batches import ValidBatches

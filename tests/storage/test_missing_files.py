@@ -9,7 +9,7 @@ import pytest
 
 from kohort.model.errors import UnavailableError
 from kohort.storage.disklog import DiskLog
-from kohort.storage.durability.checkpoint_formats import CLEAN_SHUTDOWN
+from kohort.storage.files.checkpoint_formats import CLEAN_SHUTDOWN
 from kohort.storage.log import LogConfig
 from kohort.storage.tools.repair import find_damaged, repair
 from kohort.wire.batches import iter_batches, read_records

@@ -8,7 +8,7 @@ import pytest
 
 from kohort.model.ids import TopicPartition
 from kohort.storage.batchset import iter_spans
-from kohort.storage.durability.checkpoint_formats import read_offsets
+from kohort.storage.files.checkpoint_formats import read_offsets
 from kohort.wire.batches import check_crc
 from tests.storage.owner import Owner
 

@@ -14,8 +14,8 @@ from kohort.model.errors import ConfigError, UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.storage.batchset import iter_spans
 from kohort.storage.disk import DiskStore
-from kohort.storage.durability.checkpoint_formats import read_offsets
 from kohort.storage.durability.flush_coordinator import BULK_BYTES, CHECKPOINT_INTERVAL_MS
+from kohort.storage.files.checkpoint_formats import read_offsets
 from kohort.storage.log import Log, LogConfig
 from kohort.wire.batches import read_header
 from kohort_lab.crashed_disk import Kept, write_tree

@@ -18,7 +18,7 @@ from kohort.broker.catalog import CATALOG
 from kohort.broker.catalog_repair import CatalogRescue
 from kohort.cli.main import run
 from kohort.model.errors import UnavailableError
-from kohort.storage.durability.checkpoint_formats import RECOVERY_POINTS
+from kohort.storage.files.checkpoint_formats import RECOVERY_POINTS
 from kohort.storage.log import LogConfig
 from kohort.storage.segments.missing import INDEX_SUFFIXES
 from kohort.storage.tools.repair import find_damaged, repair

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kohort.storage.durability import syscalls
-from kohort.storage.durability.syscalls import BUFFERS_MAX, write_at
+from kohort.storage.files import syscalls
+from kohort.storage.files.syscalls import BUFFERS_MAX, write_at
 from kohort.storage.log import LogConfig
 from kohort_lab.faulty_files import FaultyFiles, fail_on
 from tests.storage.owner import PARTITION, TOPIC_ID, Owner, batch

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kohort.model.ids import TopicPartition
-from kohort.storage.durability.checkpoint_formats import CLEAN_SHUTDOWN, RECOVERY_POINTS
+from kohort.storage.files.checkpoint_formats import CLEAN_SHUTDOWN, RECOVERY_POINTS
 from kohort.storage.log import Log, LogStore
 from kohort.storage.producers import AbortedTxn
 from kohort.storage.segments.aborted import find_overlapping

@@ -8,9 +8,9 @@ import pytest
 from kohort.model.errors import ConfigError, CorruptError, UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.storage.cleaning.swap import finish_swaps
-from kohort.storage.directory import offset_of, partition_of
-from kohort.storage.durability.checkpoint_formats import read_offsets
 from kohort.storage.epochs import EpochCache
+from kohort.storage.files.checkpoint_formats import read_offsets
+from kohort.storage.files.directory import offset_of, partition_of
 from kohort.storage.log import LogConfig
 from kohort.storage.producers import AbortedTxn
 from kohort.storage.segments.aborted import AbortedIndex, to_bytes

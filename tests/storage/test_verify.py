@@ -15,7 +15,7 @@ from kohort.model.errors import CorruptError
 from kohort.model.ids import TopicPartition
 from kohort.records.serde import encode_record
 from kohort.records.values import OffsetCommit
-from kohort.storage.durability.checkpoint_formats import CLEAN_SHUTDOWN
+from kohort.storage.files.checkpoint_formats import CLEAN_SHUTDOWN
 from kohort.storage.log import LogConfig
 from kohort.storage.tools.dump import dump
 from kohort.storage.tools.verify import Problem, Verified, verify

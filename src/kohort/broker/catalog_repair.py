@@ -17,8 +17,8 @@ from kohort.broker.catalog import CATALOG, Topic, entry_key, topic_record
 from kohort.model.errors import ConfigError
 from kohort.model.ids import INTERNAL_TOPICS
 from kohort.storage.batchset import assign_offsets
-from kohort.storage.directory import find_partitions
-from kohort.storage.durability.checkpoint_formats import read_partition_metadata
+from kohort.storage.files.checkpoint_formats import read_partition_metadata
+from kohort.storage.files.directory import find_partitions
 from kohort.storage.log import NO_TOPIC_ID
 from kohort.wire import batches
 

@@ -94,7 +94,7 @@ def _has_content(path: Path) -> bool:
 
 
 def _decoder(path: Path) -> DecodeRecord:
-    from kohort.storage.directory import partition_of
+    from kohort.storage.files.directory import partition_of
     from kohort.storage.tools.dump import as_text
 
     found = partition_of(path.resolve().parent.name)
@@ -145,7 +145,7 @@ def verify_directory(
     is_json: AsJson = False,
 ) -> None:
     """Run the checks of recovery without changing any file. Exit code 1 if data is damaged."""
-    from kohort.storage.durability.checkpoint_formats import META_PROPERTIES
+    from kohort.storage.files.checkpoint_formats import META_PROPERTIES
     from kohort.storage.tools.verify import Verified, verify
 
     summary = Verified()
@@ -186,7 +186,7 @@ def repair_directory(
     """
     from kohort.broker.catalog import CATALOG
     from kohort.broker.catalog_repair import CatalogRescue
-    from kohort.storage.durability.checkpoint_formats import META_PROPERTIES, DirectoryLock
+    from kohort.storage.files.checkpoint_formats import META_PROPERTIES, DirectoryLock
     from kohort.storage.tools.repair import find_damaged, repair
 
     if not (directory / META_PROPERTIES).exists():

@@ -21,27 +21,8 @@ from kohort.model.ids import TopicPartition, uuid_text
 from kohort.model.limits import WRITTEN_BYTES_KEPT
 from kohort.runtime.ports import Clock, Defer
 from kohort.storage.cleaning.cleaner import Cleaner
-from kohort.storage.directory import (
-    JOURNAL,
-    find_deleted,
-    find_partitions,
-    is_deletion_of,
-    look_at_volume,
-    partition_of,
-    rename_to_stray,
-)
 from kohort.storage.disklog import DiskLog
-from kohort.storage.durability import syscalls
 from kohort.storage.durability.brief_waits import BriefWaits, NotYetError
-from kohort.storage.durability.checkpoint_formats import (
-    CLEAN_SHUTDOWN,
-    LOCK,
-    DirectoryLock,
-    claim_directory,
-    read_partition_metadata,
-    write_atomically,
-    write_partition_metadata,
-)
 from kohort.storage.durability.flush_coordinator import (
     CHECKPOINT_INTERVAL_MS,
     OWNER_FLUSH_MS_MAX,
@@ -73,7 +54,26 @@ from kohort.storage.durability.recovery import (
     load_partition,
 )
 from kohort.storage.epochs import EpochCache
-from kohort.storage.errno_hints import errno_hint
+from kohort.storage.files import syscalls
+from kohort.storage.files.checkpoint_formats import (
+    CLEAN_SHUTDOWN,
+    LOCK,
+    DirectoryLock,
+    claim_directory,
+    read_partition_metadata,
+    write_atomically,
+    write_partition_metadata,
+)
+from kohort.storage.files.directory import (
+    JOURNAL,
+    find_deleted,
+    find_partitions,
+    is_deletion_of,
+    look_at_volume,
+    partition_of,
+    rename_to_stray,
+)
+from kohort.storage.files.errno_hints import errno_hint
 from kohort.storage.log import (
     NO_TOPIC_ID,
     CallSoon,

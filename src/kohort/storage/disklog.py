@@ -16,12 +16,12 @@ from kohort.runtime.ports import Clock
 from kohort.storage.batchset import Span, iter_spans, read_front
 from kohort.storage.cleaning.retention import count_expired
 from kohort.storage.disk_reads import DiskReads
-from kohort.storage.durability import syscalls
-from kohort.storage.durability.checkpoint_formats import PARTITION_METADATA, write_partition_metadata
 from kohort.storage.durability.journal import BATCH, entry_prefix
 from kohort.storage.durability.recovery import LoadedPartition
 from kohort.storage.epochs import EPOCH_MAX
-from kohort.storage.errno_hints import errno_hint, is_out_of_files, may_pass
+from kohort.storage.files import syscalls
+from kohort.storage.files.checkpoint_formats import PARTITION_METADATA, write_partition_metadata
+from kohort.storage.files.errno_hints import errno_hint, is_out_of_files, may_pass
 from kohort.storage.log import LogConfig, ReadView
 from kohort.storage.log_view import LogView
 from kohort.storage.producers import AbortedTxn

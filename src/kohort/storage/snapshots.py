@@ -16,8 +16,8 @@ from struct import Struct
 
 from kohort.model.errors import CorruptError
 from kohort.runtime.ports import NO_SEQUENCE
-from kohort.storage.directory import offset_of
-from kohort.storage.durability import syscalls
+from kohort.storage.files import syscalls
+from kohort.storage.files.directory import offset_of
 from kohort.storage.producers import BatchMetadata, ProducerStateEntry, ProducerStateManager
 from kohort.wire.native import crc32c
 

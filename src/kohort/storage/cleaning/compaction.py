@@ -22,7 +22,7 @@ from kohort.storage.batchset import DELTAS_BEGIN, Span, read_deltas, read_front
 from kohort.storage.cleaning.job import CleanerJob, PassResult, SegmentGroup, SourceSegment
 from kohort.storage.cleaning.offset_map import make_offset_map
 from kohort.storage.cleaning.rules import Batch, Compaction
-from kohort.storage.durability import syscalls
+from kohort.storage.files import syscalls
 from kohort.storage.log import LogConfig
 from kohort.storage.segments.segment import RELATIVE_OFFSET_MAX, Segment
 from kohort.storage.segments.swapped import SWAP_SUFFIX

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from kohort.model.errors import CorruptError
 from kohort.storage.cleaning.compaction import CLEANED_SUFFIX
-from kohort.storage.directory import offset_of
-from kohort.storage.durability import syscalls
+from kohort.storage.files import syscalls
+from kohort.storage.files.directory import offset_of
 from kohort.storage.log import LogConfig
 from kohort.storage.segments.segment import DELETED_SUFFIX, LOG_SUFFIX, RELATIVE_OFFSET_MAX, Segment
 from kohort.storage.segments.swapped import SWAP_SUFFIX, final_name

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from kohort.model.ids import TopicPartition
-from kohort.storage.durability.checkpoint_formats import (
+from kohort.storage.files.checkpoint_formats import (
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
     RECOVERY_POINTS,

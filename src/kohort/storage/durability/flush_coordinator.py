@@ -26,9 +26,7 @@ from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Clock, Defer
 from kohort.storage.base import PIECE_BYTES
 from kohort.storage.batchset import Span
-from kohort.storage.directory import JOURNAL
 from kohort.storage.disklog import DiskLog
-from kohort.storage.durability import syscalls
 from kohort.storage.durability.checkpoint import Checkpoint, FailedCheckpoint, write_epochs
 from kohort.storage.durability.checkpoint_files import CheckpointFiles
 from kohort.storage.durability.flusher import BackgroundThread, FlushBatch, Flusher
@@ -43,7 +41,9 @@ from kohort.storage.durability.journal import (
     pack_offset,
 )
 from kohort.storage.durability.parallel import for_each
-from kohort.storage.errno_hints import errno_hint
+from kohort.storage.files import syscalls
+from kohort.storage.files.directory import JOURNAL
+from kohort.storage.files.errno_hints import errno_hint
 from kohort.storage.log import LONG_MAX, CallSoon
 from kohort.storage.segments.file_handles import FileHandleCache
 from kohort.storage.segments.segment import Segment

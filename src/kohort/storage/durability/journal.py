@@ -33,10 +33,10 @@ import msgspec
 from kohort.model.errors import CorruptError
 from kohort.model.ids import TopicPartition
 from kohort.storage.batchset import iter_spans, read_front
-from kohort.storage.checksums import comment, read_commented
-from kohort.storage.directory import JOURNAL, JOURNAL_SIZES, OLD_JOURNAL, partition_of
-from kohort.storage.durability import syscalls
-from kohort.storage.durability.checkpoint_formats import read_partition_metadata, write_atomically
+from kohort.storage.files import syscalls
+from kohort.storage.files.checkpoint_formats import read_partition_metadata, write_atomically
+from kohort.storage.files.checksums import comment, read_commented
+from kohort.storage.files.directory import JOURNAL, JOURNAL_SIZES, OLD_JOURNAL, partition_of
 from kohort.storage.log import NO_TOPIC_ID
 from kohort.wire.batches import HEADER_BYTES, LOG_OVERHEAD_BYTES, check_crc
 from kohort.wire.native import crc32c

@@ -22,11 +22,11 @@ from kohort.model.errors import ConfigError, CorruptError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Clock
 from kohort.storage.batchset import Span, read_front
-from kohort.storage.checksums import read_sealed
 from kohort.storage.cleaning.swap import finish_swaps
-from kohort.storage.directory import offset_of
-from kohort.storage.durability import syscalls
 from kohort.storage.epochs import CHECKPOINT_NAME, EpochCache
+from kohort.storage.files import syscalls
+from kohort.storage.files.checksums import read_sealed
+from kohort.storage.files.directory import offset_of
 from kohort.storage.log import LogConfig
 from kohort.storage.producers import AbortedTxn, ProducerStateManager, read_producer_id
 from kohort.storage.segments.missing import (

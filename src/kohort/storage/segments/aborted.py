@@ -15,7 +15,7 @@ from pathlib import Path
 from struct import Struct
 
 from kohort.model.errors import CorruptError
-from kohort.storage.durability import syscalls
+from kohort.storage.files import syscalls
 from kohort.storage.producers import AbortedTxn
 from kohort.wire.native import crc32c
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from struct import Struct
 from typing import ClassVar, Final
 
-from kohort.storage.durability import syscalls
+from kohort.storage.files import syscalls
 from kohort.storage.log import NO_TIMESTAMP
 from kohort.storage.segments.swapped import open_swapped
 from kohort.wire.native import crc32c

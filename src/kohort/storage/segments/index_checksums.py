@@ -15,7 +15,7 @@ from pathlib import Path
 from struct import Struct, error
 from typing import Final, NamedTuple
 
-from kohort.storage.durability import syscalls
+from kohort.storage.files import syscalls
 from kohort.wire.native import crc32c
 
 CHECKSUMS_SUFFIX: Final = ".checksums"

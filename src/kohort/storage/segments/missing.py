@@ -4,8 +4,8 @@ from bisect import bisect_right
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from kohort.storage.directory import offset_of
-from kohort.storage.durability import syscalls
+from kohort.storage.files import syscalls
+from kohort.storage.files.directory import offset_of
 from kohort.storage.segments.aborted import TXN_INDEX_SUFFIX
 from kohort.storage.segments.index_checksums import CHECKSUMS_SUFFIX
 from kohort.storage.segments.segment import DELETED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX

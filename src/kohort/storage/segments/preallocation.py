@@ -14,7 +14,7 @@ import os
 from functools import cache
 from typing import Any, Final
 
-from kohort.storage.durability import syscalls
+from kohort.storage.files import syscalls
 
 _KEEP_SIZE: Final = 1
 _PUNCH_HOLE: Final = 2

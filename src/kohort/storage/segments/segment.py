@@ -24,9 +24,9 @@ from kohort.storage.batchset import (
     read_deltas,
     read_front,
 )
-from kohort.storage.durability import syscalls
 from kohort.storage.epochs import EpochCache
-from kohort.storage.errno_hints import is_out_of_files
+from kohort.storage.files import syscalls
+from kohort.storage.files.errno_hints import is_out_of_files
 from kohort.storage.log import NO_TIMESTAMP, LogConfig
 from kohort.storage.segments.aborted import TXN_INDEX_SUFFIX, AbortedIndex
 from kohort.storage.segments.file_handles import FileHandleCache

@@ -9,8 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from kohort.storage.durability import syscalls
-from kohort.storage.errno_hints import is_out_of_files
+from kohort.storage.files import syscalls
+from kohort.storage.files.errno_hints import is_out_of_files
 from kohort.storage.segments import preallocation
 from kohort.storage.segments.file_handles import FileHandleCache
 from kohort.storage.segments.tail import Buffer, Tail

@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 
 from kohort.model.errors import CorruptError
 from kohort.storage.batchset import read_front, span_at
-from kohort.storage.directory import offset_of
 from kohort.storage.durability.journal import APPEND, DELETE, EPOCH, START, JournalEntry, read_journal
 from kohort.storage.epochs import CHECKPOINT_NAME, EpochCache
+from kohort.storage.files.directory import offset_of
 from kohort.storage.segments.aborted import TXN_INDEX_SUFFIX
 from kohort.storage.segments.aborted import from_bytes as aborted_from_bytes
 from kohort.storage.segments.index import OffsetIndex, TimeIndex

@@ -17,17 +17,6 @@ from typing import Protocol, TypeAlias
 
 from kohort.model.ids import TopicPartition
 from kohort.storage.batchset import Span, iter_spans, span_at
-from kohort.storage.checksums import correct_bit
-from kohort.storage.directory import JOURNAL, find_partitions, offset_of
-from kohort.storage.durability import syscalls
-from kohort.storage.durability.checkpoint_formats import (
-    LOG_START_OFFSETS,
-    RECOVERY_POINTS,
-    offsets_to_text,
-    read_offsets,
-    read_partition_metadata,
-    write_atomically,
-)
 from kohort.storage.durability.journal import (
     APPEND,
     JOURNALED_SUFFIX,
@@ -37,6 +26,17 @@ from kohort.storage.durability.journal import (
     read_journal,
 )
 from kohort.storage.durability.recovery import DAMAGE_NOTE
+from kohort.storage.files import syscalls
+from kohort.storage.files.checkpoint_formats import (
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+    offsets_to_text,
+    read_offsets,
+    read_partition_metadata,
+    write_atomically,
+)
+from kohort.storage.files.checksums import correct_bit
+from kohort.storage.files.directory import JOURNAL, find_partitions, offset_of
 from kohort.storage.segments.aborted import TXN_INDEX_SUFFIX
 from kohort.storage.segments.index_checksums import CHECKSUMS_SUFFIX, written_bytes
 from kohort.storage.segments.missing import find_missing_segment, orphans_of

@@ -21,9 +21,10 @@ from kohort.model.errors import CorruptError
 from kohort.model.ids import INTERNAL_TOPICS, TopicPartition
 from kohort.records.serde import CoordinatorRecordSerde
 from kohort.runtime.loading.set_aside import DETAILS_MAX, find_set_aside
-from kohort.storage.directory import JOURNAL, find_partitions, offset_of, partition_of
 from kohort.storage.durability.checkpoint_files import LOG_STARTS_LOSS
-from kohort.storage.durability.checkpoint_formats import (
+from kohort.storage.durability.journal import DELETE, JOURNAL_LOSS, find_lost_journal, journal_files, read_journal
+from kohort.storage.epochs import CHECKPOINT_NAME
+from kohort.storage.files.checkpoint_formats import (
     CLEAN_SHUTDOWN,
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
@@ -34,9 +35,8 @@ from kohort.storage.durability.checkpoint_formats import (
     read_partition_metadata,
     read_properties,
 )
-from kohort.storage.durability.journal import DELETE, JOURNAL_LOSS, find_lost_journal, journal_files, read_journal
-from kohort.storage.epochs import CHECKPOINT_NAME
-from kohort.storage.foreign import has_own_properties
+from kohort.storage.files.directory import JOURNAL, find_partitions, offset_of, partition_of
+from kohort.storage.files.foreign import has_own_properties
 from kohort.storage.log import NO_TOPIC_ID
 from kohort.storage.segments.aborted import TXN_INDEX_SUFFIX
 from kohort.storage.segments.index_checksums import CHECKSUMS_SUFFIX, written_bytes

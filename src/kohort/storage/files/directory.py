@@ -10,7 +10,7 @@ from pathlib import Path
 from uuid import UUID
 
 from kohort.model.ids import TopicPartition
-from kohort.storage.durability import syscalls
+from kohort.storage.files import syscalls
 from kohort.storage.log import Volume
 
 JOURNAL = "journal"

@@ -14,9 +14,9 @@ from uuid import UUID
 from kohort.model.errors import ConfigError, CorruptError
 from kohort.model.ids import TopicPartition, uuid_from_text, uuid_text
 from kohort.model.properties import parse_properties
-from kohort.storage.checksums import comment, read_commented, read_sealed, seal
-from kohort.storage.directory import OFFSET_MAX, PARTITION_MAX, find_partitions
-from kohort.storage.durability import syscalls
+from kohort.storage.files import syscalls
+from kohort.storage.files.checksums import comment, read_commented, read_sealed, seal
+from kohort.storage.files.directory import OFFSET_MAX, PARTITION_MAX, find_partitions
 from kohort.storage.log import NO_TOPIC_ID
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"

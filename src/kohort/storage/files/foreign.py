@@ -14,8 +14,8 @@ from uuid import UUID
 
 from kohort.model.errors import ConfigError
 from kohort.model.ids import TopicPartition
-from kohort.storage.checksums import is_commented
-from kohort.storage.durability.checkpoint_formats import META_PROPERTIES, PARTITION_METADATA, partition_metadata_of
+from kohort.storage.files.checkpoint_formats import META_PROPERTIES, PARTITION_METADATA, partition_metadata_of
+from kohort.storage.files.checksums import is_commented
 
 IsKnown: TypeAlias = Callable[[TopicPartition, UUID], bool]
 

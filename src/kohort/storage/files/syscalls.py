@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
-from kohort.storage.durability.reserve import RESERVE
+from kohort.storage.files.reserve import RESERVE
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 

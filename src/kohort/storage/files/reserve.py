@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from kohort.storage.errno_hints import is_out_of_files
+from kohort.storage.files.errno_hints import is_out_of_files
 
 RESERVED: Final = 8
 

@@ -1,0 +1,1 @@
+"""System calls that change files, and the names, formats and checksums of the files in a data directory."""
