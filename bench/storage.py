@@ -26,9 +26,9 @@ import msgspec
 
 from kohort.model.ids import TopicPartition
 from kohort.storage.disk import DiskStore
-from kohort.storage.disklog import DiskLog
 from kohort.storage.files.checkpoint_formats import CLEAN_SHUTDOWN, LOG_START_OFFSETS, RECOVERY_POINTS
 from kohort.storage.log import CleanerConfig, LogConfig
+from kohort.storage.logs.disklog import DiskLog
 from kohort.testing import VirtualNode
 from kohort.wire.batches import encode_batch
 

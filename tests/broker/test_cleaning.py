@@ -9,7 +9,7 @@ from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.log_maintenance import cleaner_config
 from kohort.model.ids import TopicPartition
 from kohort.storage.disk import DiskStore
-from kohort.storage.disklog import DiskLog
+from kohort.storage.logs.disklog import DiskLog
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from tests.broker.harness import Harness

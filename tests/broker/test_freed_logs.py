@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kohort.storage.base import LogBase
+from kohort.storage.logs.base import LogBase
 from kohort.testing.virtual import VirtualNode
 from kohort.wire import messages as m
 from kohort.wire.apis import API_KEYS, ApiKey

@@ -6,8 +6,8 @@ from typing import Any
 
 from kohort.model.ids import TopicPartition
 from kohort.storage.disk import DiskStore
-from kohort.storage.disklog import DiskLog
 from kohort.storage.log import CleanerConfig, Log, LogConfig
+from kohort.storage.logs.disklog import DiskLog
 from kohort.wire.batches import (
     BatchHeader,
     BatchRecord,

@@ -13,9 +13,9 @@ from kohort.model.ids import TopicPartition
 from kohort.runtime.loading.loader import LoadSummary, load
 from kohort.storage.batchset import iter_spans
 from kohort.storage.disk import DiskStore
-from kohort.storage.disklog import DiskLog
 from kohort.storage.durability.flush_coordinator import CHECKPOINT_INTERVAL_MS
 from kohort.storage.log import LogConfig
+from kohort.storage.logs.disklog import DiskLog
 from kohort.wire.batches import BatchRecord, build_batch, check_crc, control_batch, read_records
 from kohort_lab.crashed_disk import Kept, Tree, read_tree
 from kohort_lab.faulty_files import FaultyFiles

@@ -12,12 +12,12 @@ from uuid import UUID
 import msgspec
 
 from kohort.model.ids import TopicPartition
-from kohort.storage.base import PIECE_BYTES
 from kohort.storage.batchset import iter_spans
 from kohort.storage.disk import DiskStore
-from kohort.storage.disklog import DiskLog
 from kohort.storage.durability.flush_coordinator import BULK_BYTES
 from kohort.storage.log import LogConfig
+from kohort.storage.logs.base import PIECE_BYTES
+from kohort.storage.logs.disklog import DiskLog
 from kohort.wire.batches import BatchRecord, build_batch, control_batch, read_header, read_records
 from kohort_lab.crashed_disk import Mark, Operation
 from kohort_lab.faulty_files import FaultyFiles

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from kohort.model.errors import CorruptError
 from kohort.storage.batchset import iter_spans
+from kohort.storage.logs.timestamps import first_at_least
 from kohort.storage.producers import ProducerStateManager
-from kohort.storage.timestamps import first_at_least
 from kohort.storage.tools.dump import _batch, as_text
 from kohort.wire.batch_header import ATTRIBUTES_AT
 from kohort.wire.batches import HEADER_BYTES, BatchRecord, build_batch, read_header, read_records

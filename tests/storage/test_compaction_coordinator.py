@@ -13,8 +13,8 @@ import pytest
 from kohort.group.classic.states import ClassicGroupState
 from kohort.group.records import GroupRecordSerde
 from kohort.runtime.loading.loader import LoadSummary, load
-from kohort.storage.disklog import DiskLog
 from kohort.storage.log import LogConfig
+from kohort.storage.logs.disklog import DiskLog
 from kohort.wire.batches import encode_batch
 from kohort_lab.faulty_files import FaultyFiles
 from tests.conftest import LONG

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kohort.storage.disk import DiskStore
-from kohort.storage.disklog import DiskLog
+from kohort.storage.logs.disklog import DiskLog
 from kohort.wire.batches import iter_batches, read_records
 from kohort_lab.faulty_files import FaultyFiles
 from tests.conftest import LONG

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from kohort.model.errors import ConfigError, StorageError, UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.storage.batchset import iter_spans
-from kohort.storage.disklog import DiskLog
 from kohort.storage.log import LogConfig
+from kohort.storage.logs.disklog import DiskLog
 from kohort.wire.batches import BatchRecord, build_batch, check_crc, control_batch, read_records
 from kohort_lab.crashed_disk import Tree, read_tree, write_tree
 from kohort_lab.faulty_files import FaultyFiles

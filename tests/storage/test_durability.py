@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kohort.model.ids import TopicPartition
-from kohort.storage.base import PIECE_BYTES
 from kohort.storage.batchset import iter_spans
 from kohort.storage.disk import DiskStore
 from kohort.storage.durability.flush_coordinator import BULK_BYTES
 from kohort.storage.log import Log, LogConfig
+from kohort.storage.logs.base import PIECE_BYTES
 from kohort.wire.batches import BatchRecord, build_batch, control_batch
 from kohort_lab.crashed_disk import Synced
 from kohort_lab.faulty_files import FaultyFiles

@@ -15,15 +15,8 @@ import pytest
 from kohort.model.ids import TopicPartition
 from kohort.storage.durability.flush_coordinator import BULK_BYTES, EARLY_BYTES
 from kohort.storage.durability.flusher import FlushBatch, Flusher
-from kohort.storage.durability.journal import (
-    APPEND,
-    BATCH,
-    Journal,
-    entry_prefix,
-    journal_files,
-    pack_length,
-    read_journal,
-)
+from kohort.storage.durability.journal import Journal, journal_files
+from kohort.storage.files.journal_format import APPEND, BATCH, entry_prefix, pack_length, read_journal
 from kohort.storage.log import LogConfig
 from kohort.wire.batches import HEADER_BYTES, read_records
 from kohort_lab.faulty_files import FaultyFiles

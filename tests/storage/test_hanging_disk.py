@@ -13,8 +13,9 @@ from kohort.model.errors import UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.storage.disk import DiskStore
 from kohort.storage.durability.flush_coordinator import BULK_BYTES
-from kohort.storage.durability.journal import journal_files, read_journal
+from kohort.storage.durability.journal import journal_files
 from kohort.storage.files.directory import JOURNAL
+from kohort.storage.files.journal_format import read_journal
 from kohort.storage.log import LogConfig, TimestampOffset
 from kohort.wire.batches import BatchRecord, build_batch, read_records
 from kohort_lab.faulty_files import FaultyFiles, fail_on

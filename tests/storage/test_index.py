@@ -15,7 +15,7 @@ from kohort.storage.files.checksums import read_sealed
 from kohort.storage.log import LogConfig
 from kohort.storage.segments.index import OffsetIndex, TimeIndex
 from kohort.storage.segments.index_checksums import CHECKSUMS_SUFFIX
-from kohort.storage.snapshots import snapshot_from_bytes
+from kohort.storage.segments.snapshots import snapshot_from_bytes
 from tests.storage.owner import Owner
 
 LOGS = Path(__file__).parents[1] / "data" / "logs"

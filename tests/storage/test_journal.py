@@ -11,18 +11,17 @@ from hypothesis import strategies as st
 
 from kohort.model.errors import CorruptError
 from kohort.model.ids import TopicPartition
+from kohort.storage.durability.journal import Journal, journal_files
 from kohort.storage.files import syscalls
-from kohort.storage.durability.journal import (
+from kohort.storage.files.journal_format import (
     APPEND,
     BATCH,
     DELETE,
     EPOCH,
     FRAME_HEADER_BYTES,
     START,
-    Journal,
     JournalEntry,
     entry_prefix,
-    journal_files,
     pack_length,
     read_journal,
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 from kohort.model.ids import TopicPartition
 from kohort.storage.batchset import iter_spans
 from kohort.storage.disk import DiskStore
-from kohort.storage.disklog import DiskLog
+from kohort.storage.logs.disklog import DiskLog
 from kohort.wire.batches import BatchRecord, build_batch, control_batch, read_header, read_records
 from tests.conftest import LONG
 from tests.storage.listed import ListedBatch, ListedLog

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.storage.disk import DiskStore
-from kohort.storage.disklog import DiskLog
 from kohort.storage.log import LogConfig, TimestampOffset
+from kohort.storage.logs.disklog import DiskLog
 from kohort.wire.batches import (
     BatchRecord,
     build_batch,

@@ -10,7 +10,6 @@ import pytest
 
 from kohort.model.errors import OffsetOutOfRangeError
 from kohort.storage.disk import DiskStore
-from kohort.storage.disklog import DiskLog
 from kohort.storage.durability.flush_coordinator import CHECKPOINT_INTERVAL_MS
 from kohort.storage.durability.journal import remove_journal
 from kohort.storage.files.checkpoint_formats import (
@@ -20,6 +19,7 @@ from kohort.storage.files.checkpoint_formats import (
     RECOVERY_POINTS,
 )
 from kohort.storage.log import LogConfig
+from kohort.storage.logs.disklog import DiskLog
 from kohort.storage.segments.segment import Segment
 from kohort.storage.segments.valid_batches import ValidBatches
 from kohort.wire.batches import BatchRecord, build_batch, stamp

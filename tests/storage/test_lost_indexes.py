@@ -11,8 +11,8 @@ from random import Random
 import pytest
 
 from kohort.storage.disk import DiskStore
-from kohort.storage.disklog import DiskLog
 from kohort.storage.log import LogConfig
+from kohort.storage.logs.disklog import DiskLog
 from kohort.storage.segments.index_checksums import CHECKSUMS_SUFFIX
 from kohort_lab.crashed_disk import Kept, write_tree
 from kohort_lab.faulty_files import FaultyFiles

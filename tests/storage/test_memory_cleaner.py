@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kohort.model.ids import TopicPartition
-from kohort.storage.cleaning import memory_cleaner
 from kohort.storage.log import CleanerConfig, Log, LogConfig
-from kohort.storage.memory import MemoryStore
-from kohort.storage.memory_log import SEGMENT_BYTES_MAX, MemoryLog
+from kohort.storage.memory import MemoryStore, cleaner
+from kohort.storage.memory.log import SEGMENT_BYTES_MAX, MemoryLog
 from kohort.wire.batches import HEADER_BYTES, BatchRecord, build_batch, control_batch, read_header
 from kohort.wire.compression import Codec
 from tests.conftest import LONG
@@ -201,7 +200,7 @@ def test_a_log_under_repeated_commits_stays_small() -> None:
 
 def test_a_pass_gives_the_thread_back_after_each_slice(monkeypatch: pytest.MonkeyPatch) -> None:
     """With slices of no length each one handles 16 KiB at most, and appends come in between."""
-    monkeypatch.setattr(memory_cleaner, "SLICE_S", 0.0)
+    monkeypatch.setattr(cleaner, "SLICE_S", 0.0)
     owner = Owner()
     posted: list[Callable[[], None]] = []
     store = MemoryStore(owner.defer, call_soon_threadsafe=posted.append, clock=owner.clock)
@@ -226,7 +225,7 @@ CASES = ["deleted", "closed", "start raised"]
 
 @pytest.mark.parametrize("what", CASES)
 def test_a_pass_whose_log_changes_meanwhile_is_given_up(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
-    monkeypatch.setattr(memory_cleaner, "SLICE_S", 0.0)
+    monkeypatch.setattr(cleaner, "SLICE_S", 0.0)
     owner = Owner()
     posted: list[Callable[[], None]] = []
     store = MemoryStore(owner.defer, call_soon_threadsafe=posted.append, clock=owner.clock)

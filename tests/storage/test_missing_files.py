@@ -8,9 +8,9 @@ from uuid import UUID
 import pytest
 
 from kohort.model.errors import UnavailableError
-from kohort.storage.disklog import DiskLog
 from kohort.storage.files.checkpoint_formats import CLEAN_SHUTDOWN
 from kohort.storage.log import LogConfig
+from kohort.storage.logs.disklog import DiskLog
 from kohort.storage.tools.repair import find_damaged, repair
 from kohort.wire.batches import iter_batches, read_records
 from tests.storage.compacted import make_durable

@@ -16,7 +16,7 @@ from kohort.model.limits import PRODUCERS_OF_PARTITION_MAX
 from kohort.storage.disk import DiskStore
 from kohort.storage.log import LogConfig
 from kohort.storage.producers import BATCHES_KEPT, SEQUENCE_MASK, ProducerStateManager
-from kohort.storage.snapshots import snapshot_from_bytes, snapshot_to_bytes
+from kohort.storage.segments.snapshots import snapshot_from_bytes, snapshot_to_bytes
 from kohort.wire.batch_header import BASE_SEQUENCE_AT, PRODUCER_ID_AT
 from kohort.wire.batches import BatchHeader, BatchRecord, build_batch, control_batch, read_header
 from tests.storage.owner import PARTITION, TOPIC_ID, Owner

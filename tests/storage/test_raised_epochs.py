@@ -11,8 +11,8 @@ import pytest
 
 from kohort.model.errors import UnavailableError
 from kohort.storage.batchset import iter_spans, read_front
-from kohort.storage.disklog import DiskLog
 from kohort.storage.log import LogConfig
+from kohort.storage.logs.disklog import DiskLog
 from kohort.wire.batch_header import LEADER_EPOCH_AT
 from tests.storage.compacted import make_durable
 from tests.storage.owner import PARTITION, TOPIC_ID, Owner, abandon, batch

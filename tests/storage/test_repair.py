@@ -8,8 +8,8 @@ import pytest
 
 from kohort.model.errors import UnavailableError
 from kohort.storage.batchset import iter_spans
-from kohort.storage.disklog import DiskLog
 from kohort.storage.log import LogConfig
+from kohort.storage.logs.disklog import DiskLog
 from kohort.storage.tools.repair import find_damaged, repair
 from kohort.wire.batches import LogRecord, read_records
 from kohort_lab.crashed_disk import read_tree

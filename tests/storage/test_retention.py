@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from kohort.model.errors import OffsetOutOfRangeError
-from kohort.storage.cleaning.retention import count_expired
-from kohort.storage.disklog import DiskLog
 from kohort.storage.log import LogConfig
+from kohort.storage.logs.disklog import DiskLog
+from kohort.storage.logs.retention import count_expired
 from tests.storage.owner import PARTITION, TOPIC_ID, Owner, batch
 
 NOW_MS = 1_000_000

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kohort.storage.cleaning.swap import finish_swaps
+from kohort.storage.segments.swap import finish_swaps
 from kohort.wire.batches import BatchRecord, build_batch, stamp
 from kohort_lab.crashed_disk import Operation, Removed, Renamed, Synced
 from kohort_lab.faulty_files import FaultyFiles

@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from kohort.storage import timestamps
-from kohort.storage.timestamps import first_at_least, newest_from
+from kohort.storage.logs import timestamps
+from kohort.storage.logs.timestamps import first_at_least, newest_from
 from kohort.wire.batch_header import ATTRIBUTES_AT
 from kohort.wire.batches import BatchRecord, build_batch, read_records
 from kohort.wire.compression import Codec

@@ -8,11 +8,11 @@ import pytest
 
 from kohort.model.errors import RecordTooLargeError, UnavailableError
 from kohort.storage.cleaning.job import LastRecord
-from kohort.storage.disklog import DiskLog
 from kohort.storage.log import LogConfig
+from kohort.storage.logs.disklog import DiskLog
 from kohort.storage.memory import MemoryStore
 from kohort.storage.producers import AbortedTxn, ProducerStateManager
-from kohort.storage.snapshots import snapshot_from_bytes, snapshot_to_bytes
+from kohort.storage.segments.snapshots import snapshot_from_bytes, snapshot_to_bytes
 from kohort.wire.batches import read_header
 from kohort_lab.faulty_files import FaultyFiles, fail_on
 from tests.storage.owner import PARTITION, TOPIC_ID, Owner, abandon, batch

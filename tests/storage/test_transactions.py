@@ -10,7 +10,7 @@ from kohort.storage.files.checkpoint_formats import CLEAN_SHUTDOWN, RECOVERY_POI
 from kohort.storage.log import Log, LogStore
 from kohort.storage.producers import AbortedTxn
 from kohort.storage.segments.aborted import find_overlapping
-from kohort.storage.snapshots import snapshot_from_bytes
+from kohort.storage.segments.snapshots import snapshot_from_bytes
 from tests.storage.owner import Owner
 from tests.storage.test_recorded import LOGS, unpack
 

@@ -7,7 +7,6 @@ import pytest
 
 from kohort.model.errors import ConfigError, CorruptError, UnavailableError
 from kohort.model.ids import TopicPartition
-from kohort.storage.cleaning.swap import finish_swaps
 from kohort.storage.epochs import EpochCache
 from kohort.storage.files.checkpoint_formats import read_offsets
 from kohort.storage.files.directory import offset_of, partition_of
@@ -15,7 +14,8 @@ from kohort.storage.log import LogConfig
 from kohort.storage.producers import AbortedTxn
 from kohort.storage.segments.aborted import AbortedIndex, to_bytes
 from kohort.storage.segments.index import OffsetIndex, TimeIndex
-from kohort.storage.snapshots import find_snapshots
+from kohort.storage.segments.snapshots import find_snapshots
+from kohort.storage.segments.swap import finish_swaps
 from kohort.storage.tools.dump import dump
 from kohort.storage.tools.verify import Verified, verify
 from kohort.wire.batches import BatchRecord, build_batch, read_records

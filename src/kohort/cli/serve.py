@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kohort.broker.cluster import Endpoint
     from kohort.server.logs import LogWriter
     from kohort.server.node import Node
-    from kohort.storage.durability.recovery import RecoveryProgress
+    from kohort.storage.logs.recovery import RecoveryProgress
 
 BROKERS_MAX = 16
 """Virtual brokers of one process."""

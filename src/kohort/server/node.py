@@ -45,8 +45,8 @@ from kohort.server.requests.slices import Slices
 from kohort.server.requests.throttling import throttle_for
 from kohort.server.settings import Settings
 from kohort.server.timer_driver import TimerDriver
-from kohort.storage.durability.recovery import RecoveryProgress
 from kohort.storage.log import LogStore
+from kohort.storage.logs.recovery import RecoveryProgress
 
 if TYPE_CHECKING:
     from kohort.scrape import Family

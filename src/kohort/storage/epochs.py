@@ -7,8 +7,7 @@ Source: Kafka LeaderEpochFileCache, LeaderEpochCheckpointFile.
 from bisect import bisect_left, bisect_right
 
 from kohort.model.errors import CorruptError
-from kohort.storage.files.directory import OFFSET_MAX
-from kohort.storage.log import NO_EPOCH, NO_OFFSET
+from kohort.storage.log import NO_EPOCH, NO_OFFSET, OFFSET_MAX
 
 CHECKPOINT_NAME = "leader-epoch-checkpoint"
 _VERSION = "0"

@@ -26,6 +26,7 @@ NO_TIMESTAMP: Final = -1
 NO_TOPIC_ID = UUID(int=0)
 
 LONG_MAX: Final = (1 << 63) - 1
+OFFSET_MAX: Final = LONG_MAX
 
 CallSoon: TypeAlias = Callable[[Callable[[], None]], None]
 """Run a callback on the owner's thread in a later turn; may be called from any thread."""

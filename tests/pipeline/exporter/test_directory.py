@@ -25,7 +25,7 @@ from kohort.pipeline.exporter.exporter import Exporter
 from kohort.pipeline.exporter.log_ends import LogEnd
 from kohort.pipeline.exporter.metrics import Snapshot
 from kohort.storage.producers import ProducerStateEntry, ProducerStateManager
-from kohort.storage.snapshots import write_snapshot
+from kohort.storage.segments.snapshots import write_snapshot
 from kohort.testing.served import ServedKohort
 from tests.clients.waiting import wait_until
 from tests.pipeline.exporter.test_exporter import ORDERS, SETTINGS, Values, commit, produce, transact, values

@@ -6,7 +6,7 @@ import pytest
 
 from kohort.model.errors import CorruptError
 from kohort.storage.cleaning.batches import rebuild
-from kohort.storage.timestamps import first_at_least
+from kohort.storage.logs.timestamps import first_at_least
 from kohort.storage.tools.dump import _batch, as_text
 from kohort.wire.batches import BatchRecord, build_batch, read_header, read_records
 from kohort.wire.compression import Codec, compress

@@ -1,1 +1,1 @@
-"""Cleaning: compaction and retention."""
+"""Cleaning: compaction of logs."""

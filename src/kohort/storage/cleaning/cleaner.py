@@ -22,12 +22,12 @@ from kohort.storage.cleaning.compaction import Report, compact
 from kohort.storage.cleaning.job import CleanerJob, PassResult, SegmentGroup
 from kohort.storage.cleaning.log_to_clean import LogToClean, is_compacted, job_of, look_at
 from kohort.storage.cleaning.process import CleanerProcess, Throttler
-from kohort.storage.disklog import DiskLog
 from kohort.storage.durability.flusher import BackgroundThread
 from kohort.storage.files.checkpoint_formats import offsets_to_text, read_offsets, write_atomically
+from kohort.storage.files.directory import SWAP_SUFFIX
 from kohort.storage.log import CleanerConfig, CleanerMetrics
+from kohort.storage.logs.disklog import DiskLog
 from kohort.storage.segments.segment import Segment
-from kohort.storage.segments.swapped import SWAP_SUFFIX
 
 _log = logging.getLogger("kohort.storage")
 

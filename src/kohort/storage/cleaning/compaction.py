@@ -23,12 +23,10 @@ from kohort.storage.cleaning.job import CleanerJob, PassResult, SegmentGroup, So
 from kohort.storage.cleaning.offset_map import make_offset_map
 from kohort.storage.cleaning.rules import Batch, Compaction
 from kohort.storage.files import syscalls
+from kohort.storage.files.directory import CLEANED_SUFFIX, SWAP_SUFFIX
 from kohort.storage.log import LogConfig
 from kohort.storage.segments.segment import RELATIVE_OFFSET_MAX, Segment
-from kohort.storage.segments.swapped import SWAP_SUFFIX
 from kohort.wire.batches import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, check_crc, read_header
-
-CLEANED_SUFFIX = ".cleaned"
 
 _RECORD_BYTES_MIN = 8
 

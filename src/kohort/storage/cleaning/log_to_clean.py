@@ -16,8 +16,8 @@ from typing import Any, Generic, Protocol, TypeVar
 import msgspec
 
 from kohort.storage.cleaning.job import CleanerJob, LastRecord, SourceSegment, last_records
-from kohort.storage.disklog import DiskLog
 from kohort.storage.log import LONG_MAX, CleanerConfig, LogConfig
+from kohort.storage.logs.disklog import DiskLog
 from kohort.storage.segments.segment import Segment
 
 

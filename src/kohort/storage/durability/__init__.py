@@ -1,1 +1,1 @@
-"""Durability: flushes, the journal, checkpoints and recovery."""
+"""Durability: flushes, the journal and checkpoints."""

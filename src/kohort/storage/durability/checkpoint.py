@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kohort.model.ids import TopicPartition
-from kohort.storage.disklog import DiskLog
 from kohort.storage.durability.checkpoint_files import CheckpointFiles
 from kohort.storage.durability.parallel import for_each
 from kohort.storage.epochs import CHECKPOINT_NAME
 from kohort.storage.files import syscalls
 from kohort.storage.files.checksums import seal
+from kohort.storage.logs.disklog import DiskLog
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,27 +24,19 @@ from typing import Final, Literal, TypeAlias
 from kohort.model.errors import UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Clock, Defer
-from kohort.storage.base import PIECE_BYTES
 from kohort.storage.batchset import Span
-from kohort.storage.disklog import DiskLog
 from kohort.storage.durability.checkpoint import Checkpoint, FailedCheckpoint, write_epochs
 from kohort.storage.durability.checkpoint_files import CheckpointFiles
 from kohort.storage.durability.flusher import BackgroundThread, FlushBatch, Flusher
-from kohort.storage.durability.journal import (
-    DELETE,
-    EPOCH,
-    START,
-    Journal,
-    entry_prefix,
-    pack_epoch,
-    pack_length,
-    pack_offset,
-)
+from kohort.storage.durability.journal import Journal
 from kohort.storage.durability.parallel import for_each
 from kohort.storage.files import syscalls
 from kohort.storage.files.directory import JOURNAL
 from kohort.storage.files.errno_hints import errno_hint
+from kohort.storage.files.journal_format import DELETE, EPOCH, START, entry_prefix, pack_epoch, pack_length, pack_offset
 from kohort.storage.log import LONG_MAX, CallSoon
+from kohort.storage.logs.base import PIECE_BYTES
+from kohort.storage.logs.disklog import DiskLog
 from kohort.storage.segments.file_handles import FileHandleCache
 from kohort.storage.segments.segment import Segment
 from kohort.storage.segments.tail import Tails

@@ -19,8 +19,9 @@ from queue import SimpleQueue
 from typing import Final, Generic, TypeVar
 
 from kohort.storage.durability.handover import Bell, Follower
-from kohort.storage.durability.journal import FRAME_HEADER_BYTES, Journal, without_appends
+from kohort.storage.durability.journal import Journal
 from kohort.storage.durability.watchdog import Watchdog
+from kohort.storage.files.journal_format import FRAME_HEADER_BYTES, without_appends
 from kohort.storage.segments.segment_file import SegmentWrite
 
 _log = logging.getLogger("kohort.storage")

@@ -16,8 +16,8 @@ from kohort.model.ids import TopicPartition, uuid_from_text, uuid_text
 from kohort.model.properties import parse_properties
 from kohort.storage.files import syscalls
 from kohort.storage.files.checksums import comment, read_commented, read_sealed, seal
-from kohort.storage.files.directory import OFFSET_MAX, PARTITION_MAX, find_partitions
-from kohort.storage.log import NO_TOPIC_ID
+from kohort.storage.files.directory import PARTITION_MAX, find_partitions
+from kohort.storage.log import NO_TOPIC_ID, OFFSET_MAX
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS = "log-start-offset-checkpoint"

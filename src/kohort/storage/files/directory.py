@@ -1,18 +1,27 @@
 """
-Names in a data directory: partition directories, deleted partitions and stray partitions.
+Names in a data directory: partition directories, deleted partitions and stray partitions, and the files of cleaned segments.
+
+The files of a cleaned segment end in `.cleaned` until they are complete and flushed, then in `.swap` while the cleaner puts the
+segment in place; readers that know these names use them meanwhile.
 
 Source: Kafka UnifiedLog.logDeleteDirName, logStrayDirName, parseTopicPartitionName.
 """
 
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Final, TypeVar
 from uuid import UUID
 
 from kohort.model.ids import TopicPartition
 from kohort.storage.files import syscalls
-from kohort.storage.log import Volume
+from kohort.storage.log import OFFSET_MAX, Volume
 
+T = TypeVar("T")
+
+CLEANED_SUFFIX: Final = ".cleaned"
+SWAP_SUFFIX: Final = ".swap"
 JOURNAL = "journal"
 OLD_JOURNAL = "journal.old"
 """The journal while it is removed: all its data is in the segments."""
@@ -24,7 +33,6 @@ _PARTITION = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
 _DELETED = re.compile(r".+-[0-9]+\.[0-9a-f]{32}-delete")
 _OFFSET = re.compile(r"([0-9]{20})\..+")
 PARTITION_MAX = (1 << 31) - 1
-OFFSET_MAX = (1 << 63) - 1
 
 
 def partition_of(name: str) -> TopicPartition | None:
@@ -84,3 +92,22 @@ def rename_to_stray(path: Path, unique: UUID, *, suffix: str) -> Path:
     topic, _, partition = path.name.rpartition("-")
     further = f".{unique.hex}-{suffix}"
     return syscalls.rename(path, path.with_name(_with_ending(topic, f"-{partition}", len(further)) + further))
+
+
+def final_name(path: Path) -> Path:
+    return path.with_name(path.name.removesuffix(SWAP_SUFFIX))
+
+
+def open_swapped(path: Path, opened: Callable[[Path], T]) -> T:
+    """
+    Open a file. One that has lost its `.swap` name meanwhile is opened by its final name.
+
+    Raises:
+        OSError: as `opened`.
+    """
+    try:
+        return opened(path)
+    except FileNotFoundError:
+        if path.suffix != SWAP_SUFFIX:
+            raise
+        return opened(final_name(path))

@@ -1,1 +1,1 @@
-"""Segments: the files of one partition's log."""
+"""Segments: the files of one partition's log, with its transaction index and producer snapshots."""

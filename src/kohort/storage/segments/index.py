@@ -17,8 +17,8 @@ from struct import Struct
 from typing import ClassVar, Final
 
 from kohort.storage.files import syscalls
+from kohort.storage.files.directory import open_swapped
 from kohort.storage.log import NO_TIMESTAMP
-from kohort.storage.segments.swapped import open_swapped
 from kohort.wire.native import crc32c
 
 _OFFSET_ENTRY: Final = Struct(">ii")

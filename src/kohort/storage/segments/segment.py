@@ -26,6 +26,7 @@ from kohort.storage.batchset import (
 )
 from kohort.storage.epochs import EpochCache
 from kohort.storage.files import syscalls
+from kohort.storage.files.directory import final_name, open_swapped
 from kohort.storage.files.errno_hints import is_out_of_files
 from kohort.storage.log import NO_TIMESTAMP, LogConfig
 from kohort.storage.segments.aborted import TXN_INDEX_SUFFIX, AbortedIndex
@@ -34,10 +35,9 @@ from kohort.storage.segments.header_check import HeaderCheck
 from kohort.storage.segments.index import OffsetIndex, TimeIndex
 from kohort.storage.segments.index_checksums import CHECKSUMS_SUFFIX, IndexChecksums, written_bytes
 from kohort.storage.segments.segment_file import SegmentFile, SegmentWrite
-from kohort.storage.segments.swapped import final_name, open_swapped
+from kohort.storage.segments.snapshots import SNAPSHOT_SUFFIX
 from kohort.storage.segments.tail import Tail
 from kohort.storage.segments.valid_batches import ValidBatches
-from kohort.storage.snapshots import SNAPSHOT_SUFFIX
 from kohort.wire.batches import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC
 
 _log = logging.getLogger("kohort.storage")

@@ -17,15 +17,7 @@ from typing import Protocol, TypeAlias
 
 from kohort.model.ids import TopicPartition
 from kohort.storage.batchset import Span, iter_spans, span_at
-from kohort.storage.durability.journal import (
-    APPEND,
-    JOURNALED_SUFFIX,
-    JournalEntry,
-    flushed_until,
-    journal_files,
-    read_journal,
-)
-from kohort.storage.durability.recovery import DAMAGE_NOTE
+from kohort.storage.durability.journal import JOURNALED_SUFFIX, journal_files
 from kohort.storage.files import syscalls
 from kohort.storage.files.checkpoint_formats import (
     LOG_START_OFFSETS,
@@ -37,6 +29,8 @@ from kohort.storage.files.checkpoint_formats import (
 )
 from kohort.storage.files.checksums import correct_bit
 from kohort.storage.files.directory import JOURNAL, find_partitions, offset_of
+from kohort.storage.files.journal_format import APPEND, JournalEntry, flushed_until, read_journal
+from kohort.storage.logs.recovery import DAMAGE_NOTE
 from kohort.storage.segments.aborted import TXN_INDEX_SUFFIX
 from kohort.storage.segments.index_checksums import CHECKSUMS_SUFFIX, written_bytes
 from kohort.storage.segments.missing import find_missing_segment, orphans_of
@@ -179,7 +173,7 @@ class DamagedPartition:
         """
         Args:
             entries: the partition's entries in the journal.
-            is_gapless: see `kohort.storage.durability.recovery.load_partition`.
+            is_gapless: see `kohort.storage.logs.recovery.load_partition`.
             rescue: reads records of damaged batches.
         """
         self._rescue = rescue

@@ -22,7 +22,7 @@ from kohort.model.ids import INTERNAL_TOPICS, TopicPartition
 from kohort.records.serde import CoordinatorRecordSerde
 from kohort.runtime.loading.set_aside import DETAILS_MAX, find_set_aside
 from kohort.storage.durability.checkpoint_files import LOG_STARTS_LOSS
-from kohort.storage.durability.journal import DELETE, JOURNAL_LOSS, find_lost_journal, journal_files, read_journal
+from kohort.storage.durability.journal import JOURNAL_LOSS, find_lost_journal, journal_files
 from kohort.storage.epochs import CHECKPOINT_NAME
 from kohort.storage.files.checkpoint_formats import (
     CLEAN_SHUTDOWN,
@@ -37,12 +37,13 @@ from kohort.storage.files.checkpoint_formats import (
 )
 from kohort.storage.files.directory import JOURNAL, find_partitions, offset_of, partition_of
 from kohort.storage.files.foreign import has_own_properties
+from kohort.storage.files.journal_format import DELETE, read_journal
 from kohort.storage.log import NO_TOPIC_ID
 from kohort.storage.segments.aborted import TXN_INDEX_SUFFIX
 from kohort.storage.segments.index_checksums import CHECKSUMS_SUFFIX, written_bytes
 from kohort.storage.segments.missing import find_missing_segment
 from kohort.storage.segments.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, segment_path
-from kohort.storage.snapshots import SNAPSHOT_SUFFIX
+from kohort.storage.segments.snapshots import SNAPSHOT_SUFFIX
 from kohort.storage.tools.dump import Row, dump
 from kohort.wire.batches import read_header
 

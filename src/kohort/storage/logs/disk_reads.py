@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from typing import NoReturn
 
 from kohort.model.errors import CorruptError
-from kohort.storage.base import LogBase
 from kohort.storage.batchset import read_front
 from kohort.storage.log import NO_TIMESTAMP
+from kohort.storage.logs.base import LogBase
+from kohort.storage.logs.timestamps import newest_from
 from kohort.storage.producers import AbortedTxn
 from kohort.storage.segments.aborted import find_overlapping
 from kohort.storage.segments.segment import NotInMemoryError, Segment
-from kohort.storage.timestamps import newest_from
 from kohort.wire.batches import check_crc
 
 

@@ -18,12 +18,10 @@ import logging
 from pathlib import Path
 
 from kohort.model.errors import CorruptError
-from kohort.storage.cleaning.compaction import CLEANED_SUFFIX
 from kohort.storage.files import syscalls
-from kohort.storage.files.directory import offset_of
+from kohort.storage.files.directory import CLEANED_SUFFIX, SWAP_SUFFIX, final_name, offset_of
 from kohort.storage.log import LogConfig
 from kohort.storage.segments.segment import DELETED_SUFFIX, LOG_SUFFIX, RELATIVE_OFFSET_MAX, Segment
-from kohort.storage.segments.swapped import SWAP_SUFFIX, final_name
 
 _log = logging.getLogger("kohort.storage")
 

@@ -7,15 +7,15 @@ from uuid import UUID
 
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Clock
-from kohort.storage.base import LogBase
 from kohort.storage.batchset import Span, iter_spans
-from kohort.storage.cleaning.retention import count_expired
 from kohort.storage.epochs import EpochCache
 from kohort.storage.log import NO_OFFSET, NO_TIMESTAMP, LogConfig, ReadView
+from kohort.storage.logs.base import LogBase
+from kohort.storage.logs.retention import count_expired
+from kohort.storage.logs.timestamps import newest_from
+from kohort.storage.memory.watermarks import Watermarks
 from kohort.storage.producers import AbortedTxn
 from kohort.storage.segments.aborted import find_overlapping
-from kohort.storage.timestamps import newest_from
-from kohort.storage.watermarks import Watermarks
 
 SEGMENT_BYTES_MAX: Final = 256 * 1024
 """

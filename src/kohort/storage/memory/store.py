@@ -8,10 +8,10 @@ from kohort.model.errors import UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Clock, Defer
 from kohort.runtime.timers.clock import SystemClock
-from kohort.storage.cleaning.memory_cleaner import MemoryCleaner
 from kohort.storage.log import CallSoon, CleanerConfig, CleanerMetrics, FlushMetrics, LogConfig, LogMetrics, Volume
-from kohort.storage.memory_log import MemoryLog
-from kohort.storage.watermarks import Watermarks
+from kohort.storage.memory.cleaner import MemoryCleaner
+from kohort.storage.memory.log import MemoryLog
+from kohort.storage.memory.watermarks import Watermarks
 
 
 class MemoryStore:

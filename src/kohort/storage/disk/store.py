@@ -21,7 +21,6 @@ from kohort.model.ids import TopicPartition, uuid_text
 from kohort.model.limits import WRITTEN_BYTES_KEPT
 from kohort.runtime.ports import Clock, Defer
 from kohort.storage.cleaning.cleaner import Cleaner
-from kohort.storage.disklog import DiskLog
 from kohort.storage.durability.brief_waits import BriefWaits, NotYetError
 from kohort.storage.durability.flush_coordinator import (
     CHECKPOINT_INTERVAL_MS,
@@ -33,25 +32,11 @@ from kohort.storage.durability.flush_coordinator import (
     Sync,
 )
 from kohort.storage.durability.journal import (
-    DELETE,
-    EPOCH,
     JOURNAL_LOSS,
-    START,
-    JournalEntry,
     find_lost_journal,
-    flushed_until,
     journal_files,
-    journaled_epochs,
     keep_journaled,
-    read_journal,
     remove_journal,
-)
-from kohort.storage.durability.recovery import (
-    DAMAGE_NOTE,
-    LoadedPartition,
-    RecoveryProgress,
-    bytes_to_scan,
-    load_partition,
 )
 from kohort.storage.epochs import EpochCache
 from kohort.storage.files import syscalls
@@ -74,6 +59,15 @@ from kohort.storage.files.directory import (
     rename_to_stray,
 )
 from kohort.storage.files.errno_hints import errno_hint
+from kohort.storage.files.journal_format import (
+    DELETE,
+    EPOCH,
+    START,
+    JournalEntry,
+    flushed_until,
+    journaled_epochs,
+    read_journal,
+)
 from kohort.storage.log import (
     NO_TOPIC_ID,
     CallSoon,
@@ -83,6 +77,14 @@ from kohort.storage.log import (
     LogConfig,
     LogMetrics,
     Volume,
+)
+from kohort.storage.logs.disklog import DiskLog
+from kohort.storage.logs.recovery import (
+    DAMAGE_NOTE,
+    LoadedPartition,
+    RecoveryProgress,
+    bytes_to_scan,
+    load_partition,
 )
 from kohort.storage.segments.file_handles import OPEN_FILES_MIN, FileHandleCache, open_files_max
 

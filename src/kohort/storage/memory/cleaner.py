@@ -24,7 +24,7 @@ from kohort.storage.cleaning.log_to_clean import LogToClean, is_compacted, look_
 from kohort.storage.cleaning.offset_map import make_offset_map
 from kohort.storage.cleaning.rules import Batch, Compaction
 from kohort.storage.log import CallSoon, CleanerConfig, CleanerMetrics
-from kohort.storage.memory_log import SEGMENT_BYTES_MAX, MemoryLog, MemorySegment
+from kohort.storage.memory.log import SEGMENT_BYTES_MAX, MemoryLog, MemorySegment
 from kohort.wire.batches import read_header
 
 _log = logging.getLogger("kohort.storage")

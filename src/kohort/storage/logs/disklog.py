@@ -14,22 +14,22 @@ from kohort.model.errors import OffsetOutOfRangeError, StorageError, Unavailable
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Clock
 from kohort.storage.batchset import Span, iter_spans, read_front
-from kohort.storage.cleaning.retention import count_expired
-from kohort.storage.disk_reads import DiskReads
-from kohort.storage.durability.journal import BATCH, entry_prefix
-from kohort.storage.durability.recovery import LoadedPartition
 from kohort.storage.epochs import EPOCH_MAX
 from kohort.storage.files import syscalls
 from kohort.storage.files.checkpoint_formats import PARTITION_METADATA, write_partition_metadata
 from kohort.storage.files.errno_hints import errno_hint, is_out_of_files, may_pass
+from kohort.storage.files.journal_format import BATCH, entry_prefix
 from kohort.storage.log import LogConfig, ReadView
-from kohort.storage.log_view import LogView
+from kohort.storage.logs.disk_reads import DiskReads
+from kohort.storage.logs.log_view import LogView
+from kohort.storage.logs.recovery import LoadedPartition
+from kohort.storage.logs.retention import count_expired
 from kohort.storage.producers import AbortedTxn
 from kohort.storage.segments.file_handles import FileHandleCache
 from kohort.storage.segments.segment import Segment
 from kohort.storage.segments.segment_file import SegmentFile
+from kohort.storage.segments.snapshots import snapshot_path, snapshot_to_bytes, write_snapshot
 from kohort.storage.segments.tail import Tails
-from kohort.storage.snapshots import snapshot_path, snapshot_to_bytes, write_snapshot
 
 _log = logging.getLogger("kohort.storage")
 

@@ -13,9 +13,9 @@ from kohort.runtime.ports import NO_SEQUENCE, HighWatermarkListener
 from kohort.storage.batchset import Span, assign_offsets, read_front, split_one
 from kohort.storage.epochs import EpochCache
 from kohort.storage.log import NO_TIMESTAMP, BatchSetTooLargeError, LogConfig, LogMetrics, TimestampOffset
+from kohort.storage.logs.timestamps import first_at_least
 from kohort.storage.markers import marker_batch
 from kohort.storage.producers import AbortedTxn, ProducerStateManager
-from kohort.storage.timestamps import first_at_least
 from kohort.wire.batch_header import PRODUCER_ID_AT
 from kohort.wire.batches import check_crc
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from kohort.storage.batchset import Span
-from kohort.storage.disk_reads import DiskReads
+from kohort.storage.logs.disk_reads import DiskReads
 from kohort.storage.producers import AbortedTxn, ProducerStateManager
 from kohort.storage.segments.segment import Segment
 

@@ -22,7 +22,6 @@ from kohort.model.errors import ConfigError, CorruptError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Clock
 from kohort.storage.batchset import Span, read_front
-from kohort.storage.cleaning.swap import finish_swaps
 from kohort.storage.epochs import CHECKPOINT_NAME, EpochCache
 from kohort.storage.files import syscalls
 from kohort.storage.files.checksums import read_sealed
@@ -36,7 +35,8 @@ from kohort.storage.segments.missing import (
     remove_indexes_of_deleted,
 )
 from kohort.storage.segments.segment import LOG_SUFFIX, Segment, segment_path
-from kohort.storage.snapshots import SNAPSHOT_SUFFIX, load_newest, remove_strays
+from kohort.storage.segments.snapshots import SNAPSHOT_SUFFIX, load_newest, remove_strays
+from kohort.storage.segments.swap import finish_swaps
 from kohort.wire.batch_header import PRODUCER_ID_AT
 from kohort.wire.batches import HEADER_BYTES
 from kohort.wire.compression import Buffer
