@@ -11,8 +11,7 @@ import json
 import sys
 from pathlib import Path
 
-from kohort.broker.api_table import API_TABLE, BYTES_OF_UNIT, LISTENER_TABLE, UNITS_OF_CLASS, Cost
-from kohort.broker.served_versions import served_versions
+from kohort.broker.api_table import API_TABLE, BYTES_OF_UNIT, LISTENER_TABLE, UNITS_OF_CLASS, Cost, served_versions
 from kohort.wire.apis import ApiKey
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from kohort.broker.api_table import served_versions
 from kohort.broker.broker import Broker
 from kohort.broker.cluster import DEFAULT_LISTENER, Cluster, Endpoint, RegisteredBroker
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.features import Features
 from kohort.broker.ports import Elsewhere, MarkerWriter, NoResponse, at_once
-from kohort.broker.served_versions import served_versions
 from kohort.broker.topics.foreign import check_directory
 from kohort.machine.ports import Verification
 from kohort.model.context import ClientInformation

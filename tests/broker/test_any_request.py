@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kohort.broker.api_table import served_versions
 from kohort.broker.ports import NoResponse
-from kohort.broker.served_versions import served_versions
 from kohort.model.errors import WireError
 from kohort.wire import messages as m
 from kohort.wire.apis import API_KEYS, ApiKey

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from kohort.broker import served_versions
+from kohort.broker.api_table import API_TABLE
 from kohort.broker.cluster import DEFAULT_LISTENER, Endpoint
 from kohort.broker.topics import publication
 from kohort.broker.topics.publication import HIDDEN_MS
@@ -442,7 +442,7 @@ def test_features_appear_with_their_apis(monkeypatch: pytest.MonkeyPatch) -> Non
     handlers = harness.broker.handlers
     harness.broker.serve(ApiKey.CONSUMER_GROUP_HEARTBEAT, handlers[ApiKey.METADATA])
     harness.broker.serve(ApiKey.END_TXN, handlers[ApiKey.METADATA])
-    monkeypatch.setitem(served_versions.NEWEST_SERVED, ApiKey.END_TXN, 4)
+    monkeypatch.setitem(API_TABLE, ApiKey.END_TXN, API_TABLE[ApiKey.END_TXN]._replace(newest=4))
     request = m.ApiVersionsRequest(client_software_name="a", client_software_version="1")
     response = harness.ask(ApiKey.API_VERSIONS, request, version=4)
     shown = [(f.name, f.max_version_level, f.min_version_level) for f in response.finalized_features]

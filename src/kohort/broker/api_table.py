@@ -1,7 +1,7 @@
 """
-The table of APIs: one row an API, with what its requests may cost.
+The table of APIs: one row an API, with what its requests may cost and how they are served.
 
-A row is a bound, not an estimate. `tests/server/requests/test_api_costs.py` walks the table, sends the worst requests of every
+A cost is a bound, not an estimate. `tests/server/requests/test_api_costs.py` walks the table, sends the worst requests of every
 API, and fails where one exceeds its row. An API without a row fails the import of this module. The listeners that do not speak
 Kafka's protocol have rows of their own.
 
@@ -9,9 +9,23 @@ A frame is bounded by `socket.request.max.bytes`, its arrays together by `Cost.e
 `Cost.bounded_by` names what else bounds the work on a single name, value, expression or element.
 """
 
+from collections.abc import Callable
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from kohort.broker.request_rules import (
+    GROUP_IDS_ONCE,
+    GROUPS_ONCE,
+    OFFSETS_OF_GROUPS,
+    OFFSETS_OF_TOPICS,
+    PRODUCED,
+    WHOLE_GROUPS_ONCE,
+    Repeats,
+    Split,
+    by_topic,
+    flat,
+    produced_bytes,
+)
 from kohort.model.limits import (
     DECOMPRESSED_BYTES_MAX,
     OFFSET_FETCH_ELEMENTS_MAX,
@@ -54,9 +68,37 @@ class Cost(NamedTuple):
 
 
 class Api(NamedTuple):
-    """One row of the table."""
+    """
+    One row of the table.
+
+    Attributes:
+        is_gradual: the handler returns a generator, which returns the response, or None for a later reply. It yields at least
+            every millisecond of work, when its state is consistent: other requests are handled between two steps. If the client
+            disconnects, the generator is closed.
+        is_pipelined: a connection may have several requests in flight. Apache Kafka handles one request of a connection at a
+            time. The requests of these APIs take effect in the order of arrival, and only their replies wait for a flush. All
+            requests in flight are of one API, so a read that follows a write on the same connection waits for it, and no client
+            can see a difference.
+        waits_for_group: requests wait for other members of their group; a stop does not wait for them.
+        splits: how long requests are handled in parts, oldest version first; none for a handler that works in steps.
+        repeats: which elements are answered once.
+        is_throttled: whether the quota of request time counts it. APIs of brokers are exempt. Source: the uses of
+            sendResponseExemptThrottle in KafkaApis.
+        quota_bytes: the bytes of a request that count for the quota of produced bytes.
+        needs_client_metrics: ApiVersions lists the API only while there is a subscription of client metrics.
+        newest: the newest version that is served, if Kafka serves newer ones; docs/unsupported.md names these APIs, too.
+    """
 
     cost: Cost
+    is_gradual: bool = False
+    is_pipelined: bool = False
+    waits_for_group: bool = False
+    splits: tuple[Split, ...] = ()
+    repeats: Repeats | None = None
+    is_throttled: bool = True
+    quota_bytes: Callable[[Any], int] | None = None
+    needs_client_metrics: bool = False
+    newest: int | None = None
 
 
 _CONFIGS: Final = "CONFIGS_MAX configurations of a resource, CONFIG_LENGTH_MAX characters of a value"
@@ -68,118 +110,130 @@ _PATTERN: Final = (
 _BATCHES: Final = "DECOMPRESSED_BYTES_MAX and BATCH_RECORDS_MAX of a batch; one large batch at a time, in slices"
 
 
-def _one() -> Api:
+def _one() -> Cost:
     """An API without arrays."""
-    return Api(Cost(_MIB, SHORT_STEP))
+    return Cost(_MIB, SHORT_STEP)
 
 
-def _each(*, memory: int = 32 * _MIB, elements: int = REQUEST_ELEMENTS_MAX, bounded_by: str = "") -> Api:
+def _each(*, memory: int = 32 * _MIB, elements: int = REQUEST_ELEMENTS_MAX, bounded_by: str = "") -> Cost:
     """An API that handles its elements one by one."""
-    return Api(Cost(memory, elements=elements, bounded_by=bounded_by))
+    return Cost(memory, elements=elements, bounded_by=bounded_by)
 
 
-def _batches() -> Api:
+def _batches() -> Cost:
     """An API that decompresses record batches, one at a time."""
-    return Api(
-        Cost(2 * DECOMPRESSED_BYTES_MAX, request_bytes=FRAME_BYTES_MAX + DECOMPRESSED_BYTES_MAX, bounded_by=_BATCHES)
-    )
+    return Cost(2 * DECOMPRESSED_BYTES_MAX, request_bytes=FRAME_BYTES_MAX + DECOMPRESSED_BYTES_MAX, bounded_by=_BATCHES)
 
 
-def _whole(*, memory: int = 16 * _MIB, step: int = STEP, bounded_by: str = "") -> Api:
+def _whole(*, memory: int = 16 * _MIB, step: int = STEP, bounded_by: str = "") -> Cost:
     """An API whose requests take effect as a whole, or whose elements are expensive."""
-    return Api(Cost(memory, step, WHOLE_ELEMENTS_MAX, bounded_by=bounded_by))
+    return Cost(memory, step, WHOLE_ELEMENTS_MAX, bounded_by=bounded_by)
 
 
 API_TABLE: Final[dict[ApiKey, Api]] = {
-    ApiKey.PRODUCE: _batches(),
-    ApiKey.FETCH: _whole(),
-    ApiKey.LIST_OFFSETS: _batches(),
-    ApiKey.METADATA: _each(),
-    ApiKey.OFFSET_COMMIT: _whole(),
-    ApiKey.OFFSET_FETCH: _each(memory=128 * _MIB, elements=OFFSET_FETCH_ELEMENTS_MAX),
-    ApiKey.FIND_COORDINATOR: _each(),
-    ApiKey.JOIN_GROUP: _whole(),
-    ApiKey.HEARTBEAT: _one(),
-    ApiKey.LEAVE_GROUP: _whole(),
-    ApiKey.SYNC_GROUP: _whole(),
-    ApiKey.DESCRIBE_GROUPS: _each(),
-    ApiKey.LIST_GROUPS: _each(),
-    ApiKey.SASL_HANDSHAKE: _one(),
-    ApiKey.API_VERSIONS: _one(),
-    ApiKey.CREATE_TOPICS: _each(bounded_by=_CONFIGS),
-    ApiKey.DELETE_TOPICS: _each(),
-    ApiKey.DELETE_RECORDS: _each(),
-    ApiKey.INIT_PRODUCER_ID: _one(),
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: _each(),
-    ApiKey.ADD_PARTITIONS_TO_TXN: _whole(),
-    ApiKey.ADD_OFFSETS_TO_TXN: _one(),
-    ApiKey.END_TXN: _one(),
-    ApiKey.WRITE_TXN_MARKERS: _whole(step=64_000),
-    ApiKey.TXN_OFFSET_COMMIT: _whole(),
-    ApiKey.DESCRIBE_ACLS: _one(),
-    ApiKey.CREATE_ACLS: _each(),
-    ApiKey.DELETE_ACLS: _each(),
-    ApiKey.DESCRIBE_CONFIGS: _each(),
-    ApiKey.ALTER_CONFIGS: _whole(step=_LISTS_STEP, bounded_by=_CONFIGS),
-    ApiKey.ALTER_REPLICA_LOG_DIRS: _each(),
-    ApiKey.DESCRIBE_LOG_DIRS: _each(),
-    ApiKey.SASL_AUTHENTICATE: _one(),
-    ApiKey.CREATE_PARTITIONS: _whole(),
-    ApiKey.CREATE_DELEGATION_TOKEN: _each(),
-    ApiKey.RENEW_DELEGATION_TOKEN: _one(),
-    ApiKey.EXPIRE_DELEGATION_TOKEN: _one(),
-    ApiKey.DESCRIBE_DELEGATION_TOKEN: _each(),
-    ApiKey.DELETE_GROUPS: _each(),
-    ApiKey.ELECT_LEADERS: _each(),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: _whole(step=_LISTS_STEP, bounded_by=_CONFIGS),
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: _each(),
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: _each(),
-    ApiKey.OFFSET_DELETE: _each(),
-    ApiKey.DESCRIBE_CLIENT_QUOTAS: _each(),
-    ApiKey.ALTER_CLIENT_QUOTAS: _whole(),
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _each(),
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _each(bounded_by="SCRAM_NAME_LENGTH_MAX, SCRAM_SALT_BYTES_MAX"),
-    ApiKey.DESCRIBE_QUORUM: _each(),
-    ApiKey.UPDATE_FEATURES: _each(),
-    ApiKey.DESCRIBE_CLUSTER: _one(),
-    ApiKey.DESCRIBE_PRODUCERS: _each(),
-    ApiKey.UNREGISTER_BROKER: _one(),
-    ApiKey.DESCRIBE_TRANSACTIONS: _each(),
-    ApiKey.LIST_TRANSACTIONS: _each(bounded_by=_PATTERN),
-    ApiKey.CONSUMER_GROUP_HEARTBEAT: _each(bounded_by=_PATTERN),
-    ApiKey.CONSUMER_GROUP_DESCRIBE: _each(),
-    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: _one(),
+    ApiKey.PRODUCE: Api(_batches(), is_pipelined=True, splits=(PRODUCED,), quota_bytes=produced_bytes),
+    ApiKey.FETCH: Api(_whole()),
+    ApiKey.LIST_OFFSETS: Api(_batches(), splits=(by_topic("topics", "topics"),)),
+    ApiKey.METADATA: Api(_each(), is_gradual=True),
+    ApiKey.OFFSET_COMMIT: Api(_whole(), is_pipelined=True),
+    ApiKey.OFFSET_FETCH: Api(
+        _each(memory=128 * _MIB, elements=OFFSET_FETCH_ELEMENTS_MAX),
+        splits=(OFFSETS_OF_TOPICS, OFFSETS_OF_GROUPS),
+        repeats=WHOLE_GROUPS_ONCE,
+    ),
+    ApiKey.FIND_COORDINATOR: Api(_each(), splits=(flat("coordinator_keys", "coordinators"),)),
+    ApiKey.JOIN_GROUP: Api(_whole(), waits_for_group=True),
+    ApiKey.HEARTBEAT: Api(_one(), is_pipelined=True),
+    ApiKey.LEAVE_GROUP: Api(_whole()),
+    ApiKey.SYNC_GROUP: Api(_whole(), waits_for_group=True),
+    ApiKey.DESCRIBE_GROUPS: Api(_each(), splits=(flat("groups", "groups", is_unique=True),), repeats=GROUPS_ONCE),
+    ApiKey.LIST_GROUPS: Api(_each(), is_gradual=True),
+    ApiKey.SASL_HANDSHAKE: Api(_one()),
+    ApiKey.API_VERSIONS: Api(_one()),
+    ApiKey.CREATE_TOPICS: Api(_each(bounded_by=_CONFIGS), is_gradual=True),
+    ApiKey.DELETE_TOPICS: Api(_each(), is_gradual=True),
+    ApiKey.DELETE_RECORDS: Api(_each(), splits=(by_topic("topics", "topics"),)),
+    ApiKey.INIT_PRODUCER_ID: Api(_one()),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: Api(_each(), splits=(by_topic("topics", "topics"),)),
+    ApiKey.ADD_PARTITIONS_TO_TXN: Api(_whole()),
+    ApiKey.ADD_OFFSETS_TO_TXN: Api(_one()),
+    ApiKey.END_TXN: Api(_one()),
+    ApiKey.WRITE_TXN_MARKERS: Api(_whole(step=64_000), is_throttled=False),
+    ApiKey.TXN_OFFSET_COMMIT: Api(_whole()),
+    ApiKey.DESCRIBE_ACLS: Api(_one()),
+    ApiKey.CREATE_ACLS: Api(_each(), is_gradual=True),
+    ApiKey.DELETE_ACLS: Api(_each(), is_gradual=True),
+    ApiKey.DESCRIBE_CONFIGS: Api(_each(), is_gradual=True),
+    ApiKey.ALTER_CONFIGS: Api(_whole(step=_LISTS_STEP, bounded_by=_CONFIGS), is_gradual=True),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: Api(_each(), is_gradual=True),
+    ApiKey.DESCRIBE_LOG_DIRS: Api(_each(), is_gradual=True),
+    ApiKey.SASL_AUTHENTICATE: Api(_one()),
+    ApiKey.CREATE_PARTITIONS: Api(_whole(), is_gradual=True),
+    ApiKey.CREATE_DELEGATION_TOKEN: Api(_each()),
+    ApiKey.RENEW_DELEGATION_TOKEN: Api(_one()),
+    ApiKey.EXPIRE_DELEGATION_TOKEN: Api(_one()),
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: Api(_each()),
+    ApiKey.DELETE_GROUPS: Api(_each(), splits=(flat("groups_names", "results", is_unique=True),)),
+    ApiKey.ELECT_LEADERS: Api(_each(), is_gradual=True),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: Api(_whole(step=_LISTS_STEP, bounded_by=_CONFIGS), is_gradual=True),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: Api(_each(), is_gradual=True),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: Api(_each(), is_gradual=True),
+    ApiKey.OFFSET_DELETE: Api(_each(), splits=(by_topic("topics", "topics"),)),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: Api(_each(), is_gradual=True),
+    ApiKey.ALTER_CLIENT_QUOTAS: Api(_whole(), is_gradual=True),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: Api(_each(), is_gradual=True),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: Api(
+        _each(bounded_by="SCRAM_NAME_LENGTH_MAX, SCRAM_SALT_BYTES_MAX"), is_gradual=True
+    ),
+    ApiKey.DESCRIBE_QUORUM: Api(_each(), is_gradual=True),
+    ApiKey.UPDATE_FEATURES: Api(_each()),
+    ApiKey.DESCRIBE_CLUSTER: Api(_one()),
+    ApiKey.DESCRIBE_PRODUCERS: Api(_each(), splits=(OFFSETS_OF_TOPICS,)),
+    ApiKey.UNREGISTER_BROKER: Api(_one()),
+    ApiKey.DESCRIBE_TRANSACTIONS: Api(_each(), splits=(flat("transactional_ids", "transaction_states"),)),
+    ApiKey.LIST_TRANSACTIONS: Api(_each(bounded_by=_PATTERN), is_gradual=True),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: Api(_each(bounded_by=_PATTERN)),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: Api(_each(), is_gradual=True, repeats=GROUP_IDS_ONCE),
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: Api(_one(), is_gradual=True, needs_client_metrics=True),
     ApiKey.PUSH_TELEMETRY: Api(
         Cost(
             memory=8 * TELEMETRY_UNPACKED_BYTES_MAX,
             step=16_000,
             request_bytes=FRAME_BYTES_MAX + TELEMETRY_UNPACKED_BYTES_MAX,
             bounded_by="TELEMETRY_FIELDS_MAX and TELEMETRY_POINTS_MAX of a push",
-        )
+        ),
+        is_gradual=True,
+        needs_client_metrics=True,
     ),
-    ApiKey.LIST_CONFIG_RESOURCES: _each(),
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS: _each(),
-    ApiKey.SHARE_GROUP_HEARTBEAT: _each(),
-    ApiKey.SHARE_GROUP_DESCRIBE: _each(),
-    ApiKey.SHARE_FETCH: _each(),
-    ApiKey.SHARE_ACKNOWLEDGE: _each(),
-    ApiKey.ADD_RAFT_VOTER: _each(),
-    ApiKey.REMOVE_RAFT_VOTER: _one(),
-    ApiKey.INITIALIZE_SHARE_GROUP_STATE: _each(),
-    ApiKey.READ_SHARE_GROUP_STATE: _each(),
-    ApiKey.WRITE_SHARE_GROUP_STATE: _each(),
-    ApiKey.DELETE_SHARE_GROUP_STATE: _each(),
-    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: _each(),
-    ApiKey.STREAMS_GROUP_HEARTBEAT: _each(),
-    ApiKey.STREAMS_GROUP_DESCRIBE: _each(),
-    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: _each(),
-    ApiKey.ALTER_SHARE_GROUP_OFFSETS: _each(),
-    ApiKey.DELETE_SHARE_GROUP_OFFSETS: _each(),
+    ApiKey.LIST_CONFIG_RESOURCES: Api(_each()),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: Api(_each(), is_gradual=True),
+    ApiKey.SHARE_GROUP_HEARTBEAT: Api(_each()),
+    ApiKey.SHARE_GROUP_DESCRIBE: Api(_each(), is_gradual=True),
+    ApiKey.SHARE_FETCH: Api(_each()),
+    ApiKey.SHARE_ACKNOWLEDGE: Api(_each()),
+    ApiKey.ADD_RAFT_VOTER: Api(_each()),
+    ApiKey.REMOVE_RAFT_VOTER: Api(_one()),
+    ApiKey.INITIALIZE_SHARE_GROUP_STATE: Api(_each(), is_gradual=True),
+    ApiKey.READ_SHARE_GROUP_STATE: Api(_each(), is_gradual=True),
+    ApiKey.WRITE_SHARE_GROUP_STATE: Api(_each(), is_gradual=True),
+    ApiKey.DELETE_SHARE_GROUP_STATE: Api(_each(), is_gradual=True),
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: Api(_each(), is_gradual=True),
+    ApiKey.STREAMS_GROUP_HEARTBEAT: Api(_each()),
+    ApiKey.STREAMS_GROUP_DESCRIBE: Api(_each(), is_gradual=True),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: Api(_each(), is_gradual=True),
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: Api(_each()),
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: Api(_each()),
 }
 
 for _key in ApiKey:
     if _key not in API_TABLE:
         raise KeyError(f"{_key.api_name} has no row in the table of APIs")
+
+
+def served_versions(api_key: ApiKey) -> tuple[int, int]:
+    """The oldest and the newest version of an API that Kohort serves."""
+    newest = API_TABLE[api_key].newest
+    return api_key.oldest, api_key.newest_stable if newest is None else min(api_key.newest_stable, newest)
 
 
 class Listener(StrEnum):

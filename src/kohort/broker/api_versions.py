@@ -13,11 +13,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from kohort.broker.api_table import API_TABLE, served_versions
 from kohort.broker.catalog import Catalog
 from kohort.broker.configs.client_metrics import CLIENT_METRICS_KIND
 from kohort.broker.features import Features
 from kohort.broker.ports import Context, Handler
-from kohort.broker.served_versions import served_versions
 from kohort.machine.shard import Reply
 from kohort.model.errors import ErrorCode
 from kohort.wire import messages as m
@@ -25,7 +25,6 @@ from kohort.wire.apis import ApiKey
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?", re.ASCII)
 _SOFTWARE_SINCE = 3
-_TELEMETRY = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
 _ZERO_FEATURES_SINCE = 4
 
 
@@ -51,7 +50,7 @@ class ApiVersions:
         if context.api_version >= _SOFTWARE_SINCE:
             context.identify(*software)
         features = self._features.supported(self._handlers)
-        hidden = () if self._catalog.settings(CLIENT_METRICS_KIND) else _TELEMETRY
+        has_client_metrics = bool(self._catalog.settings(CLIENT_METRICS_KIND))
         levels = {feature.name: self._features.level(feature.name) for feature in features}
         return m.ApiVersionsResponse(
             api_keys=[
@@ -59,7 +58,7 @@ class ApiVersions:
                     api_key=key, min_version=key.oldest_advertised, max_version=served_versions(key)[1]
                 )
                 for key in sorted(self._handlers)
-                if key not in hidden
+                if has_client_metrics or not API_TABLE[key].needs_client_metrics
             ],
             supported_features=[
                 m.ApiVersionsResponseSupportedFeatureKey(

@@ -48,7 +48,6 @@ from kohort.broker.topics.metadata import Metadata
 from kohort.broker.transactions.describe_producers import DescribeProducers
 from kohort.broker.transactions.markers import LocalMarkers
 from kohort.broker.transactions.write_txn_markers import WriteTxnMarkers
-from kohort.machine.gradual import GradualHandler
 from kohort.wire.apis import ApiKey
 
 if TYPE_CHECKING:
@@ -113,27 +112,27 @@ class BrokerApis:
     def _serve_topics(self, shared: Broker) -> None:
         catalog, configs, creation, call_later = shared.catalog, shared.configs, shared.creation, shared.call_later
         create = CreateTopics(catalog, creation, configs, self.cluster, call_later, shared.quotas)
-        self.serve(ApiKey.CREATE_TOPICS, GradualHandler(create.create_topics))
+        self.serve(ApiKey.CREATE_TOPICS, create.create_topics)
         delete = DeleteTopics(catalog, shared.config, call_later, shared.quotas)
-        self.serve(ApiKey.DELETE_TOPICS, GradualHandler(delete.delete_topics))
+        self.serve(ApiKey.DELETE_TOPICS, delete.delete_topics)
         grow = CreatePartitions(catalog, creation, call_later, shared.quotas)
-        self.serve(ApiKey.CREATE_PARTITIONS, GradualHandler(grow.create_partitions))
+        self.serve(ApiKey.CREATE_PARTITIONS, grow.create_partitions)
         seen = shared.dynamic_configs.of_topics[self.cluster.node_id]
         describe = DescribeConfigs(catalog, seen, shared.group_configs, shared.dynamic_configs, self.cluster)
         alter = AlterConfigs(catalog, configs, shared.group_configs, shared.dynamic_configs, self.cluster, call_later)
         listing = ListConfigResources(catalog, self.cluster)
-        self.serve(ApiKey.DESCRIBE_CONFIGS, GradualHandler(describe.describe_configs))
+        self.serve(ApiKey.DESCRIBE_CONFIGS, describe.describe_configs)
         self.serve(ApiKey.LIST_CONFIG_RESOURCES, listing.list_config_resources)
-        self.serve(ApiKey.ALTER_CONFIGS, GradualHandler(alter.alter_configs))
-        self.serve(ApiKey.INCREMENTAL_ALTER_CONFIGS, GradualHandler(alter.incremental_alter_configs))
+        self.serve(ApiKey.ALTER_CONFIGS, alter.alter_configs)
+        self.serve(ApiKey.INCREMENTAL_ALTER_CONFIGS, alter.incremental_alter_configs)
 
     def _serve_cluster(self, shared: Broker) -> None:
         catalog, partitions, cluster, config = shared.catalog, shared.partitions, self.cluster, shared.config
         metadata = Metadata(catalog, partitions, cluster, shared.creation, shared.publication, config)
         describe = DescribeTopicPartitions(catalog, partitions, shared.publication, config)
         find = FindCoordinator(catalog, partitions, shared.creation, cluster, shared.coordinators)
-        self.serve(ApiKey.METADATA, GradualHandler(metadata.metadata))
-        self.serve(ApiKey.DESCRIBE_TOPIC_PARTITIONS, GradualHandler(describe.describe_topic_partitions))
+        self.serve(ApiKey.METADATA, metadata.metadata)
+        self.serve(ApiKey.DESCRIBE_TOPIC_PARTITIONS, describe.describe_topic_partitions)
         self.serve(ApiKey.DESCRIBE_CLUSTER, cluster.describe_cluster)
         self.serve(ApiKey.FIND_COORDINATOR, find.find_coordinator)
         self.serve(ApiKey.API_VERSIONS, ApiVersions(self.handlers, shared.features, catalog).api_versions)
@@ -141,32 +140,32 @@ class BrokerApis:
     def _serve_admin(self, shared: Broker) -> None:
         catalog, cluster, clock = shared.catalog, self.cluster, shared.clock
         dirs = LogDirs(catalog, self.partitions, shared.store)
-        self.serve(ApiKey.DESCRIBE_LOG_DIRS, GradualHandler(dirs.describe_log_dirs))
-        self.serve(ApiKey.ALTER_REPLICA_LOG_DIRS, GradualHandler(dirs.alter_replica_log_dirs))
+        self.serve(ApiKey.DESCRIBE_LOG_DIRS, dirs.describe_log_dirs)
+        self.serve(ApiKey.ALTER_REPLICA_LOG_DIRS, dirs.alter_replica_log_dirs)
         reassignments = Reassignments(catalog, cluster, shared.replication, shared.call_later)
-        self.serve(ApiKey.ALTER_PARTITION_REASSIGNMENTS, GradualHandler(reassignments.alter_partition_reassignments))
-        self.serve(ApiKey.LIST_PARTITION_REASSIGNMENTS, GradualHandler(reassignments.list_partition_reassignments))
+        self.serve(ApiKey.ALTER_PARTITION_REASSIGNMENTS, reassignments.alter_partition_reassignments)
+        self.serve(ApiKey.LIST_PARTITION_REASSIGNMENTS, reassignments.list_partition_reassignments)
         self.serve(
             ApiKey.ELECT_LEADERS,
-            GradualHandler(Elections(catalog, shared.replication, shared.call_later).elect_leaders),
+            Elections(catalog, shared.replication, shared.call_later).elect_leaders,
         )
         quorum = Quorum(catalog, cluster, clock)
-        self.serve(ApiKey.DESCRIBE_QUORUM, GradualHandler(quorum.describe_quorum))
+        self.serve(ApiKey.DESCRIBE_QUORUM, quorum.describe_quorum)
         self.serve(ApiKey.UNREGISTER_BROKER, quorum.unregister_broker)
         telemetry = shared.telemetry
-        self.serve(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, GradualHandler(telemetry.get_telemetry_subscriptions))
-        self.serve(ApiKey.PUSH_TELEMETRY, GradualHandler(telemetry.push_telemetry))
+        self.serve(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, telemetry.get_telemetry_subscriptions)
+        self.serve(ApiKey.PUSH_TELEMETRY, telemetry.push_telemetry)
         update = UpdateFeatures(catalog, shared.features, cluster, shared.call_later)
         self.serve(ApiKey.UPDATE_FEATURES, update.update_features)
         scram = ScramCredentials(catalog, shared.call_later)
-        self.serve(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, GradualHandler(scram.describe_user_scram_credentials))
-        self.serve(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, GradualHandler(scram.alter_user_scram_credentials))
+        self.serve(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, scram.describe_user_scram_credentials)
+        self.serve(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, scram.alter_user_scram_credentials)
         quotas = ClientQuotaApis(catalog, shared.call_later)
-        self.serve(ApiKey.DESCRIBE_CLIENT_QUOTAS, GradualHandler(quotas.describe_client_quotas))
-        self.serve(ApiKey.ALTER_CLIENT_QUOTAS, GradualHandler(quotas.alter_client_quotas))
+        self.serve(ApiKey.DESCRIBE_CLIENT_QUOTAS, quotas.describe_client_quotas)
+        self.serve(ApiKey.ALTER_CLIENT_QUOTAS, quotas.alter_client_quotas)
         self.serve(ApiKey.DESCRIBE_ACLS, describe_acls)
-        self.serve(ApiKey.CREATE_ACLS, GradualHandler(create_acls))
-        self.serve(ApiKey.DELETE_ACLS, GradualHandler(delete_acls))
+        self.serve(ApiKey.CREATE_ACLS, create_acls)
+        self.serve(ApiKey.DELETE_ACLS, delete_acls)
 
     def _serve_absent(self) -> None:
         """The APIs of what this broker does not have: they are refused, as by Kafka without it."""

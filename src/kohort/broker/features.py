@@ -18,10 +18,10 @@ from typing import Final
 
 import msgspec
 
+from kohort.broker.api_table import served_versions
 from kohort.broker.catalog import Catalog, CatalogChange
 from kohort.broker.catalog_settings import Setting
 from kohort.broker.ports import Handler
-from kohort.broker.served_versions import served_versions
 from kohort.model.errors import ConfigError
 from kohort.model.numbers import is_number
 from kohort.wire.apis import ApiKey

@@ -41,7 +41,7 @@ from kohort.group.offsets.transactional_commit import (
     txn_commit_refused,
     txn_offset_commit,
 )
-from kohort.machine.gradual import HANDLER_STEP, LOOK_STEP, Awaited, GradualHandler, LongHandler, chunks
+from kohort.machine.gradual import HANDLER_STEP, LOOK_STEP, Awaited, LongHandler, chunks
 from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.machine.shard import Reply, Result, Runner
 from kohort.model.context import RequestContext
@@ -81,7 +81,7 @@ class GroupService(GroupFront):
             ApiKey.TXN_OFFSET_COMMIT: LongHandler(self.txn_offset_commit, self.txn_commit_in_steps),
             ApiKey.OFFSET_FETCH: self.offset_fetch,
             ApiKey.OFFSET_DELETE: self.offset_delete,
-            ApiKey.LIST_GROUPS: GradualHandler(self.list_groups),
+            ApiKey.LIST_GROUPS: self.list_groups,
             ApiKey.DELETE_GROUPS: self.delete_groups,
         }
         for apis in self._apis:

@@ -44,24 +44,9 @@ def distinct(elements: Iterable[H]) -> Generator[None, None, tuple[H, ...]]:
     return tuple(found)
 
 
-class GradualHandler:
-    """
-    A request handler whose work may take long: it returns a generator, which returns the response, or None for a later reply.
-
-    The generator yields at least every millisecond of work, when its state is consistent: other requests are handled between
-    two steps. If the client disconnects, the generator is closed.
-    """
-
-    def __init__(self, handler: Callable[[Any, Any, Any], Generator[None, None, Any]]) -> None:
-        self._handler = handler
-
-    def __call__(self, request: Any, context: Any, reply: Any, /) -> Generator[None, None, Any]:
-        return self._handler(request, context, reply)
-
-
 class LongHandler:
     """
-    A request handler with another form for long requests, which works in steps as a `GradualHandler`. Usual requests are
+    A request handler with another form for long requests, which returns a generator and works in steps. Usual requests are
     handled by a plain call. A step of the long form may yield a function `wait(resume)`, as `Awaited` does.
     """
 

@@ -16,7 +16,7 @@ from itertools import chain
 from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
-from kohort.machine.gradual import GradualHandler, distinct
+from kohort.machine.gradual import distinct
 from kohort.machine.ports import ProducerIdGenerator
 from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Reply, Result, Runner
@@ -89,7 +89,7 @@ class TransactionService(TransactionFront):
             **self.partitions.handlers(),
             ApiKey.END_TXN: self.end_txn,
             ApiKey.DESCRIBE_TRANSACTIONS: self.describe_transactions,
-            ApiKey.LIST_TRANSACTIONS: GradualHandler(self.list_transactions),
+            ApiKey.LIST_TRANSACTIONS: self.list_transactions,
         }
 
     # InitProducerId

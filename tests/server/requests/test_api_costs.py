@@ -12,8 +12,7 @@ from itertools import count
 
 import pytest
 
-from kohort.broker.api_table import API_TABLE, LISTENER_TABLE, Api, Cost, Listener
-from kohort.broker.served_versions import served_versions
+from kohort.broker.api_table import API_TABLE, LISTENER_TABLE, Api, Cost, Listener, served_versions
 from kohort.scrape import REQUEST_BYTES_MAX
 from kohort.server.control import LINE_BYTES_MAX
 from kohort.server.node import Node

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kohort.machine.gradual import GradualHandler
+from kohort.broker.api_table import API_TABLE
 from kohort.model.errors import WireError
 from kohort.model.limits import LONG_REQUESTS_MAX, REQUEST_ELEMENTS_MAX
 from kohort.server.node import Node
@@ -196,7 +196,10 @@ def test_repeated_groups_are_described_once() -> None:
 
 @pytest.mark.parametrize("steps", [0, 1, 5])
 @pytest.mark.parametrize("is_later", [False, True])
-def test_a_handler_may_work_in_steps(steps: int, is_later: bool) -> None:
+def test_a_handler_may_work_in_steps(monkeypatch: pytest.MonkeyPatch, steps: int, is_later: bool) -> None:
+    row = API_TABLE[ApiKey.FIND_COORDINATOR]
+    monkeypatch.setitem(API_TABLE, ApiKey.FIND_COORDINATOR, row._replace(is_gradual=True, splits=()))
+
     async def story(node: Node, connect: Callable[[], Awaitable[Client]]) -> None:
         def handle(_request: Any, _context: Any, reply: Any) -> Generator[None, None, Any]:
             for _ in range(steps):
@@ -207,7 +210,7 @@ def test_a_handler_may_work_in_steps(steps: int, is_later: bool) -> None:
                 return None
             return response
 
-        node._connections.dispatches[1]._handlers[ApiKey.FIND_COORDINATOR] = GradualHandler(handle)
+        node._connections.dispatches[1]._handlers[ApiKey.FIND_COORDINATOR] = handle
         client = await connect()
         for _ in range(3):
             first = client.send(ApiKey.FIND_COORDINATOR, 1, m.FindCoordinatorRequest(key="k"))
@@ -219,8 +222,9 @@ def test_a_handler_may_work_in_steps(steps: int, is_later: bool) -> None:
     play(story)
 
 
-def test_a_pipelined_request_waits_until_a_long_one_before_it_was_handled() -> None:
+def test_a_pipelined_request_waits_until_a_long_one_before_it_was_handled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only replies may wait together; the requests of a connection take effect in their order."""
+    monkeypatch.setitem(API_TABLE, ApiKey.HEARTBEAT, API_TABLE[ApiKey.HEARTBEAT]._replace(is_gradual=True))
 
     async def story(node: Node, connect: Callable[[], Awaitable[Client]]) -> None:
         notes: list[str] = []
@@ -232,7 +236,7 @@ def test_a_pipelined_request_waits_until_a_long_one_before_it_was_handled() -> N
             notes.append("end")
             return m.HeartbeatResponse()
 
-        node._connections.dispatches[1]._handlers[ApiKey.HEARTBEAT] = GradualHandler(handle)
+        node._connections.dispatches[1]._handlers[ApiKey.HEARTBEAT] = handle
         client = await connect()
         sent = [client.send(ApiKey.HEARTBEAT, 4, m.HeartbeatRequest(group_id="g", member_id="m")) for _ in range(3)]
         assert [(await client.receive(ApiKey.HEARTBEAT, 4))[0] for _ in range(3)] == sent

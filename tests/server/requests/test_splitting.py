@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from kohort.broker.api_table import API_TABLE
 from kohort.broker.ports import NoResponse
-from kohort.machine.gradual import LOOK_STEP, GradualHandler, distinct
-from kohort.server.requests.splitting import PART_ELEMENTS, in_parts
+from kohort.broker.request_rules import PART_ELEMENTS
+from kohort.machine.gradual import LOOK_STEP, distinct
+from kohort.server.requests.splitting import in_parts
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.encoders import request_encoder, response_encoder
@@ -180,9 +182,9 @@ def test_a_part_without_response_is_that_of_the_whole(silent: NoResponse) -> Non
 
 
 def test_a_handler_that_works_in_steps_is_not_split() -> None:
-    handler = GradualHandler(lambda *_: iter(()))  # type: ignore[arg-type]
-    assert in_parts(ApiKey.PRODUCE, 9, handler) is handler
+    assert in_parts(ApiKey.METADATA, 9, print) is print
     assert in_parts(ApiKey.HEARTBEAT, 4, print) is print
+    assert not [key for key, row in API_TABLE.items() if row.is_gradual and row.splits]
 
 
 def test_repeated_elements_are_left_out_in_steps() -> None:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from kohort.broker.served_versions import served_versions
+from kohort.broker.api_table import served_versions
 from kohort.model.limits import STRING_BYTES_MAX
 from kohort.wire.apis import ApiKey
 from kohort.wire.encoders import request_encoder

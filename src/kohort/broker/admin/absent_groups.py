@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterable
 from typing import Any, Final
 
 from kohort.broker.ports import Context, Handler
-from kohort.machine.gradual import HANDLER_STEP, GradualHandler
+from kohort.machine.gradual import HANDLER_STEP
 from kohort.machine.shard import Reply
 from kohort.model.errors import ErrorCode
 from kohort.wire import messages as m
@@ -36,9 +36,9 @@ def absent_group_handlers() -> Iterable[tuple[ApiKey, Handler]]:
         ),
     ):
         yield api, _always(response)
-    yield ApiKey.SHARE_GROUP_DESCRIBE, GradualHandler(_describe_share_groups)
-    yield ApiKey.STREAMS_GROUP_DESCRIBE, GradualHandler(_describe_streams_groups)
-    yield ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, GradualHandler(_describe_share_group_offsets)
+    yield ApiKey.SHARE_GROUP_DESCRIBE, _describe_share_groups
+    yield ApiKey.STREAMS_GROUP_DESCRIBE, _describe_streams_groups
+    yield ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, _describe_share_group_offsets
     for api, verb, what in (
         (ApiKey.INITIALIZE_SHARE_GROUP_STATE, "initialize", ""),
         (ApiKey.READ_SHARE_GROUP_STATE, "read", ""),
@@ -46,7 +46,7 @@ def absent_group_handlers() -> Iterable[tuple[ApiKey, Handler]]:
         (ApiKey.DELETE_SHARE_GROUP_STATE, "delete", ""),
         (ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, "read", " summary"),
     ):
-        yield api, GradualHandler(_NoShareState(api, verb, what))
+        yield api, _NoShareState(api, verb, what)
 
 
 def _always(response: Any) -> Handler:

@@ -19,7 +19,7 @@ from kohort.group.errors import append_error
 from kohort.group.events import HeartbeatRefused
 from kohort.group.front import GROUP_OPERATIONS, GroupFront
 from kohort.group.groups import CONSUMER
-from kohort.machine.gradual import CHUNK, GradualHandler
+from kohort.machine.gradual import CHUNK
 from kohort.machine.shard import Reply
 from kohort.model.context import RequestContext
 from kohort.model.errors import CoordinatorError, ErrorCode
@@ -43,7 +43,7 @@ class ConsumerApis:
             }
         return {
             ApiKey.CONSUMER_GROUP_HEARTBEAT: RepeatedHeartbeats(self._front, self.consumer_group_heartbeat),
-            ApiKey.CONSUMER_GROUP_DESCRIBE: GradualHandler(self.consumer_group_describe),
+            ApiKey.CONSUMER_GROUP_DESCRIBE: self.consumer_group_describe,
         }
 
     def consumer_group_heartbeat(

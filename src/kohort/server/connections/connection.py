@@ -1,7 +1,7 @@
 """
 Client connections: frames from arriving chunks, requests to their handlers, replies in the order of the requests.
 
-There is no task and no thread per request. As in Kafka, a connection has one request in flight (`dispatch.PIPELINED` has the
+There is no task and no thread per request. As in Kafka, a connection has one request in flight (`broker.api_table` has the
 exceptions). Requests behind it wait and the socket is not read meanwhile, so the memory of a connection is bounded. A client
 that does not read its replies is not read from until it has caught up. A long request is worked on in slices (`slices.py`).
 
@@ -15,6 +15,7 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any, Final
 
+from kohort.broker.api_table import API_TABLE
 from kohort.broker.ports import NoResponse
 from kohort.model.context import ClientInformation
 from kohort.model.errors import WireError
@@ -24,7 +25,6 @@ from kohort.server.connections.client_socket import ClientSocket
 from kohort.server.connections.in_flight import NOT_TIMED, InFlightRequest
 from kohort.server.connections.long_requests import ChainedWork, LongRequest, long_steps
 from kohort.server.metrics.latency import TIMED_AT_FIRST, TIMED_EVERY
-from kohort.wire.apis import ApiKey
 from kohort.wire.frames import FrameReader
 from kohort.wire.generated.guards import LongMessage
 from kohort.wire.headers import api_versions_downgrade, read_request_header
@@ -33,8 +33,6 @@ from kohort.wire.templates import TemplateCache
 _CLOSE: Final = NoResponse.CLOSE_CONNECTION
 _NO_OP: Final = NoResponse.NO_OP
 """Module names are free in compiled code; reading an enum's member costs as much as a call."""
-PARKED: Final = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
-"""APIs whose requests wait for other members of their group."""
 UNKNOWN_SOFTWARE: Final = ("unknown", "unknown")
 SOFTWARE_LENGTH_MAX: Final = 100
 
@@ -451,4 +449,6 @@ class ClientConnection(ClientSocket):
 
     @property
     def has_begun_requests(self) -> bool:
-        return bool(self._out) or any(pending.route.api_key not in PARKED for pending in self._in_flight)
+        return bool(self._out) or any(
+            not API_TABLE[pending.route.api_key].waits_for_group for pending in self._in_flight
+        )

@@ -6,12 +6,10 @@ built when the first request of their version arrives.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
-from kohort.broker.api_table import API_TABLE
+from kohort.broker.api_table import API_TABLE, served_versions
 from kohort.broker.ports import Handler
-from kohort.broker.served_versions import served_versions
-from kohort.machine.gradual import GradualHandler
 from kohort.model.errors import WireError
 from kohort.server.metrics.latency import TIMED_AT_FIRST, TIMED_EVERY, LatencyHistogram
 from kohort.server.requests.splitting import in_parts, without_repeats
@@ -21,16 +19,6 @@ from kohort.wire.generated.gradual import GradualReader
 from kohort.wire.readers import gradual_request_reader, request_reader
 from kohort.wire.schema import message
 from kohort.wire.templates import RepeatRead, route_repeats
-
-PIPELINED: Final = frozenset({ApiKey.PRODUCE, ApiKey.OFFSET_COMMIT, ApiKey.HEARTBEAT})
-"""
-APIs of which a connection may have several requests in flight.
-
-Apache Kafka handles one request of a connection at a time. The requests of these APIs take effect in the order of arrival, and
-only their replies wait for a flush. All requests in flight are of one API, so a read that follows a write on the same
-connection waits for it, and no client can see a difference.
-"""
-
 
 Throttle: TypeAlias = Callable[[Handler], Handler]
 ThrottleOf: TypeAlias = Callable[[ApiKey], Throttle | None]
@@ -68,7 +56,7 @@ class Route:
         throttle: wraps the handler so that it throttles clients that exceed a quota; None without quotas.
 
     Attributes:
-        is_gradual: whether the handler is a `GradualHandler`: every request is handled and answered in steps.
+        is_gradual: whether every request is handled and answered in steps.
         read: decodes a request.
         read_repeated: used instead of `read` if the handler takes repeated requests; compares with the connection's last ones.
         encode: encodes a response to a frame.
@@ -98,7 +86,7 @@ class Route:
         self._plain_handler = handler = without_repeats(api_key, handler)
         self.handler: Handler
         self._throttle: Throttle | None
-        self.is_gradual = isinstance(handler, GradualHandler)
+        self.is_gradual = API_TABLE[api_key].is_gradual
         self._long: LongRoute | None
         self.read: Callable[[bytes, int], Any] = request_reader(api_key, version)
         self.read_repeated: RepeatRead | None
@@ -119,7 +107,7 @@ class Route:
         self._long = None
         self.read_repeated, self.encode = route_repeats(key, version, handler, response_encoder(key, version))
         self.handler = handler
-        self.is_pipelined = key in PIPELINED
+        self.is_pipelined = API_TABLE[key].is_pipelined
         if throttle is not None:
             self.read_repeated = None
             self.handler = throttle(handler)

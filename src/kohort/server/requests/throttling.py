@@ -1,39 +1,30 @@
 """
 Handlers that throttle clients whose requests exceed a quota: by produced bytes, and by the time that requests take.
 
-Without quotas no handler is wrapped, and requests cost nothing. Kafka counts the bytes of a whole request or response; Kohort
-counts those of the records.
+Without quotas no handler is wrapped, and requests cost nothing. The rows of `kohort.broker.api_table` say what counts.
 
 Source: KIP-124, KIP-219; Kafka RequestHandlerHelper, KafkaApis.handleProduceRequest.
 """
 
 from collections.abc import Callable, Generator
 from time import perf_counter_ns
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
+from kohort.broker.api_table import API_TABLE
 from kohort.broker.ports import Context, Handler, NoResponse
 from kohort.broker.quotas.client_quotas import ClientQuotas
 from kohort.server.requests.dispatch import Throttle
-from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
-
-_EXEMPT: Final = frozenset({ApiKey.WRITE_TXN_MARKERS})
-"""APIs of brokers. Source: the uses of sendResponseExemptThrottle in KafkaApis."""
 
 
 def throttle_for(quotas: ClientQuotas, api_key: ApiKey) -> Throttle | None:
     """The wrapper of an API's handler under the present quotas; None if it is not needed."""
-    if api_key is ApiKey.PRODUCE and (quotas.limits_produce or quotas.limits_requests):
-        return lambda handler: _Throttled(quotas, handler, _produced_bytes)
-    if quotas.limits_requests and api_key not in _EXEMPT:
-        return lambda handler: _Throttled(quotas, handler, None)
+    row = API_TABLE[api_key]
+    if (quotas.limits_requests and row.is_throttled) or (quotas.limits_produce and row.quota_bytes):
+        return lambda handler: _Throttled(quotas, handler, row.quota_bytes)
     return None
-
-
-def _produced_bytes(request: m.ProduceRequest) -> int:
-    return sum(len(data.records or b"") for topic in request.topic_data for data in topic.partition_data)
 
 
 class _Throttled:
