@@ -8,7 +8,6 @@ RUN apt-get update \
 WORKDIR /src
 COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY src src
-COPY conformance conformance
 RUN KOHORT_BUILD=compiled python -m pip wheel --no-cache-dir --wheel-dir /wheels .
 
 FROM python:3.11-slim

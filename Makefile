@@ -71,7 +71,7 @@ test-plain: $(READY) java-note
 
 test-long: $(READY) ## the nightly tier, some hours: long versions, all scenarios on a live Apache Kafka, mutants
 	@KOHORT_LONG=1 $(PYTEST) $(TESTS)
-	@$(BIN)/python -m kohort.testing.conformance oracle
+	@$(BIN)/python -m kohort_lab.conformance oracle
 	@$(MAKE) --no-print-directory mutants
 
 durations: $(READY) ## measure the seconds of each test file on a quiet machine, into tests/durations.json
@@ -169,10 +169,10 @@ profile: $(READY) ## profile the server: make profile MEASURE=commit (FLAME=flam
 	  --seconds $(or $(SECONDS),3) --no-growth $(if $(FLAME),--flame $(FLAME))
 
 conformance: $(READY) ## run the scenarios on Kohort and on a live Apache Kafka, and print each difference
-	@$(BIN)/python -m kohort.testing.conformance live
+	@$(BIN)/python -m kohort_lab.conformance live
 
 conformance-record: $(READY) ## run them on Apache Kafka three times and record its answers (ONLY=name for some; needs Java and Maven)
-	@$(BIN)/python -m kohort.testing.conformance record $(ONLY)
+	@$(BIN)/python -m kohort_lab.conformance record $(ONLY)
 
 lock: ## resolve the dependencies again and pin them (needs uv)
 	uv pip compile pyproject.toml --extra dev --universal --generate-hashes --no-header --no-annotate \

@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -52,11 +53,9 @@ def test_the_dockerfile_has_known_instructions_and_existing_files() -> None:
 def test_the_build_has_what_the_wheel_needs() -> None:
     """Source: pyproject.toml names the readme, the license, the build hook and the files that are put into the wheel."""
     copied = " ".join(arguments for name, arguments in instructions() if name == "COPY").split()
-    text = (ROOT / "pyproject.toml").read_text()
-    included = re.search(r"force-include\]\n((?:\".*\n)+)", text)
-    assert included is not None
-    tops = {line.split('"')[1].partition("/")[0] for line in included[1].splitlines()}
-    assert {"pyproject.toml", "hatch_build.py", "README.md", "LICENSE", "src", *tops} <= set(copied)
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    tops = {name.partition("/")[0] for name in (*wheel["packages"], *wheel.get("force-include", ()))}
+    assert {"pyproject.toml", "hatch_build.py", "README.md", "LICENSE", *tops} <= set(copied)
 
 
 def test_the_container_does_not_run_as_root_and_is_stopped_by_the_signal_that_the_broker_knows() -> None:

@@ -33,11 +33,6 @@ FILES = {  # commands that read {}, a file or directory; what they say of a miss
         "cannot read .*: Is a directory",
         "line 1: expected",
     ),
-    "conformance --recording {}": (
-        "cannot be read: .*No such file",
-        "cannot be read: .*Is a directory",
-        "cannot be read: Not a gzip",
-    ),
     "brokers stop 1 --control {}": (
         "takes commands at .*: No such file",
         "takes commands at .*: Connection refused",
@@ -83,10 +78,6 @@ WORDS = {
     "brokers stop one": "valid integer",
     "top --once --metrics nonsense": "--metrics must be HOST:PORT",
     f"top --once --metrics {NOBODY}": "no metrics at 127.0.0.1:1: .*refused",
-    "conformance --scenario zzzz": "no scenario begins with 'zzzz'; see: kohort conformance --list",
-    "conformance --skip classic/jion": "no scenario begins with 'classic/jion'",
-    "conformance --html nowhere/card.html": "cannot be written to nowhere/card.html: the directory does not exist",
-    "conformance --broker zzzz": "no scenarios for a broker called zzzz; there are for default, ",
     "pipeline schema ofsets": "there is no table 'ofsets'",
     "pipeline status folder --fail-on zzzz": "--fail-on 'zzzz' is no verdict",
     "pipeline lag folder --as-of soon": "--as-of 'soon' is not a time",

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
-from kohort.conformance import coverage, library
-from kohort.conformance.comparison_run import Report
-from kohort.conformance.scenarios.scenario import Scenario
-from kohort.testing.conformance import replay, unused_rules
+from kohort_lab.conformance import coverage, library
+from kohort_lab.conformance.comparison_run import Report
+from kohort_lab.conformance.own_brokers import replay, unused_rules
+from kohort_lab.conformance.scenarios.scenario import Scenario
 
 GROUP_APIS = coverage.SUBJECTS[coverage.GROUPS]
 

@@ -4,10 +4,10 @@ import time
 from typing import Any
 from uuid import UUID, uuid4
 
-from kohort.conformance.canon import Names, canonical_records, canonical_response, plain
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.batches import BatchRecord, build_batch
+from kohort_lab.conformance.canon import Names, canonical_records, canonical_response, plain
 
 PREFIX = "kc-abcd-00007-"
 

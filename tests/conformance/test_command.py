@@ -1,15 +1,16 @@
-"""`kohort conformance`."""
+"""`kohort-lab conformance`, and the command line `kohort-lab`."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
-from kohort.cli.main import run
-from kohort.conformance import library
 from kohort.model.errors import ConfigError
-from kohort.testing.conformance import main
 from kohort.testing.served import ServedKohort
+from kohort_lab.conformance import library
+from kohort_lab.conformance.__main__ import main
+from kohort_lab.main import TOOLS, run
 
 
 def test_the_settings_that_a_broker_needs(capsys: pytest.CaptureFixture[str]) -> None:
@@ -37,7 +38,7 @@ def test_scenarios_of_a_broker_with_settings_of_its_own(capsys: pytest.CaptureFi
 
 
 def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["conformance", "--bootstrap", "127.0.0.1:1", "--scenario", "group_of_two/"]) == 2
+    assert run(["conformance", "127.0.0.1:1", "--scenario", "group_of_two/"]) == 2
     assert "no broker answers at 127.0.0.1:1" in capsys.readouterr().err
 
 
@@ -46,7 +47,6 @@ def test_a_report_card(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     with ServedKohort(tmp_path / "broker", library.SETTINGS) as broker:
         ask = [
             "conformance",
-            "--bootstrap",
             broker.bootstrap,
             "--scenario",
             "heartbeat_refused",
@@ -61,6 +61,36 @@ def test_a_report_card(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert all(row["same"] == row["answers"] for row in rows)
     assert "0 differences" in printed.err
     assert broker.bootstrap in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("--scenario zzzz", "no scenario begins with 'zzzz'; see: kohort-lab conformance --list"),
+        ("--skip classic/jion", "no scenario begins with 'classic/jion'"),
+        ("--html nowhere/card.html", "cannot be written to nowhere/card.html: the directory does not exist"),
+        ("--broker zzzz", "no scenarios for a broker called zzzz; there are for default, "),
+        ("--recording missing", "cannot be read: .*No such file"),
+        ("--recording .", "cannot be read: .*Is a directory"),
+        ("--recording text", "cannot be read: Not a gzip"),
+    ],
+)
+def test_what_the_command_cannot_work_with(
+    words: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text").write_text("this is no recording\n")
+    assert run(["conformance", *words.split()]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert re.match(f"kohort-lab: .*{sentence}", printed.err.splitlines()[-1])
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_the_other_tools(tool: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([tool, "--help"]) == 0
+    assert capsys.readouterr().out.startswith(f"usage: python -m {TOOLS[tool][0]} ")
+    assert run([tool, "--bogus"]) == 2
 
 
 @pytest.mark.parametrize("command", ["live", "replay", "record"])

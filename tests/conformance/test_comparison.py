@@ -6,16 +6,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from kohort.conformance import card
-from kohort.conformance.compare import Comparison, Difference, compare
-from kohort.conformance.comparison_run import Report
-from kohort.conformance.deliberate import Deliberate, unused
-from kohort.conformance.library import deliberate_differences, home
-from kohort.conformance.outcome import Outcome, StepOutcome
-from kohort.conformance.recording import Recording, load, save
-from kohort.conformance.scenarios.scenario import Scenario
-from kohort.conformance.scenarios.script import Step
 from kohort.model.errors import ConfigError
+from kohort_lab.conformance import card
+from kohort_lab.conformance.compare import Comparison, Difference, compare
+from kohort_lab.conformance.comparison_run import Report
+from kohort_lab.conformance.deliberate import Deliberate, unused
+from kohort_lab.conformance.library import deliberate_differences, home
+from kohort_lab.conformance.outcome import Outcome, StepOutcome
+from kohort_lab.conformance.recording import Recording, load, save
+from kohort_lab.conformance.scenarios.scenario import Scenario
+from kohort_lab.conformance.scenarios.script import Step
 
 SCENARIO = Scenario(
     name="test/0",

@@ -7,10 +7,10 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from kohort.conformance import coverage
-from kohort.conformance.brokers.cluster import Cluster
-from kohort.conformance.compare import RECORDS, TRANSACTIONS, Comparison, Difference
-from kohort.conformance.comparison_run import (
+from kohort_lab.conformance import coverage
+from kohort_lab.conformance.brokers.cluster import Cluster
+from kohort_lab.conformance.compare import RECORDS, TRANSACTIONS, Comparison, Difference
+from kohort_lab.conformance.comparison_run import (
     AGAIN_MAX,
     RUNS_IN_TIME,
     RUNS_MAX,
@@ -21,11 +21,11 @@ from kohort.conformance.comparison_run import (
     calm,
     compare_brokers,
 )
-from kohort.conformance.lateness import LATE_MS, is_doubtful
-from kohort.conformance.outcome import Outcome, StepOutcome
-from kohort.conformance.scenarios.restarting import CommonRestart
-from kohort.conformance.scenarios.scenario import Scenario
-from kohort.conformance.scenarios.script import Step
+from kohort_lab.conformance.lateness import LATE_MS, is_doubtful
+from kohort_lab.conformance.outcome import Outcome, StepOutcome
+from kohort_lab.conformance.scenarios.restarting import CommonRestart
+from kohort_lab.conformance.scenarios.scenario import Scenario
+from kohort_lab.conformance.scenarios.script import Step
 
 LATE = LATE_MS + 1
 

@@ -3,12 +3,12 @@
 from typing import Any
 from uuid import UUID
 
-from kohort.conformance.brokers.coordinator_log import ScenarioRecords
-from kohort.conformance.brokers.offsets_log import OFFSETS_LOG
-from kohort.conformance.canon import Names
 from kohort.records import values
 from kohort.records.serde import encode_record
 from kohort.wire.batches import BatchRecord, build_batch
+from kohort_lab.conformance.brokers.coordinator_log import ScenarioRecords
+from kohort_lab.conformance.brokers.offsets_log import OFFSETS_LOG
+from kohort_lab.conformance.canon import Names
 
 PREFIX = "kc-1-"
 GROUP = f"{PREFIX}g"

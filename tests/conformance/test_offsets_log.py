@@ -1,11 +1,5 @@
 """The records that a scenario's groups leave, and records that cannot be read."""
 
-from kohort.conformance.brokers.coordinator_log import UNREADABLE, ScenarioRecords
-from kohort.conformance.brokers.offsets_log import OFFSETS_LOG
-from kohort.conformance.canon import Names
-from kohort.conformance.compare import compare
-from kohort.conformance.outcome import Outcome
-from kohort.conformance.scenarios.scenario import Scenario
 from kohort.records.serde import encode_record
 from kohort.records.values import (
     ConsumerGroupMemberMetadata,
@@ -14,6 +8,12 @@ from kohort.records.values import (
     OffsetCommit,
 )
 from kohort.wire.batches import BatchRecord, build_batch
+from kohort_lab.conformance.brokers.coordinator_log import UNREADABLE, ScenarioRecords
+from kohort_lab.conformance.brokers.offsets_log import OFFSETS_LOG
+from kohort_lab.conformance.canon import Names
+from kohort_lab.conformance.compare import compare
+from kohort_lab.conformance.outcome import Outcome
+from kohort_lab.conformance.scenarios.scenario import Scenario
 
 PREFIX, LATER = "kc-1-", "kc-2-"
 UNKNOWN = BatchRecord(b"\x00\x63group", b"\x00\x00")

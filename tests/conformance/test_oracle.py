@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from kohort.conformance import library
-from kohort.testing.conformance import replay_oracle
 from kohort.testing.kafka import KafkaNode, UnavailableKafkaError, kafka_jars
+from kohort_lab.conformance import library
+from kohort_lab.conformance.own_brokers import replay_oracle
 
 SCENARIOS = (
     "group_of_two/",

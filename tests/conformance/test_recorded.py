@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from kohort.conformance import card, library
-from kohort.conformance.comparison_run import RUNS_IN_TIME, Report
-from kohort.conformance.recording import load
-from kohort.testing.conformance import replay
+from kohort_lab.conformance import card, library
+from kohort_lab.conformance.comparison_run import RUNS_IN_TIME, Report
+from kohort_lab.conformance.own_brokers import replay
+from kohort_lab.conformance.recording import load
 from tests.conftest import watches_calls
 
 BROKER = str(Path(__file__).with_name("broker_with_a_defect.py"))

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from kohort.conformance import library
+from kohort_lab.conformance import library
 from tests.conformance.recorded import is_about_consumer_groups, is_generated, replayed
 from tests.conftest import LONG
 

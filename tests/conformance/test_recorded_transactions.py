@@ -2,7 +2,7 @@
 
 import pytest
 
-from kohort.conformance import coverage, library
+from kohort_lab.conformance import coverage, library
 from tests.conformance.recorded import is_about_transactions, replayed
 
 SCRIPTS_MIN = 200

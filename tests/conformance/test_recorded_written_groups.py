@@ -2,7 +2,7 @@
 
 import pytest
 
-from kohort.conformance import coverage
+from kohort_lab.conformance import coverage
 from tests.conformance.recorded import compared
 
 SCRIPTS_MIN = 110

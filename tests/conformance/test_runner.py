@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from kohort.conformance.outcome import Outcome, StepOutcome
-from kohort.conformance.scenarios.scenario import Scenario
-from kohort.conformance.scenarios.scenario_run import ScenarioRun, all_found
-from kohort.conformance.scenarios.script import Step
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.encoders import response_encoder
 from kohort.wire.frames import FrameReader
 from kohort.wire.headers import read_request_header
+from kohort_lab.conformance.outcome import Outcome, StepOutcome
+from kohort_lab.conformance.scenarios.scenario import Scenario
+from kohort_lab.conformance.scenarios.scenario_run import ScenarioRun, all_found
+from kohort_lab.conformance.scenarios.script import Step
 
 
 class _Broker(asyncio.Protocol):

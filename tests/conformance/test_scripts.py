@@ -6,23 +6,23 @@ from uuid import UUID
 
 import pytest
 
-from kohort.conformance import library
-from kohort.conformance.generated.scenarios import (
-    SCENARIOS,
-    TRANSACTIONS,
-    generated_scenario,
-    generated_scenarios,
-    generated_transactions,
-)
-from kohort.conformance.scenarios.requests import request_frame, resolve
-from kohort.conformance.scenarios.scenario import Scenario, scenarios
-from kohort.conformance.scenarios.script import Script, ScriptError, Step, parse_script
 from kohort.model.errors import ConfigError
 from kohort.model.ids import TRANSACTION_STATE, coordinator_partition
 from kohort.records.serde import CoordinatorRecordSerde
 from kohort.wire.batches import read_records
 from kohort.wire.headers import read_request_header
 from kohort.wire.readers import request_reader
+from kohort_lab.conformance import library
+from kohort_lab.conformance.generated.scenarios import (
+    SCENARIOS,
+    TRANSACTIONS,
+    generated_scenario,
+    generated_scenarios,
+    generated_transactions,
+)
+from kohort_lab.conformance.scenarios.requests import request_frame, resolve
+from kohort_lab.conformance.scenarios.scenario import Scenario, scenarios
+from kohort_lab.conformance.scenarios.script import Script, ScriptError, Step, parse_script
 
 HEARTBEAT: dict[str, Any] = {
     "about": "x",

@@ -2,15 +2,15 @@
 
 from typing import Any
 
-from kohort.conformance.brokers.coordinator_log import UNREADABLE, ScenarioRecords
-from kohort.conformance.brokers.transaction_log import TRANSACTION_LOG
-from kohort.conformance.canon import Names
-from kohort.conformance.compare import TRANSACTIONS, compare
-from kohort.conformance.outcome import Outcome
-from kohort.conformance.scenarios.scenario import Scenario
 from kohort.records.serde import encode_record
 from kohort.records.values import TransactionLog, TransactionLogPartitionsSchema, TransactionLogTombstone
 from kohort.wire.batches import BatchRecord, build_batch
+from kohort_lab.conformance.brokers.coordinator_log import UNREADABLE, ScenarioRecords
+from kohort_lab.conformance.brokers.transaction_log import TRANSACTION_LOG
+from kohort_lab.conformance.canon import Names
+from kohort_lab.conformance.compare import TRANSACTIONS, compare
+from kohort_lab.conformance.outcome import Outcome
+from kohort_lab.conformance.scenarios.scenario import Scenario
 
 PREFIX = "kc-1-"
 ONGOING: dict[str, Any] = {

@@ -6,7 +6,7 @@ from zipfile import ZipFile
 import kohort
 import pyspark_kohort
 
-_LEFT_OUT = {"__pycache__", "testing", "conformance"}
+_LEFT_OUT = {"__pycache__", "testing"}
 
 
 def write_zip(path: Path) -> Path:

@@ -3,6 +3,7 @@
 import argparse
 import secrets
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from kohort.client.addresses import parse_bootstrap
@@ -12,7 +13,7 @@ SECONDS = 60.0
 FAILED = Path("build")
 
 
-def main() -> int:
+def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m kohort_lab.fuzz", description=__doc__)
     parser.add_argument(
         "--seconds", type=float, help=f"how long to attack (default {SECONDS:g}, unless --frames is given)"
@@ -22,7 +23,7 @@ def main() -> int:
     parser.add_argument("--attackers", type=int, default=ATTACKERS, help="connections at a time (default %(default)s)")
     parser.add_argument("--corpus", type=Path, help="a file of frames that are sent first, and changed")
     parser.add_argument("--bootstrap", help="a broker that runs already; its data may be lost")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     seed = secrets.randbits(32) if options.seed is None else options.seed
     print(f"seed {seed}", flush=True)
     report = fuzz(
@@ -44,4 +45,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

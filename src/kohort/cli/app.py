@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from kohort import __version__
-from kohort.cli import config, conformance, log, offsets, top
+from kohort.cli import config, log, offsets, top
 from kohort.cli.brokers import commands as brokers
 from kohort.cli.completion import ServeCommand
 from kohort.cli.groups import write_commands as groups
@@ -31,10 +31,9 @@ too. TLS and SASL settings are read from a --command-config FILE. --json prints 
   kohort transactions find-hanging             find transactions that block consumers for ever
   kohort top                                   watch what a broker does
   kohort log dump FILE                         print a segment or an index
-  kohort conformance --html card.html          compare a broker with Apache Kafka
   kohort pipeline --help                       explain what groups did, from their logs
 
-Exit codes: 0; 1 when `log verify` finds damage or `conformance` a difference; 2 after an error, with a sentence on stderr;
+Exit codes: 0; 1 when `log verify` finds damage; 2 after an error, with a sentence on stderr;
 130 after an interrupt."""
 
 app = new_app(
@@ -82,6 +81,5 @@ app.add_typer(transactions.app)
 app.command("offsets", epilog=offsets.EPILOG)(offsets.offsets)
 app.command("config", epilog=config.EPILOG)(config.config)
 app.command("top", epilog=top.EPILOG)(top.top)
-app.command("conformance")(conformance.conformance)
 app.add_typer(pipeline.app)
 app.add_typer(log.app)

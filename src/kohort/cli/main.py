@@ -9,7 +9,7 @@ import errno
 import gc
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from kohort.model.errors import KohortError
 from kohort.model.text import printable_lines
@@ -28,11 +28,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: list[str]) -> int:
     """Run a command and return its exit code."""
+    return exit_code(lambda: _run_app(arguments))
+
+
+def exit_code(command: Callable[[], None], program: str = "kohort") -> int:
+    """Run a function and return the exit code of the program. What went wrong is a sentence on stderr."""
     try:
-        code = _run_app(arguments)
+        code = _code_of_exit(command)
         sys.stdout.flush()
     except KohortError as exc:
-        print(f"kohort: {printable_lines(str(exc))}", file=sys.stderr)
+        print(f"{program}: {printable_lines(str(exc))}", file=sys.stderr)
         return EXIT_ERROR
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
@@ -43,33 +48,37 @@ def run(arguments: list[str]) -> int:
         if exc.errno not in _UNWRITABLE:
             raise
         _discard_stdout()
-        print(f"kohort: {exc.filename or 'the output'} cannot be written: {exc.strerror}", file=sys.stderr)
+        print(f"{program}: {exc.filename or 'the output'} cannot be written: {exc.strerror}", file=sys.stderr)
         return EXIT_ERROR
     return code
 
 
-def _run_app(arguments: list[str]) -> int:
+def _code_of_exit(command: Callable[[], None]) -> int:
     try:
-        if arguments[:1] == ["serve"]:
-            gc.disable()  # until the node runs: collections find no garbage in modules, and take a tenth of a start
-            from kohort.cli.serve import serve
-
-            serve(arguments[1:])
-        elif arguments[:1] == ["pipeline"]:
-            # Quick questions: the import of the other commands takes 80 ms and 5 MB.
-            from kohort.cli.options import new_app
-            from kohort.cli.pipeline.commands import app as pipeline
-
-            app = new_app()
-            app.add_typer(pipeline)
-            app(args=arguments, prog_name="kohort")
-        else:
-            from kohort.cli.app import app
-
-            app(args=arguments, prog_name="kohort")
+        command()
     except SystemExit as exc:
         return exc.code if isinstance(exc.code, int) else 0
     return 0
+
+
+def _run_app(arguments: list[str]) -> None:
+    if arguments[:1] == ["serve"]:
+        gc.disable()  # until the node runs: collections find no garbage in modules, and take a tenth of a start
+        from kohort.cli.serve import serve
+
+        serve(arguments[1:])
+    elif arguments[:1] == ["pipeline"]:
+        # Quick questions: the import of the other commands takes 80 ms and 5 MB.
+        from kohort.cli.options import new_app
+        from kohort.cli.pipeline.commands import app as pipeline
+
+        app = new_app()
+        app.add_typer(pipeline)
+        app(args=arguments, prog_name="kohort")
+    else:
+        from kohort.cli.app import app
+
+        app(args=arguments, prog_name="kohort")
 
 
 def _discard_stdout() -> None:
