@@ -71,7 +71,9 @@ def test_waiting_requests_are_answered_and_members_are_told() -> None:
             await asyncio.sleep(0)
         behind = reader.send(ApiKey.API_VERSIONS, 0, m.ApiVersionsRequest())
         await asyncio.sleep(0)
+        began_at = asyncio.get_running_loop().time()
         await node.stop()
+        assert asyncio.get_running_loop().time() - began_at < node_module.DRAIN_SECONDS_MAX
         _, fetched = await reader.receive(ApiKey.FETCH, 12)
         assert fetched.error_code == fetched.responses[0].partitions[0].error_code == 0
         assert behind

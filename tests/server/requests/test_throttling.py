@@ -178,6 +178,13 @@ def test_the_time_of_requests_is_limited_for_every_api(request_of: tuple[ApiKey,
     client.wait()
 
 
+def test_markers_of_brokers_are_not_throttled() -> None:
+    client = Client()
+    alter(client.harness, {"user": None}, request_percentage=1e-9)
+    client.send((ApiKey.WRITE_TXN_MARKERS, m.WriteTxnMarkersRequest()), METADATA)
+    assert client.socket.replies() == [1, 2]
+
+
 def test_a_long_request_is_measured_in_its_steps() -> None:
     client = Client()
     alter(client.harness, {"user": None}, request_percentage=1e-9)
