@@ -42,15 +42,15 @@ class Restarted:
     def hang(self) -> None:
         """The load of the first partition hangs, and a request has found that out."""
         self.files.hold(LOADER)
-        self.store._loads.start(0.001)
+        self.store._found.loads.start(0.001)
         with pytest.raises(NotYetError, match="t-0 cannot be used yet"):
             self.store.open(A, TOPIC_ID, CONFIG)
         self.files.await_held()
-        self.store._loads.start(WAIT_SECONDS)
+        self.store._found.loads.start(WAIT_SECONDS)
 
     def answer(self) -> None:
         """The disk answers, and the load ends."""
-        late = self.store._loads._late
+        late = self.store._found.loads._late
         assert late is not None
         self.files.release(LOADER)
         late.exception(WAIT_SECONDS)
@@ -153,7 +153,7 @@ def test_a_stop_takes_what_was_loaded(restarted: Restarted) -> None:
     with pytest.raises(NotYetError):
         store.open(B, TOPIC_ID, CONFIG)
     restarted.answer()
-    store._loads._futures[B].exception(WAIT_SECONDS)
+    store._found.loads._futures[B].exception(WAIT_SECONDS)
     store.close()
     assert not any(log.segments[-1]._fd >= 0 for log in store._logs.values())
     assert B in store._logs

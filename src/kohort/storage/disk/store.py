@@ -8,19 +8,20 @@ first scans segments from their recovery points, truncates torn tails and restor
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
-from operator import ne
 from pathlib import Path
-from queue import SimpleQueue
 from uuid import UUID, uuid4
 
-from kohort.model.errors import ConfigError, CorruptError, OffsetOutOfRangeError, StorageError, UnavailableError
-from kohort.model.ids import TopicPartition, uuid_text
+from kohort.model.errors import ConfigError, CorruptError, UnavailableError
+from kohort.model.ids import TopicPartition
 from kohort.model.limits import WRITTEN_BYTES_KEPT
 from kohort.runtime.ports import Clock, Defer
 from kohort.storage.cleaning.cleaner import Cleaner
+from kohort.storage.disk.found_partitions import FoundPartitions
+from kohort.storage.disk.open_logs import OpenLogs
+from kohort.storage.disk.start_recovery import StartRecovery
 from kohort.storage.durability.brief_waits import BriefWaits, NotYetError
 from kohort.storage.durability.flush_coordinator import (
     CHECKPOINT_INTERVAL_MS,
@@ -31,61 +32,20 @@ from kohort.storage.durability.flush_coordinator import (
     FlushMode,
     Sync,
 )
-from kohort.storage.durability.journal import (
-    JOURNAL_LOSS,
-    find_lost_journal,
-    journal_files,
-    keep_journaled,
-    remove_journal,
-)
-from kohort.storage.epochs import EpochCache
+from kohort.storage.durability.journal import JOURNAL_LOSS, find_lost_journal, remove_journal
 from kohort.storage.files import syscalls
 from kohort.storage.files.checkpoint_formats import (
     CLEAN_SHUTDOWN,
     LOCK,
     DirectoryLock,
     claim_directory,
-    read_partition_metadata,
     write_atomically,
-    write_partition_metadata,
 )
-from kohort.storage.files.directory import (
-    JOURNAL,
-    find_deleted,
-    find_partitions,
-    is_deletion_of,
-    look_at_volume,
-    partition_of,
-    rename_to_stray,
-)
+from kohort.storage.files.directory import JOURNAL, find_deleted, is_deletion_of, look_at_volume, partition_of
 from kohort.storage.files.errno_hints import errno_hint
-from kohort.storage.files.journal_format import (
-    DELETE,
-    EPOCH,
-    START,
-    JournalEntry,
-    flushed_until,
-    journaled_epochs,
-    read_journal,
-)
-from kohort.storage.log import (
-    NO_TOPIC_ID,
-    CallSoon,
-    CleanerConfig,
-    CleanerMetrics,
-    FlushMetrics,
-    LogConfig,
-    LogMetrics,
-    Volume,
-)
+from kohort.storage.log import CallSoon, CleanerConfig, CleanerMetrics, FlushMetrics, LogConfig, LogMetrics, Volume
 from kohort.storage.logs.disklog import DiskLog
-from kohort.storage.logs.recovery import (
-    DAMAGE_NOTE,
-    LoadedPartition,
-    RecoveryProgress,
-    bytes_to_scan,
-    load_partition,
-)
+from kohort.storage.logs.recovery import RecoveryProgress
 from kohort.storage.segments.file_handles import OPEN_FILES_MIN, FileHandleCache, open_files_max
 
 _log = logging.getLogger("kohort.storage")
@@ -157,26 +117,12 @@ class DiskStore:
         self._stop_s = stop_s
         self._is_journaled = flush == "commit"
         self._logs: dict[TopicPartition, DiskLog] = {}
-        self._found: dict[TopicPartition, Path] = {}
-        """Partitions on disk that are not loaded yet."""
-        self._loads = BriefWaits("kohort-load", self._read)
         self._volumes = BriefWaits("kohort-volume", look_at_volume)
         self._to_delete: set[TopicPartition] = set()
         """Partitions that were deleted while they were being loaded."""
         self._call_soon_threadsafe = call_soon_threadsafe
-        self._damaged: dict[TopicPartition, str] = {}
-        """Partitions whose flushed data was damaged when the store was opened, with the reason, a sentence."""
-        self._told: dict[TopicPartition, str] = {}
-        """Partitions that could not be loaded or opened, with the reason that the log has: every request meets it again."""
-        self._missing: dict[TopicPartition, int] = {}
-        """Recovery points of partitions without a directory; they may belong to no topic any more."""
         self.missing_data: str | None = None
-        self._renamed: SimpleQueue[tuple[TopicPartition, Path]] = SimpleQueue()
-        """Directories of deleted partitions that are to be removed."""
-        self._not_renamed: dict[Path, OSError] = {}
-        """Directories of deleted partitions that could not be renamed; the disk thread's."""
         self._on_offline = on_offline
-        self._on_recovery = on_recovery
         self._flush_coordinator = FlushCoordinator(
             data_dir,
             flush=flush,
@@ -204,10 +150,21 @@ class DiskStore:
         try:
             if not is_unlocked:
                 self._check(check)
-            self.cluster_id, self._directory_id = claim_directory(
+            self.cluster_id, directory_id = claim_directory(
                 data_dir, node_id=node_id, cluster_id=cluster_id, new_id=uuid4()
             )
-            self._load_directory()
+            deleted = find_deleted(data_dir)
+            self._found = self._find_partitions(directory_id)
+            self._opened = OpenLogs(
+                data_dir,
+                self._logs,
+                directory_id=directory_id,
+                handles=self._handles,
+                clock=clock,
+                flush_coordinator=self._flush_coordinator,
+                forget=self.cleaner.forget,
+            )
+            self._load_directory(deleted, on_recovery)
             self.cleaner.load_offsets(frozenset(self.partitions()))
             self._flush_coordinator.start()
             call_soon_threadsafe(partial(self._start_waiting, wait_s))
@@ -220,7 +177,7 @@ class DiskStore:
 
     def _start_waiting(self, wait_s: float | None) -> None:
         if not self._is_closed:
-            self._loads.start(wait_s)
+            self._found.loads.start(wait_s)
             self._volumes.start(wait_s)
 
     def _check(self, check: Callable[[Path], None]) -> None:
@@ -253,18 +210,28 @@ class DiskStore:
 
     # Start
 
-    def _load_directory(self) -> None:
-        """Load the directory, with recovery after an unclean stop. From here on a stop is unclean until `close`."""
-        deleted = find_deleted(self.data_dir)
-        self._found = find_partitions(self.data_dir)
+    def _find_partitions(self, directory_id: str | None) -> FoundPartitions:
         try:
-            self._missing = self._flush_coordinator.load_checkpoints(self._found)
+            return FoundPartitions(
+                self.data_dir,
+                directory_id=directory_id,
+                clock=self._clock,
+                flush_coordinator=self._flush_coordinator,
+            )
         except CorruptError as exc:
             raise ConfigError(
                 f"{exc}: move it away. Without recovery points every log is read and checked at the next start, without log "
                 "starts records that were deleted may be there again."
             ) from exc
-        gone = [each for each in self._missing if any(is_deletion_of(path, each) for path in deleted)]
+
+    def _load_directory(self, deleted: list[Path], on_recovery: Callable[[RecoveryProgress], None]) -> None:
+        """
+        Load the directory, with recovery after an unclean stop. From here on a stop is unclean until `close`.
+
+        Args:
+            deleted: directories of interrupted deletions.
+        """
+        gone = [each for each in self._found.missing if any(is_deletion_of(path, each) for path in deleted)]
         if gone:
             # First: an entry without a directory means that data is missing.
             self._flush_coordinator.checkpoint_files.forget(gone)
@@ -280,7 +247,8 @@ class DiskStore:
         if journal.exists() and not journal.is_dir():
             raise ConfigError(f"{journal} is no directory: move it away.")
         if journal.is_dir() or not marker.exists():
-            self._recover(journal_files(journal), is_journaled=journal.is_dir() and lost is None)
+            recovery = StartRecovery(self._found, self._opened, self._flush_coordinator, self._clock, on_recovery)
+            recovery.run(journal, is_journaled=journal.is_dir() and lost is None)
         remove_journal(self.data_dir)
         if self._is_journaled:
             self._flush_coordinator.checkpoint_files.begin()
@@ -289,183 +257,6 @@ class DiskStore:
         if marker.exists():
             syscalls.unlink(marker)
             syscalls.sync_directory(self.data_dir)
-
-    def _recover(self, left_behind: list[Path], *, is_journaled: bool) -> None:
-        """
-        Scan data that is not known to be durable, restore missing batches from the journal, and write a checkpoint.
-
-        Without recovery points, a loss cannot be told from a gap that the cleaner left; no gap counts as a loss then.
-
-        A partition whose flushed data is damaged is not loaded, and its files stay as they are.
-        """
-        is_gapless = is_journaled and self._flush_coordinator.checkpoint_files.has_points
-        started_ms = self._clock.now_ms()
-        entries: dict[TopicPartition, list[JournalEntry]] = {}
-        try:
-            for entry in read_journal(left_behind):
-                entries.setdefault(entry.topic_partition, []).append(entry)
-        except CorruptError as exc:
-            raise ConfigError(
-                f"{self.data_dir / JOURNAL} cannot be read: {exc}. Nothing was changed. If the machine did not lose power, the "
-                "segments have all data: move the journal away and start again. Else data since the last checkpoint is lost."
-            ) from exc
-        self._find_missing(entries)
-        files: set[Path] = set()
-        points = {
-            topic_partition: self._flush_coordinator.offsets.get(topic_partition, 0) for topic_partition in self._found
-        }
-        bytes_total = sum(
-            bytes_to_scan(self._found[topic_partition], point) for topic_partition, point in points.items()
-        )
-        recovered = RecoveryProgress(len(points), bytes_total)
-
-        def on_scan(size_bytes: int) -> None:
-            recovered.advance(size_bytes)
-            self._on_recovery(recovered)
-
-        for topic_partition in sorted(points):
-            self._on_recovery(recovered)
-            point, journaled = points[topic_partition], entries.get(topic_partition, [])
-            try:
-                topic_id, loaded = self._read(
-                    topic_partition,
-                    point,
-                    journaled=journaled,
-                    is_journaled=is_journaled,
-                    is_gapless=is_gapless,
-                    on_scan=on_scan,
-                )
-            except CorruptError as exc:
-                self._set_damaged(topic_partition, exc, journaled)
-                continue
-            self._add_loaded(topic_partition, topic_id, loaded)
-            recovered.add(loaded)
-            for segment in loaded.scanned:
-                files |= {segment.path, segment.index.path, segment.time_index.path, segment.directory}
-                if segment.checksums_path.exists():
-                    files.add(segment.checksums_path)
-                if segment.aborted.is_unsynced:
-                    segment.aborted.is_unsynced = False
-                    files.add(segment.aborted.path)
-        for topic_partition in sorted(entries.keys() - self._damaged.keys()):
-            recovered.restored_bytes += self._replay(topic_partition, entries[topic_partition], recovered)
-        for topic_partition, log in self._logs.items():
-            is_short = log.end_offset < points.get(topic_partition, 0) or topic_partition in recovered.short
-            if is_short or not is_journaled:
-                log.bump_epoch_after_loss()
-        self._on_recovery(recovered)
-        if self._logs:
-            self._flush_coordinator.checkpoint_now(self._logs.values(), files)
-            elapsed_ms = self._clock.now_ms() - started_ms
-            _log.info(
-                "store.recovered partitions=%d segments=%d bytes=%d cut_bytes=%d restored_bytes=%d elapsed_ms=%d",
-                *(len(self._logs), recovered.segments, recovered.scanned_bytes),
-                *(recovered.cut_bytes, recovered.restored_bytes, elapsed_ms),
-            )
-
-    def _find_missing(self, entries: dict[TopicPartition, list[JournalEntry]]) -> None:
-        """Of the partitions without a directory, forget those that the journal deletes, and note those that it has data of."""
-        for topic_partition in sorted(self._missing.keys() & entries.keys()):
-            journaled = entries[topic_partition]
-            if any(entry.kind == DELETE for entry in journaled):
-                self.forget_missing(topic_partition)
-            else:
-                self._note_missing(topic_partition, journaled[-1].topic_id)
-
-    def _note_missing(self, topic_partition: TopicPartition, topic_id: UUID) -> CorruptError:
-        """
-        Make the directory of a partition whose directory is missing, with a note that `kohort log repair` shows. No start loads
-        the partition.
-
-        Raises:
-            OSError: the directory could not be made.
-        """
-        directory = self.data_dir / str(topic_partition)
-        offset = self._missing.pop(topic_partition)
-        reason = f"{directory} is missing, though the log was flushed up to offset {offset}"
-        self._write_note(directory, topic_id, reason)
-        self._found[topic_partition] = directory
-        return CorruptError(reason)
-
-    def _write_note(self, directory: Path, topic_id: UUID, reason: str) -> None:
-        if not directory.exists():
-            syscalls.ensure_directory(directory)
-            write_partition_metadata(directory, topic_id, self._directory_id, is_synced=True)
-        write_atomically(directory / DAMAGE_NOTE, reason + "\n")
-        syscalls.sync_directory(self.data_dir)
-
-    def _set_damaged(
-        self, topic_partition: TopicPartition, error: CorruptError, journaled: Sequence[JournalEntry]
-    ) -> None:
-        """Refuse to load a partition. Its data in the journal, which the start removes, is kept beside its segments."""
-        keep_journaled(self._found[topic_partition], journaled)
-        reason = f"{topic_partition} cannot be loaded: {error}. {_way_out(self.data_dir)}"
-        self._damaged[topic_partition] = reason
-        _log.error("log.damaged partition=%s error=%r", topic_partition, reason)
-
-    def _replay(self, topic_partition: TopicPartition, entries: list[JournalEntry], recovered: RecoveryProgress) -> int:
-        """
-        Replay the journal entries of one partition name, which may have belonged to several topics one after the other.
-
-        Returns:
-            The bytes that were restored.
-        """
-        restored_bytes = 0
-        gone = {entry.topic_id for entry in entries if entry.kind == DELETE}
-        for entry in entries:
-            log = self._logs.get(topic_partition)
-            if entry.kind == DELETE:
-                # A directory without a topic id was never flushed: everything since the deletion is in the journal.
-                if log is not None and log.topic_id in (entry.topic_id, NO_TOPIC_ID):
-                    self._remove_log(log, "delete")
-            elif entry.topic_id not in gone and (log is not None or entry.kind != START):
-                log = log or self._new_log(topic_partition, entry.topic_id, LogConfig())
-                self._adopt(log, entry.topic_id)
-                try:
-                    restored_bytes += _restore(log, entry)
-                except (OffsetOutOfRangeError, CorruptError) as exc:
-                    gone.add(entry.topic_id)
-                    recovered.short.add(topic_partition)
-                    _log.error("log.not_restored partition=%s error=%r", topic_partition, str(exc))
-        if restored_bytes:
-            _log.info("log.recovered partition=%s bytes=%d", topic_partition, restored_bytes)
-        return restored_bytes
-
-    def _read(
-        self,
-        topic_partition: TopicPartition,
-        recovery_point: int | None = None,
-        *,
-        journaled: Sequence[JournalEntry] = (),
-        is_journaled: bool = False,
-        is_gapless: bool = False,
-        on_scan: Callable[[int], None] = lambda _bytes: None,
-    ) -> tuple[UUID, LoadedPartition]:
-        """
-        Load a partition that was found on disk; returns it with the topic id of its directory. Any thread may call this.
-
-        Args:
-            journaled: the partition's entries in the journal.
-        """
-        directory = self._found[topic_partition]
-        topic_id = read_partition_metadata(directory)
-        durable_until = flushed_until(self._flush_coordinator.offsets.get(topic_partition, 0), journaled, topic_id)
-        return topic_id, load_partition(
-            directory,
-            LogConfig(),
-            self._clock,
-            log_start_offset=self._flush_coordinator.start_offsets.get(topic_partition, 0),
-            recovery_point=recovery_point,
-            durable_until=durable_until,
-            is_gapless=is_gapless,
-            journaled_epochs=journaled_epochs(journaled, topic_id) if is_journaled else None,
-            on_scan=on_scan,
-        )
-
-    def _add_loaded(self, topic_partition: TopicPartition, topic_id: UUID, loaded: LoadedPartition) -> None:
-        """Add a loaded partition to the open logs."""
-        self._logs[topic_partition] = self._make_log(topic_partition, topic_id, LogConfig(), loaded)
-        del self._found[topic_partition]
 
     # Logs
 
@@ -476,17 +267,17 @@ class DiskStore:
         log = self.get(topic_partition)
         try:
             if log is not None:
-                self._adopt(log, topic_id)
+                self._opened.adopt(log, topic_id)
                 if log.topic_id == topic_id:
                     log.update_config(config)
                     return log
                 self.rename_to_stray(topic_partition)
-            elif topic_partition in self._missing:
-                self._set_damaged(topic_partition, self._note_missing(topic_partition, topic_id), ())
-                raise UnavailableError(self._damaged[topic_partition])
-            return self._new_log(topic_partition, topic_id, config)
+            elif topic_partition in self._found.missing:
+                self._found.set_damaged(topic_partition, self._found.note_missing(topic_partition, topic_id), ())
+                raise UnavailableError(self._found.damaged[topic_partition])
+            return self._opened.add_new(topic_partition, topic_id, config)
         except OSError as exc:
-            raise self._not_loaded(topic_partition, f"{exc}; {errno_hint(exc)}") from exc
+            raise self._found.refuse(topic_partition, f"{exc}; {errno_hint(exc)}") from exc
 
     def get(self, topic_partition: TopicPartition) -> DiskLog | None:
         """
@@ -494,40 +285,19 @@ class DiskStore:
             UnavailableError: the files cannot be loaded, or the disk does not answer in time. Other partitions are not
                 affected; the next call tries again, unless the start found flushed data of this partition damaged.
         """
-        if topic_partition in self._damaged:
-            raise UnavailableError(self._damaged[topic_partition])
-        if topic_partition in self._found:
-            try:
-                topic_id, loaded = self._loads.get(topic_partition)
-            except NotYetError:
-                raise
-            except CorruptError as exc:
-                raise self._not_loaded(topic_partition, f"{exc}. {_way_out(self.data_dir)}") from exc
-            except (ConfigError, StorageError) as exc:
-                raise self._not_loaded(topic_partition, str(exc)) from exc
-            except OSError as exc:
-                raise self._not_loaded(topic_partition, f"{exc}; {errno_hint(exc)}") from exc
-            self._told.pop(topic_partition, None)
-            self._add_loaded(topic_partition, topic_id, loaded)
+        if topic_partition in self._found.directories:
+            topic_id, loaded = self._found.load(topic_partition)
+            self._opened.add_loaded(topic_partition, topic_id, loaded)
         return self._logs.get(topic_partition)
 
-    def _not_loaded(self, topic_partition: TopicPartition, reason: str) -> UnavailableError:
-        """The error of a partition that cannot be loaded. The log has each reason once, not for each request that meets it."""
-        refusal = f"{topic_partition} cannot be loaded: {reason}"
-        if self._told.get(topic_partition) != refusal:
-            self._told[topic_partition] = refusal
-            _log.error("log.not_loaded partition=%s error=%r", topic_partition, refusal)
-        return UnavailableError(refusal)
-
     def missing(self) -> Iterable[TopicPartition]:
-        return sorted(self._missing)
+        return sorted(self._found.missing)
 
     def forget_missing(self, topic_partition: TopicPartition) -> None:
-        if self._missing.pop(topic_partition, None) is not None:
-            self._flush_coordinator.on_removed(topic_partition)
+        self._found.forget_missing(topic_partition)
 
     def partitions(self) -> Iterable[TopicPartition]:
-        return sorted({*self._found, *self._logs})
+        return sorted({*self._found.directories, *self._logs})
 
     def delete(self, topic_partition: TopicPartition) -> None:
         self._to_delete.discard(topic_partition)
@@ -536,141 +306,29 @@ class DiskStore:
         except NotYetError:  # another thread uses the directory
             self._to_delete.add(topic_partition)
             delete = partial(self._delete_loaded, topic_partition)
-            self._loads.when_done(topic_partition, partial(self._call_soon_threadsafe, delete))
+            self._found.loads.when_done(topic_partition, partial(self._call_soon_threadsafe, delete))
         except UnavailableError:  # files that cannot be loaded are deleted, too
             self._remove_found(topic_partition, "delete")
         else:
             if log is not None:
-                self._remove_log(log, "delete")
+                self._opened.remove(log, "delete")
 
     def _delete_loaded(self, topic_partition: TopicPartition) -> None:
         """Delete a partition, if it was deleted while it was being loaded."""
         if topic_partition in self._to_delete:
             self.delete(topic_partition)
 
-    def _remove_renamed(self) -> None:
-        """
-        Remove the renamed directories of all deletions so far. On the background thread.
-
-        The renames are made durable before: after a crash a partition that came back in part could not be told from a damaged
-        one.
-        """
-        renamed = [self._renamed.get() for _ in range(self._renamed.qsize())]
-        if renamed:
-            with suppress(OSError):  # the next start removes them
-                syscalls.sync_directory(self.data_dir)
-                for topic_partition, path in renamed:
-                    self._flush_coordinator.forget(topic_partition)
-                    syscalls.remove_tree(path)
-
     def rename_to_stray(self, topic_partition: TopicPartition) -> None:
         log = self._logs.get(topic_partition)
         if log is not None:
-            self._remove_log(log, "stray")
-        elif topic_partition in self._found:
+            self._opened.remove(log, "stray")
+        elif topic_partition in self._found.directories:
             self._remove_found(topic_partition, "stray")
-
-    def _remove_log(self, log: DiskLog, suffix: str) -> None:
-        """
-        Remove a log from the store; its directory is renamed after the operations so far.
-
-        Raises:
-            OSError: the store is starting, and the directory could not be renamed.
-        """
-        del self._logs[log.topic_partition]
-        log.is_deleted = True
-        log.close(f"{log.topic_partition} was deleted")
-        log.forget_listeners()
-        await_pass = self.cleaner.forget(log.topic_partition)
-        self._flush_coordinator.on_delete(log)
-        self._flush_coordinator.run(None, partial(self._rename_log, log, suffix, await_pass))
-        self._flush_coordinator.forget_failure(log)
 
     def _remove_found(self, topic_partition: TopicPartition, suffix: str) -> None:
         """Remove a partition that is not loaded, or cannot be."""
-        directory = self._found.pop(topic_partition)
-        self._damaged.pop(topic_partition, None)
-        self._told.pop(topic_partition, None)
-        self._flush_coordinator.on_removed(topic_partition)
-        self._flush_coordinator.run(None, partial(self._rename, directory, suffix, lambda: None))
-
-    def _rename_log(self, log: DiskLog, suffix: str, await_pass: Callable[[], None]) -> None:
-        with log.files_lock:
-            self._rename(log.directory, suffix, await_pass)
-
-    def _rename(self, directory: Path, suffix: str, await_pass: Callable[[], None]) -> None:
-        """
-        Rename the directory of a partition that was removed from the store. On the disk thread, or at once during the start.
-
-        If that fails, no log uses the directory until the next start, which finishes the deletion.
-
-        Args:
-            suffix: "delete" if the directory is to be removed, else "stray".
-            await_pass: waits until the cleaner writes nothing more there.
-        """
-        await_pass()
-        topic_partition = partition_of(directory.name)
-        assert topic_partition is not None, "it is the directory of a partition"
-        try:
-            path = rename_to_stray(directory, uuid4(), suffix=suffix)
-        except FileNotFoundError:  # nothing was appended
-            return
-        except OSError as exc:
-            self._not_renamed[directory] = exc
-            _log.error("log.not_deleted partition=%s error=%r hint=%r", topic_partition, str(exc), errno_hint(exc))
-            return
-        if suffix == "delete":
-            self._renamed.put((topic_partition, path))
-            self._flush_coordinator.submit(self._remove_renamed)
-        else:
-            _log.warning("log.stray partition=%s directory=%s", topic_partition, path.name)
-
-    def _check_renamed(self, directory: Path) -> None:
-        """
-        On the disk thread.
-
-        Raises:
-            OSError: the directory of a deleted log is still there.
-        """
-        if directory in self._not_renamed:
-            raise self._not_renamed[directory]
-
-    def _new_log(self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig) -> DiskLog:
-        log = self._make_log(topic_partition, topic_id, config, LoadedPartition([], 0, 0, EpochCache()))
-        self._flush_coordinator.on_new(log)
-        self._flush_coordinator.run(log, partial(self._check_renamed, log.directory))
-        self._logs[topic_partition] = log
-        return log
-
-    def _make_log(
-        self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig, loaded: LoadedPartition
-    ) -> DiskLog:
-        return DiskLog(
-            self.data_dir / str(topic_partition),
-            topic_partition,
-            topic_id,
-            config,
-            loaded=loaded,
-            directory_id=self._directory_id,
-            handles=self._handles,
-            clock=self._clock,
-            queue=self._flush_coordinator,
-        )
-
-    def _adopt(self, log: DiskLog, topic_id: UUID) -> None:
-        """
-        Give the topic id to a directory that has none, or whose file with the id is damaged: random ids never differ in one
-        character. Source: Kafka UnifiedLog.assignTopicId.
-        """
-        if topic_id != NO_TOPIC_ID and _is_unknown(log.topic_id, topic_id):
-            _log.info("log.topic_id partition=%s found=%s assigned=%s", log.topic_partition, log.topic_id, topic_id)
-            self._flush_coordinator.run(log, partial(self._write_topic_id, log.directory, topic_id))
-            log.assign_topic_id(topic_id)
-
-    def _write_topic_id(self, directory: Path, topic_id: UUID) -> None:
-        """On the disk thread, or at once during the start."""
-        if directory.exists():
-            write_partition_metadata(directory, topic_id, self._directory_id, is_synced=True)
+        directory = self._found.remove(topic_partition)
+        self._flush_coordinator.run(None, partial(self._opened.rename_directory, directory, suffix))
 
     # Durability
 
@@ -738,7 +396,7 @@ class DiskStore:
             self._lock.release()
 
     def _close(self) -> None:
-        for topic_partition in self._loads.stop(self._stop_s):
+        for topic_partition in self._found.loads.stop(self._stop_s):
             self._delete_loaded(topic_partition)
             with suppress(UnavailableError):
                 self.get(topic_partition)
@@ -753,7 +411,7 @@ class DiskStore:
         logs = list(self._logs.values())
         for log in logs:
             self._check_files(log)
-        refusals = [log.refusal for log in logs if log.refusal is not None] + list(self._damaged.values())
+        refusals = [log.refusal for log in logs if log.refusal is not None] + list(self._found.damaged.values())
         if refusals or self.offline_reason is not None:
             raise UnavailableError(self.offline_reason or refusals[0])
         files: set[Path] = set()
@@ -770,38 +428,7 @@ class DiskStore:
             self.missing_data = self.missing_data or f"{log.topic_partition}: {missing}"
             _log.error("log.missing_data partition=%s error=%r", log.topic_partition, missing)
             log.refusal = missing
-            self._write_note(log.directory, log.topic_id, missing)
-
-
-def _restore(log: DiskLog, entry: JournalEntry) -> int:
-    """
-    Replay one journal entry, unless it belongs to another topic of the same name.
-
-    Returns:
-        The bytes that were restored.
-
-    Raises:
-        OffsetOutOfRangeError, CorruptError: an earlier batch is lost, or the entry is not a batch.
-    """
-    if log.topic_id != entry.topic_id:
-        return 0
-    if entry.kind == START:
-        log.restore_start(entry.start_offset)
-    elif entry.kind == EPOCH:
-        log.restore_epoch(*entry.leader_epoch)
-    else:
-        return log.restore(entry.content)
-    return 0
-
-
-def _is_unknown(found: UUID, topic_id: UUID) -> bool:
-    """Whether the id in a directory is missing, or differs in one character from this one, which is not a small number."""
-    is_random = topic_id.int >> 64 != 0
-    return found == NO_TOPIC_ID or (is_random and sum(map(ne, uuid_text(found), uuid_text(topic_id))) == 1)
-
-
-def _way_out(data_dir: Path) -> str:
-    return f"Nothing was changed; `kohort log repair --dry-run {data_dir}` shows what can be kept"
+            self._found.write_note(log.directory, log.topic_id, missing)
 
 
 def _make_directory(path: Path) -> None:

@@ -28,12 +28,7 @@ from kohort.storage.files.checksums import read_sealed
 from kohort.storage.files.directory import offset_of
 from kohort.storage.log import LogConfig
 from kohort.storage.producers import AbortedTxn, ProducerStateManager, read_producer_id
-from kohort.storage.segments.missing import (
-    INDEX_SUFFIXES,
-    find_missing_segment,
-    orphans_of,
-    remove_indexes_of_deleted,
-)
+from kohort.storage.segments.missing import INDEX_SUFFIXES, find_missing_segment, orphans_of, remove_indexes_of_deleted
 from kohort.storage.segments.segment import LOG_SUFFIX, Segment, segment_path
 from kohort.storage.segments.snapshots import SNAPSHOT_SUFFIX, load_newest, remove_strays
 from kohort.storage.segments.swap import finish_swaps

@@ -18,12 +18,7 @@ from typing import Final
 
 from kohort.model.errors import CorruptError
 from kohort.runtime.ports import Clock
-from kohort.storage.batchset import (
-    DELTAS_BEGIN,
-    Span,
-    read_deltas,
-    read_front,
-)
+from kohort.storage.batchset import DELTAS_BEGIN, Span, read_deltas, read_front
 from kohort.storage.epochs import EpochCache
 from kohort.storage.files import syscalls
 from kohort.storage.files.directory import final_name, open_swapped
