@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from kohort.broker.configs import documentation
 from kohort.broker.configs.definitions import (
     BROKER_KEYS,
     CLIENT_METRICS_KEYS,
@@ -87,32 +86,32 @@ def page() -> str:
     sections = (
         _INTRODUCTION,
         "## Broker configurations with an effect\n",
-        _table(effective, documentation.BROKER),
+        _table(effective),
         _NOTES,
         "## Topic configurations\n",
-        _table(TOPIC_KEYS.values(), documentation.TOPIC, with_effect=True),
+        _table(TOPIC_KEYS.values(), with_effect=True),
         "## Group configurations\n",
-        _table(GROUP_KEYS.values(), documentation.GROUP, with_effect=True),
+        _table(GROUP_KEYS.values(), with_effect=True),
         "## Configurations of client metrics\n",
-        _table(CLIENT_METRICS_KEYS.values(), documentation.CLIENT_METRICS, with_effect=True),
+        _table(CLIENT_METRICS_KEYS.values(), with_effect=True),
         "## Broker configurations without an effect\n\nThey are validated, stored and shown to clients.\n",
-        _table(shown, documentation.BROKER),
+        _table(shown),
     )
     return "\n".join(sections)
 
 
-def _table(keys: Iterable[ConfigKey], texts: dict[str, str], *, with_effect: bool = False) -> str:
+def _table(keys: Iterable[ConfigKey], *, with_effect: bool = False) -> str:
     last = "effect" if with_effect else "change"
     lines = [f"| key | type | default | values | {last} | meaning |", "|---|---|---|---|---|---|"]
-    lines += _rows(keys, texts, with_effect=with_effect)
+    lines += _rows(keys, with_effect=with_effect)
     return "\n".join(lines) + "\n"
 
 
-def _rows(keys: Iterable[ConfigKey], texts: dict[str, str], *, with_effect: bool) -> Iterator[str]:
+def _rows(keys: Iterable[ConfigKey], *, with_effect: bool) -> Iterator[str]:
     for key in keys:
         last = ("yes" if key.has_effect else "no") if with_effect else _mode(key)
         kind = key.type.name.lower()
-        cells = (f"`{key.name}`", kind, _default(key), key.valid or "", last, texts[key.name])
+        cells = (f"`{key.name}`", kind, _default(key), key.valid or "", last, key.documentation)
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 

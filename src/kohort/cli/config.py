@@ -1,6 +1,6 @@
 """`kohort config`: the configurations that a broker would have, and what they mean."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -75,7 +75,6 @@ def _matches(key: str, name: str) -> bool:
 def _rows(kind: str, file: Path | None, sets: Sequence[str]) -> Iterator[dict[str, Any]]:
     import os
 
-    from kohort.broker.configs import documentation
     from kohort.broker.configs.config_sources import named_sources
     from kohort.broker.configs.definitions import (
         BROKER_KEYS,
@@ -88,13 +87,9 @@ def _rows(kind: str, file: Path | None, sets: Sequence[str]) -> Iterator[dict[st
     if kind not in _KINDS:
         raise ConfigError(f"there is no kind {kind!r} of configurations; there are {', '.join(_KINDS)}")
     if kind != "broker":
-        keys, texts = {
-            "topic": (TOPIC_KEYS, documentation.TOPIC),
-            "group": (GROUP_KEYS, documentation.GROUP),
-            "client-metrics": (CLIENT_METRICS_KEYS, documentation.CLIENT_METRICS),
-        }[kind]
+        keys = {"topic": TOPIC_KEYS, "group": GROUP_KEYS, "client-metrics": CLIENT_METRICS_KEYS}[kind]
         for key in keys.values():
-            yield _row(key, key.default, "default", texts)
+            yield _row(key, key.default, "default")
         return
     sources: dict[str, str] = {}
     merged: dict[str, str] = {}
@@ -103,20 +98,20 @@ def _rows(kind: str, file: Path | None, sets: Sequence[str]) -> Iterator[dict[st
         sources |= dict.fromkeys(values, source)
     broker = BrokerConfig(merged)
     for key in BROKER_KEYS.values():
-        yield _row(key, broker.text(key.name), sources.get(key.name, "default"), documentation.BROKER)
+        yield _row(key, broker.text(key.name), sources.get(key.name, "default"))
     for name, hint in broker.unknown.items():
         meaning = f"Not known to Kohort; similar is {hint}." if hint else "Not known to Kohort."
         yield {"key": name, "value": HIDDEN, "source": sources[name], "change": "", "effect": False, "meaning": meaning}
 
 
-def _row(key: "ConfigKey", value: str | None, source: str, texts: Mapping[str, str]) -> dict[str, Any]:
+def _row(key: "ConfigKey", value: str | None, source: str) -> dict[str, Any]:
     return {
         "key": key.name,
         "value": HIDDEN if key.is_sensitive and value is not None else value,
         "source": source,
         "change": str(key.update_mode),
         "effect": key.has_effect,
-        "meaning": texts[key.name],
+        "meaning": key.documentation,
         "type": key.type.name.lower(),
         "default": key.default,
         "values": key.valid,

@@ -37,6 +37,7 @@ class ConfigKey(msgspec.Struct, frozen=True):
         valid: Kafka's description of the valid values, from which validation derives; None if any value of the type is valid.
         has_effect: a value changes what Kohort does; other keys are validated, stored and shown only.
         is_internal: accepted, but not shown by DescribeConfigs.
+        documentation: a sentence.
     """
 
     name: str
@@ -47,6 +48,7 @@ class ConfigKey(msgspec.Struct, frozen=True):
     has_effect: bool
     is_internal: bool
     update_mode: UpdateMode
+    documentation: str
 
     @property
     def is_sensitive(self) -> bool:
@@ -66,7 +68,7 @@ class ConfigKey(msgspec.Struct, frozen=True):
 
 
 def _key(row: config_table.Row) -> ConfigKey:
-    name, type_name, default, valid, importance, flags, mode = row
+    name, type_name, default, valid, importance, flags, mode, documentation = row
     return ConfigKey(
         name=name,
         type=ConfigType[type_name],
@@ -76,6 +78,7 @@ def _key(row: config_table.Row) -> ConfigKey:
         has_effect=flags.startswith("effect"),
         is_internal=flags.endswith("internal"),
         update_mode=UpdateMode(mode),
+        documentation=documentation,
     )
 
 

@@ -23,6 +23,7 @@ from kohort.broker.configs.definitions import (
     BROKER_KEYS,
     CLIENT_METRICS_KEYS,
     GROUP_KEYS,
+    TOPIC_KEYS,
     BrokerConfig,
     ConfigKey,
     UpdateMode,
@@ -58,6 +59,7 @@ _FAMILIES = {
     for name in ([brokers[0][0]] if brokers[0][0] == "log.flush.interval.ms" else [broker for broker, _ in brokers])
 }
 """Broker keys for one value in several units, by precedence."""
+_KEYS = {TOPIC: TOPIC_KEYS, BROKER: BROKER_KEYS, GROUP: GROUP_KEYS, CLIENT_METRICS: CLIENT_METRICS_KEYS}
 
 
 class DescribeConfigs:
@@ -269,16 +271,12 @@ def _unknown(name: str, synonyms: Sequence[Synonym], *, include_synonyms: bool) 
 
 
 def _documented(resource_type: int, entries: Sequence[Entry]) -> list[Entry]:
-    """The entries with our documentation of their keys. Its import is late: few clients ask for it."""
-    from kohort.broker.configs import documentation
-
-    texts = {
-        TOPIC: documentation.TOPIC,
-        BROKER: documentation.BROKER,
-        GROUP: documentation.GROUP,
-        CLIENT_METRICS: documentation.CLIENT_METRICS,
-    }.get(resource_type, {})
-    return [msgspec.structs.replace(entry, documentation=texts.get(entry.name)) for entry in entries]
+    """The entries with our documentation of their keys."""
+    keys = _KEYS.get(resource_type, {})
+    return [
+        msgspec.structs.replace(entry, documentation=keys[entry.name].documentation if entry.name in keys else None)
+        for entry in entries
+    ]
 
 
 def _entry(
