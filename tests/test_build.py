@@ -79,3 +79,13 @@ def test_the_laboratory_is_not_in_the_wheel_and_nothing_there_imports_it() -> No
     sources = [path for path in files.values() if path.suffix == ".py"]
     assert [path for path in sources if importing.search(path.read_text())] == []
     assert len(sources) > 500
+
+
+def test_the_laboratory_brings_the_scripts_and_the_kohort_of_its_checkout() -> None:
+    builder = WheelBuilder(str(ROOT / "lab"))
+    files = {each.distribution_path for each in builder.recurse_included_files()}
+    assert {"deliberate.toml", "recorded/kafka-4.2.1.json.gz", "scripts/commit_states.toml"} <= {
+        file.removeprefix("kohort_lab/conformance/") for file in files
+    }
+    assert builder.metadata.core.dependencies == [f"kohort @ {ROOT.as_uri()}"]
+    assert set(builder.metadata.core.scripts) == {"kohort-lab"}
