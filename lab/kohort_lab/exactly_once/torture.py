@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Final, Protocol
 from uuid import uuid4
 
+from kohort_lab.checks import CheckError, settle
 from kohort_lab.exactly_once import topics
 from kohort_lab.exactly_once.processor import Job
 from kohort_lab.exactly_once.verdict import Verdict, judge
 from kohort_lab.restarted import RestartedProcess
 
-POLL_SECONDS: Final = 0.1
-SETTLE_SECONDS: Final = 300.0
 PROCESSOR: Final = (sys.executable, "-m", "kohort_lab.exactly_once.processor")
 
 
@@ -26,10 +25,6 @@ class Restartable(Protocol):
     def kill(self) -> None: ...
 
     def start(self) -> object: ...
-
-
-class TortureError(Exception):
-    """The run could not be completed. The message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +68,7 @@ class Outcome:
     aborted: int
 
     @property
-    def is_exactly_once(self) -> bool:
+    def is_right(self) -> bool:
         return self.verdict.is_exactly_once and self.verdict.inputs == self.acknowledged
 
     def __str__(self) -> str:
@@ -112,7 +107,7 @@ def torture(
         on_step: gets a line about each step.
 
     Raises:
-        TortureError: the processors do not reach the end of their input, or an input was refused.
+        CheckError: the processors do not reach the end of their input, or an input was refused.
         KafkaException: the broker refused topics or reads.
     """
     name = f"exactly-once-{uuid4().hex[:8]}"
@@ -144,9 +139,9 @@ def torture(
         broker_kills = _kill_at_random(slots, plan, rng, broker, on_step)
         feeder.stop()
         if feeder.failed is not None:
-            raise TortureError(f"an input was refused: {feeder.failed}")
+            raise CheckError(f"an input was refused: {feeder.failed}")
         on_step("waiting until every input is processed")
-        _settle(bootstrap, name, source, plan, slots)
+        settle(bootstrap, name, source, plan.source_partitions, slots)
     on_step("reading source and sink")
     verdict = judge(
         topics.read_inputs(bootstrap, source, plan.source_partitions),
@@ -187,17 +182,3 @@ def _kill_at_random(
             time.sleep(down_seconds)
             slot.start()
     return kills
-
-
-def _settle(bootstrap: str, group: str, source: str, plan: Plan, slots: list[_Slot]) -> None:
-    """Wait until the committed offsets are the ends of the source."""
-    ends = topics.end_offsets(bootstrap, source, plan.source_partitions)
-    deadline = time.monotonic() + SETTLE_SECONDS
-    while (committed := topics.committed_offsets(bootstrap, group, source)) != {
-        partition: end for partition, end in ends.items() if end
-    }:
-        if time.monotonic() > deadline:
-            raise TortureError(f"processors have stopped at {committed}, the source ends at {ends}")
-        for slot in slots:
-            slot.keep_alive()
-        time.sleep(POLL_SECONDS)

@@ -1,24 +1,22 @@
 """`python -m kohort_lab.history_check`: clients of every library under faults. Exit code 1: a record or commit was lost."""
 
 import argparse
-import random
 import sys
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 from typing import Final
 
-from kohort.testing.kafka import KafkaNode, UnavailableKafkaError
+from kohort.testing.kafka import KafkaNode
 from kohort.testing.served import ServedKohort
-from kohort_lab.exactly_once.__main__ import SETTINGS as COMMON_SETTINGS
-from kohort_lab.exactly_once.torture import TortureError
+from kohort_lab import checks
 from kohort_lab.history_check.faults import mount_bounded, unmount
 from kohort_lab.history_check.members import PROTOCOLS
 from kohort_lab.history_check.run import Outcome, Plan, check
 
 SETTINGS: Final = {
-    **COMMON_SETTINGS,
+    **checks.SETTINGS,
     "group.consumer.min.session.timeout.ms": "1500",
     "group.consumer.session.timeout.ms": "1500",
     "group.consumer.min.heartbeat.interval.ms": "150",
@@ -31,13 +29,11 @@ DEFAULT: Final = Plan()
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m kohort_lab.history_check",
-        description="Let clients write, read and commit under faults, and check that nothing is lost, twice or out of order.",
+    parser = checks.new_parser(
+        "kohort_lab.history_check",
+        "Let clients write, read and commit under faults, and check that nothing is lost, twice or out of order.",
+        DEFAULT.seconds,
     )
-    parser.add_argument("--bootstrap", metavar="HOST:PORT", help="a running broker, which does not fail")
-    parser.add_argument("--server", choices=("kohort", "kafka"), default="kohort", help="the broker to start otherwise")
-    parser.add_argument("--seconds", type=float, default=DEFAULT.seconds, help="duration of the faults")
     parser.add_argument(
         "--protocol", choices=PROTOCOLS, default=DEFAULT.protocol, help="the group protocol; migration: both"
     )
@@ -46,19 +42,14 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--members", type=int, default=DEFAULT.members)
     parser.add_argument("--rate", type=int, default=DEFAULT.records_per_second, help="records per second")
-    parser.add_argument("--seed", type=int, default=None, help="of the choice of faults")
-    parser.add_argument("--directory", type=Path, help="for data and logs, which are kept; default: a temporary one")
-    parser.add_argument("--quiet", action="store_true", help="print the result only")
     return parser.parse_args(arguments)
 
 
-def run(arguments: argparse.Namespace, directory: Path) -> Outcome:
+def run(arguments: argparse.Namespace, directory: Path, rng: Random, report: Callable[[str], None]) -> Outcome:
     """
     Raises:
-        TortureError, UnavailableKafkaError, KafkaException: the run could not be completed.
+        CheckError, UnavailableKafkaError, KafkaException: the run could not be completed.
     """
-    seed = random.SystemRandom().randrange(1 << 32) if arguments.seed is None else arguments.seed
-    print(f"seed {seed}", flush=True)
     plan = Plan(
         seconds=arguments.seconds,
         protocol=arguments.protocol,
@@ -66,12 +57,6 @@ def run(arguments: argparse.Namespace, directory: Path) -> Outcome:
         members=arguments.members,
         records_per_second=arguments.rate,
     )
-
-    def report(line: str) -> None:
-        if not arguments.quiet:
-            print(line, flush=True)
-
-    rng = random.Random(seed)
     if arguments.bootstrap is not None:
         return check(arguments.bootstrap, directory, plan, rng=rng, on_step=report)
     if arguments.server == "kafka":
@@ -98,19 +83,7 @@ def served(directory: Path) -> Iterator[tuple[ServedKohort, bool]]:
 
 def main(arguments: Sequence[str]) -> int:
     parsed = parse(arguments)
-    try:
-        if parsed.directory is not None:
-            parsed.directory.mkdir(parents=True, exist_ok=True)
-            outcome = run(parsed, parsed.directory)
-        else:
-            with tempfile.TemporaryDirectory(prefix="kohort-history-") as name:
-                outcome = run(parsed, Path(name))
-    except (TortureError, UnavailableKafkaError) as exc:
-        print(exc, file=sys.stderr)
-        return 2
-    print(outcome)
-    print("\n".join(outcome.verdict.examples))
-    return int(not outcome.is_right)
+    return checks.run_check(parsed, lambda directory, rng, report: run(parsed, directory, rng, report))
 
 
 if __name__ == "__main__":

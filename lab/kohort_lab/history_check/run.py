@@ -16,8 +16,8 @@ from kohort.client.connection import Versions
 from kohort.model.errors import KohortError
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
+from kohort_lab.checks import settle
 from kohort_lab.exactly_once import topics
-from kohort_lab.exactly_once.torture import TortureError
 from kohort_lab.history_check.clients import PRODUCERS, Job
 from kohort_lab.history_check.faults import Broker, Faults
 from kohort_lab.history_check.members import CLASSIC, MIGRATION, Members
@@ -26,7 +26,6 @@ from kohort_lab.restarted import RestartedProcess
 
 OBSERVE_SECONDS: Final = 0.1
 CALL_SECONDS: Final = 5.0
-SETTLE_SECONDS: Final = 300.0
 _BY_GROUP_AND_NAME: Final = Versions(8, 9)
 
 
@@ -157,7 +156,7 @@ def check(
         on_step: gets a line about each step.
 
     Raises:
-        TortureError: the group does not reach the end of the topic.
+        CheckError: the group does not reach the end of the topic.
         KafkaException: the broker refused topics or reads.
     """
     name = f"history-{uuid4().hex[:8]}"
@@ -177,7 +176,7 @@ def check(
         on_step("waiting until every record is acknowledged and read")
         for client in producers:
             client.stop()
-        _settle(bootstrap, name, plan, members)
+        settle(bootstrap, name, name, plan.partitions, members)
     on_step("comparing")
     observed = Observed(
         acknowledged=list(_written(producers, "acknowledged")),
@@ -230,19 +229,6 @@ def _cause_faults(
             on_step(group.replace_next())
         if plan.has_faults:
             on_step(faults.cause())
-
-
-def _settle(bootstrap: str, name: str, plan: Plan, members: Sequence[RestartedProcess]) -> None:
-    """Wait until the committed offsets are the ends of the topic."""
-    ends = topics.end_offsets(bootstrap, name, plan.partitions)
-    wanted = {partition: end for partition, end in ends.items() if end}
-    deadline = time.monotonic() + SETTLE_SECONDS
-    while (committed := topics.committed_offsets(bootstrap, name, name)) != wanted:
-        if time.monotonic() > deadline:
-            raise TortureError(f"the group has stopped at {committed}, the topic ends at {ends}")
-        for member in members:
-            member.keep_alive()
-        time.sleep(OBSERVE_SECONDS)
 
 
 def _facts(clients: Sequence[RestartedProcess], kind: str) -> Iterator[Any]:
