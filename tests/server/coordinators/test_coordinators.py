@@ -15,7 +15,7 @@ from kohort.model.image import ClusterImage, ImageDelta
 from kohort.runtime.processors import InlineProcessor
 from kohort.server.coordinators.coordinators import Coordinators
 from kohort.server.coordinators.hosted_coordinator import Coordinator, CoordinatorEnvironment
-from kohort.server.metrics.families import gauge
+from kohort.server.metrics.figures import figure
 from kohort.transaction.records import TransactionRecordSerde
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
@@ -90,7 +90,7 @@ class Host:
             serde=TransactionRecordSerde(lambda: 2),
             make_shard=lambda _runtime, partition, _registry, _timers: Registrar(self._told, partition),
             make_service=lambda _runner: Service(),
-            figures=lambda _service: iter([gauge("kohort_transaction_coordinator_ids", "Transactional ids.", 7)]),
+            figures=lambda _service: figure("kohort_transaction_coordinator_ids", "", "Transactional ids.", 7),
             is_transactional=self._is_transactional,
             write_timeout_ms=1_000,
             load_buffer_bytes=1 << 20,

@@ -8,8 +8,8 @@ import pytest
 
 from kohort.broker.replicas import NO_LEADER, PartitionState
 from kohort.scrape import Family
-from kohort.server.metrics import kafka
-from kohort.server.metrics.kafka import exporter_name
+from kohort.server.metrics.families import replica_families
+from kohort.server.metrics.figures import exporter_name
 from kohort.server.metrics.latency import LAST, TIMED_AT_FIRST, TIMED_EVERY, LatencyHistogram
 from kohort.server.node import Node
 from kohort.wire import messages as m
@@ -81,7 +81,7 @@ def test_replicas_that_are_out_of_sync_and_leaders_that_are_not_preferred() -> N
         PartitionState(replicas=(2, 3), isr=(3,), leader=3),
         PartitionState(replicas=(3, 1), isr=(), leader=NO_LEADER),
     ]
-    found = {family.name: family.samples[0].value for family in kafka.replica_families(states)}
+    found = {family.name: family.samples[0].value for family in replica_families(states)}
     assert found == {
         "kafka_server_replicamanager_underreplicatedpartitions": 2,
         "kafka_controller_kafkacontroller_preferredreplicaimbalancecount": 3,
@@ -116,6 +116,10 @@ def test_numbers_follow_the_requests() -> None:
         assert shown['kohort_request_seconds_bucket{api="Produce",le="+Inf"}'] == 5
         assert shown['kafka_log_log_logendoffset{partition="0",topic="t"}'] == 3
         assert shown["kafka_server_replicamanager_leadercount"] == shown["kafka_server_replicamanager_partitioncount"]
+        labels = '{listener="PLAINTEXT",networkProcessor="0"}'
+        assert shown[f"kafka_server_socket_server_metrics_connection_count{labels}"] == shown["kohort_connections"] == 1
+        purgatory = "kafka_server_delayedoperationpurgatory_numdelayedoperations"
+        assert shown[f'{purgatory}{{delayedOperation="Fetch"}}'] == 0
         assert shown["kafka_controller_kafkacontroller_globaltopiccount"] == 2
         assert shown["kafka_coordinator_group_groupmetadatamanager_numoffsets"] == 1
         assert shown['kafka_server_group_coordinator_metrics_group_count{protocol="classic"}'] == 1

@@ -21,7 +21,8 @@ from kohort.broker.telemetry.otlp import DataPoint
 from kohort.cli.serve import parser
 from kohort.model.ids import uuid_text
 from kohort.scrape import REQUEST_BYTES_MAX, Family, Scrape, ScrapeListener, text_of
-from kohort.server.metrics.families import gauge, gauges_by, late_transactions, log_families, producer_families
+from kohort.server.metrics.families import late_transactions, log_families, producer_families
+from kohort.server.metrics.figures import by, figure
 from kohort.server.node import Node
 from kohort.server.settings import Settings
 from kohort.storage.log import FlushMetrics
@@ -53,7 +54,7 @@ ANSWERS = {
 @pytest.mark.parametrize("request_", ANSWERS, ids=lambda request: request[:20].decode("latin-1"))
 @pytest.mark.parametrize("step", [1, 1 << 20])
 def test_answers(request_: bytes, step: int) -> None:
-    assert asyncio.run(_scraped(request_, step, lambda: [gauge("metric", "About.", 1)])) == ANSWERS[request_]
+    assert asyncio.run(_scraped(request_, step, lambda: list(figure("metric", "", "About.", 1)))) == ANSWERS[request_]
 
 
 # fmt: off
@@ -127,7 +128,8 @@ def test_the_text_is_that_of_the_library() -> None:
         await with_topic(client)
         await client.ask(ApiKey.OFFSET_COMMIT, 9, commit(1))
         families = [_whole(family) for family in node.metrics()]
-        families.append(_whole(gauges_by("text", "texts", "A \\ and a \n newline.", [('a"b\\c', 1), ("é", 2e9)])))
+        texts = by("text", [('a"b\\c', 1), ("é", 2e9)])
+        families += map(_whole, figure("texts", "", "A \\ and a \n newline.", *texts))
 
         class Collected(Collector):
             def collect(self) -> Iterable[Metric]:
@@ -146,8 +148,8 @@ def _whole(family: Family) -> Metric:
 
 
 def test_no_name_of_a_client_moves_the_cursor_of_who_looks_at_the_page() -> None:
-    family = gauges_by("group", "lag", "About.", [("a\x1b[2J\n\x9b\u2028", 1)])
-    text = b"".join(text_of([family])).decode()
+    families = figure("lag", "", "About.", *by("group", [("a\x1b[2J\n\x9b\u2028", 1)]))
+    text = b"".join(text_of(families)).decode()
     assert text.splitlines()[2:] == [r'lag{group="a\\x1b[2J\\n\\x9b\\u2028"} 1.0']
 
 

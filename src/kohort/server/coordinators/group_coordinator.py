@@ -94,14 +94,11 @@ def group_coordinator(environment: CoordinatorEnvironment) -> Coordinator[GroupS
         return GroupService(runner, group_config, catalog, emit=events)
 
     def figures(service: GroupService) -> Iterator[Family | None]:
-        from kohort.server.metrics import families, kafka
+        from kohort.server.metrics.coordinators import group_event_families, group_families
 
         gauges = yield from service.gauges_in_steps()
-        total = GroupCounters.total(counters.values())
-        yield from families.group_families(gauges, total)
-        yield from families.group_event_families(counts.refused_heartbeats, counts.rebalance_timeouts)
-        yield from kafka.group_families(gauges, total)
-        yield from kafka.heartbeat_families(counts.refused_heartbeats)
+        yield from group_families(gauges, GroupCounters.total(counters.values()))
+        yield from group_event_families(counts.refused_heartbeats, counts.rebalance_timeouts)
 
     return Coordinator(
         topic=CONSUMER_OFFSETS,

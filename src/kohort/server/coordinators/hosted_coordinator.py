@@ -150,12 +150,10 @@ class HostedCoordinator:
 
     def metrics(self) -> Iterator[Family | None]:
         """The metrics of the coordinator and of its runtime, as they are now, and None between steps of work."""
-        from kohort.server.metrics import families, kafka
+        from kohort.server.metrics.coordinators import runtime_families
 
         yield from self._coordinator.figures(self._service)
-        runtime = self.runtime.metrics()
-        yield from families.runtime_families(self._coordinator.name, runtime)
-        yield from kafka.runtime_families(self._coordinator.name, runtime)
+        yield from runtime_families(self._coordinator.name, self.runtime.metrics())
 
     def close(self) -> None:
         """Unload everything; waiting requests are answered NOT_COORDINATOR. Later requests are refused."""

@@ -75,13 +75,12 @@ def transaction_coordinator(environment: CoordinatorEnvironment) -> Coordinator[
         )
 
     def figures(service: TransactionService) -> Iterator[Family | None]:
-        from kohort.server.metrics import families, kafka
+        from kohort.server.metrics.coordinators import transaction_families
 
         gauges = service.gauges()
         gauges.markers_waiting = sum(sender.waiting for sender in senders.values())
         gauges.markers_retrying = sum(sender.retrying for sender in senders.values())
-        yield from families.transaction_families(gauges, TransactionCounters.total(counters.values()))
-        yield from kafka.transaction_families(gauges)
+        yield from transaction_families(gauges, TransactionCounters.total(counters.values()))
 
     return Coordinator(
         topic=TRANSACTION_STATE,

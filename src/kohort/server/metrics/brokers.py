@@ -7,10 +7,11 @@ The other metrics are those of the process: virtual brokers share its logs and c
 from collections import Counter
 from collections.abc import Iterator
 
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import Metric
 
 from kohort.broker.broker import Broker
 from kohort.server.connections.client_connections import ClientConnections
+from kohort.server.metrics.figures import by, figure
 
 
 def broker_families(broker: Broker, connections: ClientConnections) -> Iterator[Metric]:
@@ -19,49 +20,27 @@ def broker_families(broker: Broker, connections: ClientConnections) -> Iterator[
     leaders, replicas = _replicas(broker)
     opened = Counter(each.endpoint.node_id for each in connections.open)
     limits, sessions = connections.limits, {node_id: broker.apis[node_id].fetch.sessions for node_id in nodes}
-    yield from (
-        _by_broker(name, about, values)
-        for name, about, values in (
-            (
-                "running",
-                "1 if the broker runs, 0 if it was stopped.",
-                {n: int(broker.cluster.is_active(n)) for n in nodes},
-            ),
-            ("leaders", "Partitions that the broker leads.", {n: leaders[n] for n in nodes}),
-            ("replicas", "Partitions of which the broker has a replica.", {n: replicas[n] for n in nodes}),
-            ("connections", "Open connections of the broker's clients.", {n: opened[n] for n in nodes}),
-            ("fetch_sessions", "Fetch sessions.", {n: len(sessions[n]) for n in nodes}),
-        )
-    )
-    yield _by_broker(
-        "connections_accepted", "Accepted connections.", {n: limits[n].accepted for n in nodes}, is_counter=True
-    )
-    yield _by_broker(
-        "connections_rejected",
-        "Connections closed because their address had too many.",
-        {n: limits[n].rejected for n in nodes},
-        is_counter=True,
-    )
-    family = CounterMetricFamily("kohort_broker_requests_total", "Requests received.", labels=["broker", "api"])
+    running = {n: int(broker.cluster.is_active(n)) for n in nodes}
+    for name, about, values in (
+        ("running", "1 if the broker runs, 0 if it was stopped.", running),
+        ("leaders", "Partitions that the broker leads.", leaders),
+        ("replicas", "Partitions of which the broker has a replica.", replicas),
+        ("connections", "Open connections of the broker's clients.", opened),
+        ("fetch_sessions", "Fetch sessions.", {n: len(sessions[n]) for n in nodes}),
+        ("connections_accepted_total", "Accepted connections.", {n: limits[n].accepted for n in nodes}),
+        (
+            "connections_rejected_total",
+            "Connections closed because their address had too many.",
+            {n: limits[n].rejected for n in nodes},
+        ),
+    ):
+        yield from figure(f"kohort_broker_{name}", "", about, *by("broker", ((str(n), values[n]) for n in nodes)))
+    requests: Counter[tuple[int, str]] = Counter()
     for node_id in nodes:
-        requests: Counter[str] = Counter()
         for route in list(connections.dispatches[node_id].routes.values()):
-            requests[route.api_key.api_name] += route.requests
-        for api_name, count in sorted(requests.items()):
-            family.add_metric([str(node_id), api_name], count)
-    yield family
-
-
-def _by_broker(name: str, about: str, values: dict[int, int], *, is_counter: bool = False) -> Metric:
-    full = f"kohort_broker_{name}"
-    family: CounterMetricFamily | GaugeMetricFamily
-    if is_counter:
-        family = CounterMetricFamily(f"{full}_total", about, labels=["broker"])
-    else:
-        family = GaugeMetricFamily(full, about, labels=["broker"])
-    for node_id, value in values.items():
-        family.add_metric([str(node_id)], value)
-    return family
+            requests[node_id, route.api_key.api_name] += route.requests
+    counts = [({"broker": str(node_id), "api": api_name}, n) for (node_id, api_name), n in sorted(requests.items())]
+    yield from figure("kohort_broker_requests_total", "", "Requests received.", *counts)
 
 
 def _replicas(broker: Broker) -> tuple[Counter[int], Counter[int]]:

@@ -9,7 +9,7 @@ from kohort.scrape import Family
 from kohort.server.connections.client_connections import ClientConnections
 from kohort.server.coordinators.coordinators import Coordinators
 from kohort.server.logs import LogWriter
-from kohort.server.metrics import brokers, families, kafka
+from kohort.server.metrics import brokers, families
 from kohort.storage.log import LogMetrics
 
 _STEP: Final = 100
@@ -45,7 +45,7 @@ def node_families(
     yield from families.process_families(started_at_s)
     yield from families.server_families(connections)
     yield from brokers.broker_families(broker, connections)
-    yield families.log_family(log)
+    yield from families.line_families(log)
     yield from families.log_families(logs, flushes)
     yield from families.producer_families(logs, late)
     yield from families.produce_families(invalid, verification)
@@ -57,15 +57,10 @@ def node_families(
     partitions = sum(topic.partition_count for topic in topics)
     registered = broker.cluster.brokers
     fenced = sum(each.is_fenced for each in registered.values())
-    state = kafka.STOPPING if connections.is_draining else kafka.RUNNING
-    yield from kafka.broker_families(logs, len(topics), partitions, state, late, len(registered) - fenced, fenced)
-    yield from kafka.replica_families(state for topic in topics for state in topic.partitions)
-    yield from kafka.traffic_families(broker.partitions.traffic, invalid)
-    yield from kafka.request_families(connections)
-    yield from kafka.purgatory_families("Fetch", fetches)
-    yield from kafka.session_families(
+    state = families.STOPPING if connections.is_draining else families.RUNNING
+    yield from families.controller_families(logs, len(topics), partitions, state, len(registered) - fenced, fenced)
+    yield from families.replica_families(state for topic in topics for state in topic.partitions)
+    yield from families.traffic_families(broker.partitions.traffic)
+    yield from families.session_families(
         sum(len(each.fetch.sessions) for each in apis), sum(each.fetch.sessions.partition_count for each in apis)
     )
-    yield from kafka.verification_families(verification.failures, verification.time)
-    yield from kafka.log_families(logs, flushes)
-    yield from kafka.cleaner_families(cleaner)
