@@ -28,7 +28,8 @@ from kohort.machine.timeline import SnapshotRegistry, TimelineDict
 from kohort.model.ids import TRANSACTION_STATE, TopicPartition
 from kohort.records.values import OffsetCommit
 from kohort.runtime.loading import columnar
-from kohort.runtime.loading.loader import LoadSummary, load
+from kohort.runtime.loading.loader import load
+from kohort.runtime.loading.windows import LoadSummary
 from kohort.runtime.ports import PartitionLog
 from kohort.runtime.processors import InlineProcessor
 from kohort.runtime.runtime import Runtime

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from kohort.broker.catalog import Catalog, CatalogChange
+from kohort.broker.catalog import Catalog
 from kohort.broker.catalog_settings import SCRAM, Setting
+from kohort.broker.catalog_view import CatalogChange
 from kohort.model.errors import ErrorCode
 from kohort.model.limits import SCRAM_NAME_LENGTH_MAX, SCRAM_SALT_BYTES_MAX, SCRAM_STORED_BYTES_MAX
 from kohort.storage.memory import MemoryStore

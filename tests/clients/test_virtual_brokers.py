@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer, KafkaProducer
 
-from kohort.broker.records.fetch import RACK_AWARE
+from kohort.broker.records.fetch_broker import RACK_AWARE
 from kohort.client.cluster import Client
 from kohort.testing.served import ServedKohort
 from kohort.wire import messages as m

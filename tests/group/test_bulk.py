@@ -9,7 +9,8 @@ from kohort.group.shard import GroupShard
 from kohort.model.errors import CorruptError
 from kohort.records.values import GroupMetadataTombstone, OffsetCommit, OffsetCommitTombstone
 from kohort.runtime.loading.columnar import load_window
-from kohort.runtime.loading.loader import BULK_RECORDS_MIN, Load, LoadSummary, load
+from kohort.runtime.loading.loader import BULK_RECORDS_MIN, load
+from kohort.runtime.loading.windows import Load, LoadSummary
 from kohort.testing import ManualClock
 from kohort.wire.batches import BatchRecord, build_batch, iter_batches, stamp
 from tests.conftest import LONG

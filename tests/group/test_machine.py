@@ -19,7 +19,8 @@ from kohort.machine.shard import EndTransaction
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import ErrorCode
 from kohort.records.values import OffsetCommit
-from kohort.runtime.loading.loader import LoadSummary, load
+from kohort.runtime.loading.loader import load
+from kohort.runtime.loading.windows import LoadSummary
 from kohort.wire import messages as m
 from kohort.wire.batches import encode_batch
 from tests.group.harness import Answer, Coordinator, NoTimers, classic_groups

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kohort.machine.timeline import SnapshotRegistry
-from kohort.runtime.loading import loader
-from kohort.runtime.loading.loader import LoadSummary, load
+from kohort.runtime.loading import loader, windows
+from kohort.runtime.loading.loader import load
+from kohort.runtime.loading.windows import LoadSummary
 from kohort.testing import FaultyLog
 from kohort.wire.batches import control_batch
 from tests.runtime.harness import batch_of
@@ -82,14 +83,14 @@ def test_a_load_may_start_within_a_batch() -> None:
 
 def test_a_step_handles_a_bounded_number_of_records() -> None:
     log, shard = FaultyLog(), fresh()
-    count = 3 * loader.REPLAYED_PER_STEP
+    count = 3 * windows.REPLAYED_PER_STEP
     for start in range(0, count, 512):
         pairs: list[tuple[bytes, bytes | None]] = [(b"%d" % key, b"1") for key in range(start, start + 512)]
         log.append(batch_of(pairs), leader_epoch=0)
     sizes = [len(shard.table) for _ in load(log, shard, PutSerde(), LoadSummary(), start=0, end=count)]
     steps = [later - earlier for earlier, later in pairwise(sizes)]
     assert len(shard.table) == count
-    assert max(steps) <= loader.REPLAYED_PER_STEP
+    assert max(steps) <= windows.REPLAYED_PER_STEP
 
 
 def test_a_step_ends_when_its_time_is_over() -> None:
@@ -102,7 +103,7 @@ def test_a_step_ends_when_its_time_is_over() -> None:
     before = 0
     for _ in steps:
         now = next(looks)
-        assert now - before <= loader.STEP_MS + 2
+        assert now - before <= windows.STEP_MS + 2
         before = now
     assert len(shard.table) == 4096
 

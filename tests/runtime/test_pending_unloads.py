@@ -8,7 +8,7 @@ import pytest
 
 from kohort.machine.shard import Result
 from kohort.machine.timeline import SnapshotRegistry
-from kohort.runtime.loading.loader import STEP_MS
+from kohort.runtime.loading.windows import STEP_MS
 from kohort.runtime.timers.shard_timers import ShardTimers
 from kohort.runtime.waits import Armed, Deadlines, DueTable
 from kohort.testing import VirtualNode

@@ -7,9 +7,10 @@ from struct import pack_into
 import pytest
 
 from kohort.model.errors import CorruptError
-from kohort.runtime.loading import columnar, loader
-from kohort.runtime.loading.loader import Load, LoadSummary, load
+from kohort.runtime.loading import columnar, windows
+from kohort.runtime.loading.loader import load
 from kohort.runtime.loading.set_aside import DETAILS_MAX, find_set_aside
+from kohort.runtime.loading.windows import Load, LoadSummary
 from kohort.runtime.states import State
 from kohort.testing import FaultyLog
 from kohort.wire.batches import HEADER_BYTES, control_batch, iter_batches, write_crc
@@ -243,4 +244,4 @@ def test_the_window_of_a_load_is_its_buffer(monkeypatch: pytest.MonkeyPatch) -> 
     under_way = Load(log, fresh(), PutSerde(), LoadSummary(), lambda: 0, 1)
     assert len(list(columnar.load_window(under_way, 0, 5))) > 0
     assert asked == [2]
-    assert loader.LOAD_BUFFER_BYTES == 5 * 1024 * 1024
+    assert windows.LOAD_BUFFER_BYTES == 5 * 1024 * 1024

@@ -5,12 +5,14 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from kohort.broker.catalog import Catalog, CatalogChange, Topic, new_topic_id
+from kohort.broker.catalog import Catalog, new_topic_id
+from kohort.broker.catalog_view import CatalogChange, Topic
 from kohort.broker.topics.foreign import check_directory
 from kohort.broker.topics.strays import rename_strays
 from kohort.model.errors import KohortError, StorageError
 from kohort.model.ids import TopicPartition
-from kohort.runtime.loading.loader import LoadSummary, load
+from kohort.runtime.loading.loader import load
+from kohort.runtime.loading.windows import LoadSummary
 from kohort.storage.batchset import iter_spans
 from kohort.storage.disk import DiskStore
 from kohort.storage.durability.flush_coordinator import CHECKPOINT_INTERVAL_MS

@@ -12,7 +12,8 @@ import pytest
 
 from kohort.group.classic.states import ClassicGroupState
 from kohort.group.records import GroupRecordSerde
-from kohort.runtime.loading.loader import LoadSummary, load
+from kohort.runtime.loading.loader import load
+from kohort.runtime.loading.windows import LoadSummary
 from kohort.storage.log import LogConfig
 from kohort.storage.logs.disklog import DiskLog
 from kohort.wire.batches import encode_batch

@@ -37,6 +37,7 @@ from kohort.broker.partitions import LocalPartitions
 from kohort.broker.ports import Handler
 from kohort.broker.records.delete_records import DeleteRecords
 from kohort.broker.records.fetch import Fetch
+from kohort.broker.records.fetch_broker import FetchBroker
 from kohort.broker.records.list_offsets import ListOffsets
 from kohort.broker.records.offset_for_leader_epoch import OffsetForLeaderEpoch
 from kohort.broker.records.produce import Produce
@@ -88,7 +89,7 @@ class BrokerApis:
             catalog, local, partitions, self.cluster, clock, call_later, shared.verifier, shared.large_batches
         )
         self.serve(ApiKey.PRODUCE, self.produce.produce)
-        self.fetch = Fetch(
+        fetch_broker = FetchBroker(
             catalog,
             local,
             partitions,
@@ -101,6 +102,7 @@ class BrokerApis:
             shared.fetch_turns,
             shared.log_reads,
         )
+        self.fetch = Fetch(fetch_broker)
         self.serve(ApiKey.FETCH, self.fetch.fetch)
         self.serve(ApiKey.LIST_OFFSETS, ListOffsets(local, shared.searches).list_offsets)
         self.serve(ApiKey.OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpoch(local).offset_for_leader_epoch)

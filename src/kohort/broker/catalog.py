@@ -40,7 +40,7 @@ from kohort.broker.catalog_settings import (
     deleted_setting,
     is_too_large,
 )
-from kohort.broker.catalog_view import CatalogView
+from kohort.broker.catalog_view import CatalogChange, CatalogView, ConfiguredGroup, Topic
 from kohort.broker.cluster import Cluster
 from kohort.broker.replicas import PartitionState
 from kohort.model.errors import ConfigError, CorruptError, ErrorCode, StorageError
@@ -70,46 +70,6 @@ EPOCHS_PER_START = 2
 """By how much a start raises the leader epochs: the end of the process before it and the election at the start are one each."""
 
 _log = logging.getLogger("kohort.broker")
-
-
-class Topic(msgspec.Struct, frozen=True, omit_defaults=True):
-    """
-    One topic.
-
-    Attributes:
-        configs: the topic's own configurations, as text in the form in which they were set.
-        start: the start of the process to which the leader epochs refer.
-        partitions: replicas and leader of each partition. Empty if the first broker has had the only replica of every partition
-            since the topic was created.
-    """
-
-    name: str
-    topic_id: UUID
-    partition_count: int
-    configs: dict[str, str] = {}
-    start: int = 0
-    partitions: tuple[PartitionState, ...] = ()
-
-
-class ConfiguredGroup(msgspec.Struct, frozen=True):
-    """
-    The configuration of a group, which need not exist.
-
-    Attributes:
-        configs: the group's own configurations, as text in the form in which they were set; empty if all were deleted.
-    """
-
-    group_id: str
-    configs: dict[str, str] = {}
-
-
-class CatalogChange(msgspec.Struct, frozen=True):
-    """A change to write: `put` topics are created, or replace the topic of the same id."""
-
-    put: tuple[Topic, ...] = ()
-    deleted: tuple[Topic, ...] = ()
-    groups: tuple[ConfiguredGroup, ...] = ()
-    settings: tuple[Setting, ...] = ()
 
 
 _NO_CHANGE = CatalogChange()

@@ -1,17 +1,53 @@
-"""One view of the catalog: its newest state, or the state that is durable."""
+"""The entries of the catalog, a change of them, and one view: the newest state, or the state that is durable."""
 
-from __future__ import annotations
+from uuid import UUID
 
-from typing import TYPE_CHECKING
+import msgspec
 
-from kohort.broker.catalog_settings import SettingsView
+from kohort.broker.catalog_settings import Setting, SettingsView
+from kohort.broker.replicas import PartitionState
 from kohort.model.image import ImageDelta
 from kohort.model.limits import CONFIGURED_GROUPS_MAX
 
-if TYPE_CHECKING:
-    from uuid import UUID
 
-    from kohort.broker.catalog import CatalogChange, ConfiguredGroup, Topic
+class Topic(msgspec.Struct, frozen=True, omit_defaults=True):
+    """
+    One topic.
+
+    Attributes:
+        configs: the topic's own configurations, as text in the form in which they were set.
+        start: the start of the process to which the leader epochs refer.
+        partitions: replicas and leader of each partition. Empty if the first broker has had the only replica of every partition
+            since the topic was created.
+    """
+
+    name: str
+    topic_id: UUID
+    partition_count: int
+    configs: dict[str, str] = {}
+    start: int = 0
+    partitions: tuple[PartitionState, ...] = ()
+
+
+class ConfiguredGroup(msgspec.Struct, frozen=True):
+    """
+    The configuration of a group, which need not exist.
+
+    Attributes:
+        configs: the group's own configurations, as text in the form in which they were set; empty if all were deleted.
+    """
+
+    group_id: str
+    configs: dict[str, str] = {}
+
+
+class CatalogChange(msgspec.Struct, frozen=True):
+    """A change to write: `put` topics are created, or replace the topic of the same id."""
+
+    put: tuple[Topic, ...] = ()
+    deleted: tuple[Topic, ...] = ()
+    groups: tuple[ConfiguredGroup, ...] = ()
+    settings: tuple[Setting, ...] = ()
 
 
 class CatalogView:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from kohort.broker.catalog import Topic
+from kohort.broker.catalog_view import Topic
 
 
 class PartitionLeader(NamedTuple):

@@ -19,7 +19,8 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from kohort.broker.catalog import Catalog, Topic
+from kohort.broker.catalog import Catalog
+from kohort.broker.catalog_view import Topic
 from kohort.broker.cluster import Cluster
 from kohort.broker.configs.topic_configs import DEFAULTS_OF_TOPICS, TopicConfigs
 from kohort.broker.leadership import PartitionLeader

@@ -12,7 +12,8 @@ import logging
 from collections.abc import Callable, Generator, Iterable
 from typing import Final, TypeAlias
 
-from kohort.broker.catalog import Catalog, CatalogChange, Topic
+from kohort.broker.catalog import Catalog
+from kohort.broker.catalog_view import CatalogChange, Topic
 from kohort.broker.cluster import Cluster, RegisteredBroker
 from kohort.broker.configs.topic_configs import TopicConfigs
 from kohort.broker.replicas import Election, PartitionState, caught_up, change, fenced

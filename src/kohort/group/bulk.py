@@ -10,7 +10,7 @@ Source: Apache Kafka 4.2.1, OffsetCommitKey.json, OffsetCommitValue.json.
 
 from collections.abc import Callable, Generator, Iterator
 from itertools import islice, pairwise, repeat
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 import numpy as np
@@ -19,9 +19,6 @@ from kohort.group.offsets.offsets import CommittedOffset, GroupOffsets, Partitio
 from kohort.machine.bulk import RawRecords
 from kohort.records.offset_commits import EXPIRING_VERSION, NEWEST_VERSION, TOPIC_ID_TAG
 from kohort.wire.columnar.vectors import Bools, Bytes, Ints, big_endian, first_equal, unsigned_varint
-
-if TYPE_CHECKING:
-    from kohort.group.shard import GroupShard
 
 ROWS_AT_ONCE = 4096
 """Rows between two yields; they take one or two milliseconds."""
@@ -50,10 +47,15 @@ class _Columns(NamedTuple):
 
 
 def replay_offsets(
-    shard: "GroupShard", records: RawRecords, replay_one: Callable[[int], None]
+    table_of: Callable[[str], GroupOffsets], records: RawRecords, replay_one: Callable[[int], None]
 ) -> Generator[None, None, None]:
-    """The `kohort.machine.bulk.BulkShard.replay_bulk` of the group coordinator."""
-    tables = _Tables(shard)
+    """
+    The `kohort.machine.bulk.BulkShard.replay_bulk` of the group coordinator.
+
+    Args:
+        table_of: returns the offsets of a group, which is created if it is missing, to be filled.
+    """
+    tables = _Tables(table_of)
     for low in range(0, len(records), ROWS_AT_ONCE):
         some = records.take(slice(low, low + ROWS_AT_ONCE))
         plain, topic_at, columns = _read(some)
@@ -101,15 +103,13 @@ def _write(tables: "_Tables", records: RawRecords, topic_at: Ints, columns: "_Co
 
 
 class _Tables(dict[bytes, GroupOffsets]):
-    """The offsets of groups by group id in bytes; a missing group is created."""
+    """The offsets of groups by group id in bytes."""
 
-    def __init__(self, shard: "GroupShard") -> None:
-        self._shard = shard
+    def __init__(self, table_of: Callable[[str], GroupOffsets]) -> None:
+        self._table_of = table_of
 
     def __missing__(self, name: bytes) -> GroupOffsets:
-        group_id, shard = name.decode("utf-8", "replace"), self._shard
-        shard.context.ensure_group(group_id)
-        table = self[name] = shard.offsets.to_fill(group_id)
+        table = self[name] = self._table_of(name.decode("utf-8", "replace"))
         return table
 
 

@@ -19,7 +19,7 @@ from kohort.group.kind import GroupKind
 from kohort.group.kinds import KINDS
 from kohort.group.metrics import GroupCounters
 from kohort.group.offsets.maintenance import OffsetMaintenance
-from kohort.group.offsets.offsets import Offsets
+from kohort.group.offsets.offsets import GroupOffsets, Offsets
 from kohort.group.records import GroupRecord
 from kohort.machine.bulk import PackedRecords, RawRecords
 from kohort.machine.shard import NO_PRODUCER_ID, Executor, Release, Result, Timers
@@ -126,7 +126,11 @@ class GroupShard:
         # With numpy, which a server starts without.
         from kohort.group.bulk import replay_offsets
 
-        return replay_offsets(self, records, replay_one)
+        return replay_offsets(self._table_to_fill, records, replay_one)
+
+    def _table_to_fill(self, group_id: str) -> GroupOffsets:
+        self.context.ensure_group(group_id)
+        return self.offsets.to_fill(group_id)
 
     def replay_end_transaction_marker(self, producer_id: int, _producer_epoch: int, /, *, committed: bool) -> None:
         self.offsets.replay_marker(producer_id, committed=committed)

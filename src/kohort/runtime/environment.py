@@ -9,7 +9,7 @@ from kohort.machine.shard import RecordSerde, Shard
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.runtime.append.appender import AppendConfig
 from kohort.runtime.append.long_appends import LongAppends
-from kohort.runtime.loading.loader import LOAD_BUFFER_BYTES
+from kohort.runtime.loading.windows import LOAD_BUFFER_BYTES
 from kohort.runtime.pending_unloads import PendingUnloads
 from kohort.runtime.ports import Clock
 from kohort.runtime.timers.shard_timers import ShardTimers

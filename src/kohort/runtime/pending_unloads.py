@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from functools import partial
 
-from kohort.runtime.loading.loader import STEP_MS
+from kohort.runtime.loading.windows import STEP_MS
 from kohort.runtime.ports import Clock
 from kohort.runtime.processors import PartitionExecutor
 

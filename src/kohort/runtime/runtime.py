@@ -24,7 +24,7 @@ from kohort.runtime.append.appender import ADAPTIVE, AppendConfig
 from kohort.runtime.append.long_appends import LongAppends
 from kohort.runtime.context import Context
 from kohort.runtime.environment import Environment
-from kohort.runtime.loading.loader import LOAD_BUFFER_BYTES
+from kohort.runtime.loading.windows import LOAD_BUFFER_BYTES
 from kohort.runtime.metrics import RuntimeMetrics, ShardMetrics
 from kohort.runtime.pending_unloads import PendingUnloads
 from kohort.runtime.ports import Clock, PartitionLog, Verify

@@ -37,7 +37,8 @@ from kohort.machine.steps import Wait
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import CoordinatorError, ErrorCode, UnavailableError
 from kohort.model.image import ClusterImage
-from kohort.runtime.loading.loader import LoadSummary, load
+from kohort.runtime.loading.loader import load
+from kohort.runtime.loading.windows import LoadSummary
 from kohort.runtime.processors import InlineProcessor
 from kohort.runtime.runtime import WRITE_TIMEOUT_MS, Runtime
 from kohort.runtime.states import State

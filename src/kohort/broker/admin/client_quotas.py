@@ -8,8 +8,9 @@ from collections.abc import Generator, Iterable, Mapping
 from ipaddress import ip_address
 from typing import Any, Final
 
-from kohort.broker.catalog import Catalog, CatalogChange
+from kohort.broker.catalog import Catalog
 from kohort.broker.catalog_settings import Setting
+from kohort.broker.catalog_view import CatalogChange
 from kohort.broker.ports import CallLater, Context
 from kohort.broker.quotas.entities import (
     CLIENT_ID,

@@ -9,7 +9,8 @@ Source: KIP-460; Kafka ReplicationControlManager.electLeaders, ControllerApis.ha
 from collections.abc import Generator, Iterable, Sequence
 from typing import Final
 
-from kohort.broker.catalog import Catalog, CatalogChange, Topic
+from kohort.broker.catalog import Catalog
+from kohort.broker.catalog_view import CatalogChange, Topic
 from kohort.broker.ports import CallLater, Context
 from kohort.broker.replicas import Election
 from kohort.broker.replication import ReplicationControl

@@ -9,7 +9,8 @@ Source: KIP-455, KIP-860; Kafka ReplicationControlManager.alterPartitionReassign
 
 from collections.abc import Generator, Iterable, Sequence
 
-from kohort.broker.catalog import Catalog, CatalogChange, Topic
+from kohort.broker.catalog import Catalog
+from kohort.broker.catalog_view import CatalogChange, Topic
 from kohort.broker.cluster import Cluster
 from kohort.broker.ports import CallLater, Context
 from kohort.broker.replicas import PartitionState, cancelled, may_cancel, original_replicas, reassigned

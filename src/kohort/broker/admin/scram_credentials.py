@@ -14,8 +14,9 @@ from collections import Counter
 from collections.abc import Generator, Mapping
 from typing import Any, Final
 
-from kohort.broker.catalog import Catalog, CatalogChange
+from kohort.broker.catalog import Catalog
 from kohort.broker.catalog_settings import SCRAM, Setting
+from kohort.broker.catalog_view import CatalogChange
 from kohort.broker.ports import CallLater, Context
 from kohort.broker.topics.creation import change_durably
 from kohort.machine.gradual import HANDLER_STEP, chunks

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from kohort.broker.catalog import Catalog, CatalogChange, ConfiguredGroup, Topic
+from kohort.broker.catalog import Catalog
 from kohort.broker.catalog_settings import Setting
+from kohort.broker.catalog_view import CatalogChange, ConfiguredGroup, Topic
 from kohort.broker.cluster import Cluster
 from kohort.broker.configs import broker_changes, client_metrics, loggers
 from kohort.broker.configs.client_metrics import CLIENT_METRICS_KIND

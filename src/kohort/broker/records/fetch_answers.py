@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     Data = m.FetchResponsePartitionData
 
 TOPIC_IDS_SINCE: Final = 13
+LEADER_ERRORS: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+"""Errors that come with the current leader, and from `LEADER_SINCE` on with its address."""
+LEADER_SINCE: Final = 16
 NO_REPLICA: Final = -1
 
 NOT_READ = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})

@@ -20,6 +20,8 @@ import msgspec
 from kohort.broker.partitions import Partition
 from kohort.broker.ports import Context
 from kohort.broker.records.fetch_answers import (
+    LEADER_ERRORS,
+    LEADER_SINCE,
     NO_FAILURES,
     NOT_READ,
     aborted,
@@ -29,6 +31,7 @@ from kohort.broker.records.fetch_answers import (
     refusal,
     size,
 )
+from kohort.broker.records.fetch_broker import FetchBroker
 from kohort.broker.records.fetch_sessions import AT_ONCE, NO_PARTITIONS, SessionPartition
 from kohort.broker.records.large_batches import Steps
 from kohort.broker.records.log_reads import AbandonedError, LogRead
@@ -39,16 +42,11 @@ from kohort.storage.producers import AbortedTxn
 from kohort.wire import messages as m
 
 if TYPE_CHECKING:
-    from kohort.broker.records.fetch import Fetch
-
     Requested = m.FetchRequestFetchPartition
     Data = m.FetchResponsePartitionData
 
 READ_COMMITTED: Final = 1
 _STORAGE_ERRORS_SINCE: Final = 6
-LEADER_ERRORS: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
-"""Errors that come with the current leader, and from `LEADER_SINCE` on with its address."""
-LEADER_SINCE: Final = 16
 _ROUNDS_MAX: Final = 4
 """How often a request reads from the disk what it lacks. A partition that lacks records even then is answered without any."""
 
@@ -96,10 +94,10 @@ class FetchRead:
     _loading: LogRead[Found] | None = None
     _is_abandoned = False
 
-    def __init__(self, request: m.FetchRequest, context: Context, fetch: Fetch) -> None:
+    def __init__(self, request: m.FetchRequest, context: Context, broker: FetchBroker) -> None:
         self.request = request
         self.context = context
-        self.fetch = fetch
+        self.broker = broker
         self.targets: list[Target] = []
         self.answers: list[Data] = []
         self.missing: list[_Missing] = []
@@ -134,7 +132,7 @@ class FetchRead:
             yield from self.rest()
 
     def _find(self, partitions: Sequence[SessionPartition], refused: list[Target]) -> None:
-        find = self.fetch.finder(self.request, self.context.api_version)
+        find = self.broker.finder(self.request, self.context.api_version)
         for wanted in partitions:
             where = find(wanted)
             (refused if isinstance(where, ErrorCode) else self.targets).append((wanted, where))
@@ -150,7 +148,7 @@ class FetchRead:
         self._is_abandoned = True
         self._forget()
         if self._loading is not None:
-            self.fetch.log_reads.drop(self._loading)
+            self.broker.log_reads.drop(self._loading)
 
     def rest(self) -> Steps[None]:
         """End a step. Raises: AbandonedError."""
@@ -163,7 +161,7 @@ class FetchRead:
     @property
     def bytes_min(self) -> int:
         """So many bytes are enough to respond."""
-        return min(self.request.min_bytes, self.fetch.bytes_max(self.request, self.context))
+        return min(self.request.min_bytes, self.broker.bytes_max(self.request, self.context))
 
     @property
     def is_enough(self) -> bool:
@@ -175,7 +173,7 @@ class FetchRead:
         wanted, where = self.targets[number]
         assert isinstance(where, Partition)
         self.missing = []
-        self._bytes_left = max(self.fetch.bytes_max(self.request, self.context) - others, 0)
+        self._bytes_left = max(self.broker.bytes_max(self.request, self.context) - others, 0)
         return self._read(wanted, where, self._bytes_left, is_first=others == 0)
 
     def collect(self, number: int = -1, known: Data | None = None) -> bool:
@@ -214,7 +212,7 @@ class FetchRead:
         ]
 
     def _begin(self) -> None:
-        self._bytes_left = self.fetch.bytes_max(self.request, self.context)
+        self._bytes_left = self.broker.bytes_max(self.request, self.context)
         self._is_urgent = self.has_known_error = False
         self.found = 0
         self.answers = []
@@ -253,7 +251,7 @@ class FetchRead:
             return msgspec.structs.replace(answer, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if answer.error_code not in LEADER_ERRORS or self.context.api_version < LEADER_SINCE:
             return answer
-        leader = self.fetch.current_leader(wanted.name or "", answer.partition_index)
+        leader = self.broker.current_leader(wanted.name or "", answer.partition_index)
         return msgspec.structs.replace(answer, current_leader=leader)
 
     def _read(self, wanted: SessionPartition, partition: Partition, bytes_left: int, *, is_first: bool) -> Data:
@@ -263,15 +261,15 @@ class FetchRead:
         if requested.partition_max_bytes < 0:
             return refusal(requested, ErrorCode.UNKNOWN_SERVER_ERROR)
         try:
-            if partition.leader_id == self.fetch.node_id:
+            if partition.leader_id == self.broker.node_id:
                 partition.check()
             else:
-                self.fetch.check_follower(partition, self.context.api_version)
+                self.broker.check_follower(partition, self.context.api_version)
             known_epoch = requested.current_leader_epoch
             if known_epoch >= 0 and (code := leader_epoch_error(known_epoch, partition.leader_epoch)):
                 return refusal(requested, code)
-            if self.fetch.is_rack_aware:
-                preferred = self.fetch.preferred_replica(partition, self.request, self.context.api_version)
+            if self.broker.is_rack_aware:
+                preferred = self.broker.preferred_replica(partition, self.request, self.context.api_version)
                 if preferred is not None:
                     return other_replica(requested, log, preferred)
             if requested.last_fetched_epoch >= 0 and (branch := diverging(requested, partition)):
@@ -337,7 +335,7 @@ class FetchRead:
                 break
             limit = min(room, missing.wanted.requested.partition_max_bytes)
             read = self._loading = self._log_read(missing, limit)
-            yield partial(self.fetch.log_reads.begin, read)
+            yield partial(self.broker.log_reads.begin, read)
             self._loading = None
             if self._is_abandoned:
                 raise AbandonedError
@@ -357,9 +355,9 @@ class FetchRead:
     # -- the response ------------------------------------------------------------------------------------------
 
     def respond(self) -> m.FetchResponse:
-        if self.fetch.quotas.limits_fetch and (throttled := self._throttled()):
+        if self.broker.quotas.limits_fetch and (throttled := self._throttled()):
             return throttled
-        self.fetch.turns.count(self.found)
+        self.broker.turns.count(self.found)
         self._count(0, len(self.targets))
         context = self.session_context
         context.take(self.answers)
@@ -373,9 +371,9 @@ class FetchRead:
 
     def respond_in_steps(self) -> Steps[m.FetchResponse]:
         """As `respond`. Raises: AbandonedError."""
-        response = self._throttled() if self.fetch.quotas.limits_fetch else None
+        response = self._throttled() if self.broker.quotas.limits_fetch else None
         if response is None:
-            self.fetch.turns.count(self.found)
+            self.broker.turns.count(self.found)
             for low in range(0, len(self.targets), AT_ONCE):
                 high = min(low + AT_ONCE, len(self.targets))
                 self._count(low, high)
@@ -389,7 +387,7 @@ class FetchRead:
     def _quieten(self, low: int, high: int) -> None:
         """Have a large session visit no more, for the time being, what is as its client knows it."""
         session = self.session_context.large_session
-        if session is None or self.fetch.is_rack_aware:
+        if session is None or self.broker.is_rack_aware:
             return
         is_committed = self.request.isolation_level == READ_COMMITTED
         for place in range(low, high):
@@ -408,22 +406,22 @@ class FetchRead:
 
     def _throttled(self) -> m.FetchResponse | None:
         """The response to a client that exceeds its quota; None for others."""
-        throttle_ms = self.fetch.quotas.record_fetch(self.context.client_id, self.found)
+        throttle_ms = self.broker.quotas.record_fetch(self.context.client_id, self.found)
         if not throttle_ms:
             return None
-        self.fetch.turns.count(self.found)
+        self.broker.turns.count(self.found)
         self.context.throttle(throttle_ms)
-        return m.FetchResponse(throttle_time_ms=throttle_ms, session_id=self.fetch.withhold(self.session_context))
+        return m.FetchResponse(throttle_time_ms=throttle_ms, session_id=self.broker.withhold(self.session_context))
 
     def _endpoints(self) -> Sequence[m.FetchResponseNodeEndpoint]:
         if self.context.api_version < LEADER_SINCE:
             return ()
-        return self.fetch.node_endpoints(self.answers, self.context.listener)
+        return self.broker.node_endpoints(self.answers, self.context.listener)
 
     def _count(self, low: int, high: int) -> None:
         """Source: Kafka ReplicaManager.readFromLog: errors of clients are no failures."""
         for (_, where), answer in zip(self.targets[low:high], self.answers[low:high], strict=True):
-            traffic = where.traffic if isinstance(where, Partition) else self.fetch.unknown_traffic
+            traffic = where.traffic if isinstance(where, Partition) else self.broker.unknown_traffic
             traffic.fetch_requests += 1
             if answer.records:
                 traffic.bytes_out += len(answer.records)

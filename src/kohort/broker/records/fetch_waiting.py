@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from kohort.broker.partitions import Partition
 from kohort.broker.ports import Context
@@ -18,8 +17,7 @@ from kohort.machine.shard import Reply
 from kohort.runtime.purgatory import Delayed
 from kohort.wire import messages as m
 
-if TYPE_CHECKING:
-    from kohort.broker.records.fetch import Fetch
+FetchNow = Callable[[m.FetchRequest, Context, Reply[m.FetchResponse]], m.FetchResponse | None]
 
 
 class LaterFetch:
@@ -27,9 +25,11 @@ class LaterFetch:
 
     __slots__ = ("_request",)
 
-    def __init__(self, fetch: Fetch, request: m.FetchRequest, context: Context, reply: Reply[m.FetchResponse]) -> None:
-        self._request: tuple[Fetch, m.FetchRequest, Context, Reply[m.FetchResponse]] | None = (
-            fetch,
+    def __init__(
+        self, handle: FetchNow, request: m.FetchRequest, context: Context, reply: Reply[m.FetchResponse]
+    ) -> None:
+        self._request: tuple[FetchNow, m.FetchRequest, Context, Reply[m.FetchResponse]] | None = (
+            handle,
             request,
             context,
             reply,
@@ -38,8 +38,8 @@ class LaterFetch:
     def handle(self) -> None:
         if self._request is None:
             return
-        fetch, request, context, reply = self._request
-        response = fetch.fetch_now(request, context, reply)
+        handle, request, context, reply = self._request
+        response = handle(request, context, reply)
         if response is not None:
             reply(response)
 
@@ -89,7 +89,7 @@ class DelayedFetch(Delayed):
 
     def watch(self, read: FetchRead) -> None:
         """Wait after a read that has not found enough."""
-        purgatory = read.fetch.waiting
+        purgatory = read.broker.waiting
         purgatory.put(self, self._number(read, 0, read.valid))
         self._watch_session(read)
         purgatory.arm(self)
@@ -97,7 +97,7 @@ class DelayedFetch(Delayed):
 
     def watch_in_steps(self, read: FetchRead) -> Steps[None]:
         """As `watch`. Raises: AbandonedError."""
-        purgatory = read.fetch.waiting
+        purgatory = read.broker.waiting
         self._is_busy = True
         for low in range(0, read.valid, AT_ONCE):
             high = min(low + AT_ONCE, read.valid)
@@ -113,8 +113,8 @@ class DelayedFetch(Delayed):
         session = read.session_context.visited_session
         if session is not None:
             self._session = session
-            read.fetch.waiting.put(self, (session,))
-            self._tell = session.tell = partial(read.fetch.waiting.check_and_complete, session)
+            read.broker.waiting.put(self, (session,))
+            self._tell = session.tell = partial(read.broker.waiting.check_and_complete, session)
 
     def _number(self, read: FetchRead, low: int, high: int) -> list[Partition]:
         partitions = [where for _, where in read.targets[low:high] if isinstance(where, Partition)]
@@ -142,8 +142,8 @@ class DelayedFetch(Delayed):
             elif key is not None:
                 self._has_news = True
             return False
-        if self._is_queued or read.fetch.turns.is_full:
-            self._try_later(read.fetch.turns)
+        if self._is_queued or read.broker.turns.is_full:
+            self._try_later(read.broker.turns)
             return False
         if self._session is not None:
             self._go_on()
@@ -214,7 +214,7 @@ class DelayedFetch(Delayed):
         known = self._numbers.keys()
         high = min(low + AT_ONCE, read.valid)
         new = [where for _, where in read.targets[low:high] if isinstance(where, Partition) and where not in known]
-        read.fetch.waiting.put(self, new)
+        read.broker.waiting.put(self, new)
         self._changed.update(dict.fromkeys(read.changed(low, high)))
         self._numbers.update(dict.fromkeys(new, 0))
 

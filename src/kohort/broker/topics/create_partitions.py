@@ -11,7 +11,8 @@ from typing import Final
 
 import msgspec
 
-from kohort.broker.catalog import Catalog, CatalogChange, Topic
+from kohort.broker.catalog import Catalog
+from kohort.broker.catalog_view import CatalogChange, Topic
 from kohort.broker.ports import CallLater, Context
 from kohort.broker.quotas.client_quotas import ClientQuotas, Mutations
 from kohort.broker.topics.creation import PARTITIONS_PER_REQUEST_MAX, TopicCreation, change_durably

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Container, Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from kohort.broker.catalog import Catalog, CatalogChange, Topic
+from kohort.broker.catalog import Catalog
+from kohort.broker.catalog_view import CatalogChange, Topic
 from kohort.broker.cluster import Cluster
 from kohort.broker.configs.topic_configs import TopicConfigs
 from kohort.broker.ports import CallLater, Context

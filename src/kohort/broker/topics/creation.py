@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from kohort.broker.catalog import Catalog, CatalogChange, Topic, new_topic_id
+from kohort.broker.catalog import Catalog, new_topic_id
+from kohort.broker.catalog_view import CatalogChange, Topic
 from kohort.broker.cluster import Cluster
 from kohort.broker.configs.topic_configs import TopicConfigs
 from kohort.broker.ports import FLUSH_MS_MIN, CallLater

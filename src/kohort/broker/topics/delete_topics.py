@@ -12,7 +12,8 @@ from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from kohort.broker.catalog import Catalog, CatalogChange, Topic
+from kohort.broker.catalog import Catalog
+from kohort.broker.catalog_view import CatalogChange, Topic
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.ports import CallLater, Context
 from kohort.broker.quotas.client_quotas import ClientQuotas, Mutations

@@ -10,7 +10,8 @@ from collections.abc import Generator, Iterable, Sequence
 from heapq import merge
 from typing import TYPE_CHECKING
 
-from kohort.broker.catalog import Catalog, Topic
+from kohort.broker.catalog import Catalog
+from kohort.broker.catalog_view import Topic
 from kohort.broker.cluster import TOPIC_OPERATIONS
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.leadership import Leadership

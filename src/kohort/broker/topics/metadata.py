@@ -14,7 +14,8 @@ from collections.abc import Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from kohort.broker.catalog import Catalog, Topic
+from kohort.broker.catalog import Catalog
+from kohort.broker.catalog_view import Topic
 from kohort.broker.cluster import (
     CLUSTER_OPERATIONS,
     NO_AUTHORIZED_OPERATIONS,

@@ -10,7 +10,8 @@ Source: Kafka LogManager.loadLog (stray logs), KRaft's TopicDelta of a stale rep
 
 from contextlib import suppress
 
-from kohort.broker.catalog import CATALOG, Catalog, Topic
+from kohort.broker.catalog import CATALOG, Catalog
+from kohort.broker.catalog_view import Topic
 from kohort.broker.topics.foreign import catalog_missing
 from kohort.model.errors import StorageError
 from kohort.model.ids import TopicPartition

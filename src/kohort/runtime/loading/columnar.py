@@ -20,8 +20,8 @@ from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from kohort.model.errors import CorruptError
 from kohort.runtime.loading.checks import check_batches
 from kohort.runtime.loading.latest_by_key import latest_by_key
-from kohort.runtime.loading.loader import Load, read_markers
-from kohort.runtime.loading.loader import load_window as load_window_plainly
+from kohort.runtime.loading.windows import Load, read_markers
+from kohort.runtime.loading.windows import load_window as load_window_plainly
 from kohort.wire.batches import CONTROL, TRANSACTIONAL, read_header
 from kohort.wire.columnar.layout import BatchBuffer, Layout
 from kohort.wire.columnar.vectors import Bools, Ints

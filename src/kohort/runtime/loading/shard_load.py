@@ -7,7 +7,8 @@ from typing import Any
 
 from kohort.machine.shard import RecordSerde, Shard
 from kohort.runtime.append.position import Position
-from kohort.runtime.loading.loader import LoadSummary, load
+from kohort.runtime.loading.loader import load
+from kohort.runtime.loading.windows import LoadSummary
 from kohort.runtime.metrics import ShardMetrics
 from kohort.runtime.ports import Clock, PartitionLog
 

@@ -7,8 +7,9 @@ several others use is computed once. A persisted frame becomes a table of the se
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Protocol, Self
 
 import pyarrow as pa
 
@@ -16,11 +17,18 @@ from kohort.pipeline.engines.dispatch import Run
 from kohort.pipeline.engines.local import functions
 from kohort.pipeline.engines.local.columns import FRAME, Column, column, listed, ordered, quoted
 
-if TYPE_CHECKING:
-    from kohort.pipeline.engines.local.session import LocalSession
-
 _TEXT_OR_WORD = re.compile(r"'[^']*'|[A-Za-z_][A-Za-z0-9_]*")
 _PARQUET = "part-00000.parquet"
+
+
+class Session(Protocol):
+    """The session of a frame, in which its query runs; `LocalSession` implements it."""
+
+    def new_name(self) -> str: ...
+    def from_rows(self, rows: Callable[[], Iterator[pa.RecordBatch]], schema: pa.Schema, /) -> "LocalFrame": ...
+    def reader(self, frame: "LocalFrame", /) -> AbstractContextManager[pa.RecordBatchReader]: ...
+    def store(self, frame: "LocalFrame", /) -> None: ...
+    def schema(self, frame: "LocalFrame", /) -> pa.Schema: ...
 
 
 class LocalFrame:
@@ -41,7 +49,7 @@ class LocalFrame:
 
     def __init__(
         self,
-        session: "LocalSession",
+        session: "Session",
         sql: str,
         parents: tuple["LocalFrame", ...],
         columns: list[str],
@@ -58,7 +66,7 @@ class LocalFrame:
         return column(name)
 
     @property
-    def sparkSession(self) -> "LocalSession":  # noqa: N802  (Spark's names)
+    def sparkSession(self) -> "Session":  # noqa: N802  (Spark's names)
         return self.session
 
     def select(self, *columns: Any) -> "LocalFrame":
