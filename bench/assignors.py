@@ -17,7 +17,7 @@ from uuid import UUID
 
 from kohort.group.assignors.builtin import BUILT_IN
 from kohort.group.assignors.cost import assignment_cost
-from kohort.group.assignors.interface import PartitionAssignor, assign_in_steps
+from kohort.group.assignors.interface import SteppedAssignor, run_to_end
 from kohort.group.assignors.specs import NO_ASSIGNMENT, Assignment, GroupAssignment, GroupSpec, MemberSpec
 from kohort.server.node import configure_garbage_collector
 
@@ -79,12 +79,12 @@ def groups(divisor: int) -> Iterator[Subscriptions]:
     yield Subscriptions(name, 1_000 // divisor, 100, max(1, 100 // divisor), 10)
 
 
-def measure(name: str, assignor: PartitionAssignor, spec: GroupSpec, topics: Topics) -> tuple[Cost, GroupAssignment]:
+def measure(name: str, assignor: SteppedAssignor, spec: GroupSpec, topics: Topics) -> tuple[Cost, GroupAssignment]:
     best = longest = float("inf")
     target: Mapping[str, Assignment] = {}
     for _ in range(ROUNDS):
         gc.collect()
-        steps = assign_in_steps(assignor, spec, topics)
+        steps = assignor.assign_in_steps(spec, topics)
         step_ms = []
         while True:
             began = process_time()
@@ -111,7 +111,7 @@ def costs(divisor: int) -> Iterator[Cost]:
             cost, target = measure(f"{name}: one member leaves", assignor, group.spec(target, one), group.topics)
             yield cost
             yield measure(f"{name}: one member joins", assignor, group.spec(target), group.topics)[0]
-        ranges = BUILT_IN["range"].assign(group.spec({}), group.topics)
+        ranges = run_to_end(BUILT_IN["range"].assign_in_steps(group.spec({}), group.topics))
         name = f"uniform after range, {group.name}: one member leaves"
         yield measure(name, BUILT_IN["uniform"], group.spec(ranges, one), group.topics)[0]
 

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from kohort.group.assignors.checking import CheckedAssignor
 from kohort.group.assignors.specs import GroupSpec, MemberSpec
+from tests.group.assignors.groups import assign
 
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "custom-assignors.md"
 TOPIC = UUID(int=1)
@@ -27,5 +28,5 @@ def test_the_assignor() -> None:
     names: dict[str, Any] = {}
     exec(code, names)
     members = {f"m{rack}": MemberSpec(frozenset({TOPIC}), rack_id=f"rack-{rack}") for rack in (3, 2, 1, 0)}
-    target = CheckedAssignor(names["NearbyAssignor"]()).assign(GroupSpec(members, True), Topics())
+    target = assign(CheckedAssignor(names["NearbyAssignor"]()), GroupSpec(members, True), Topics())
     assert target == {f"m{rack}": {TOPIC: (rack,)} for rack in range(4)}

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kohort.group.assignors.interface import PartitionAssignor
+from kohort.group.assignors.interface import SteppedAssignor
 from kohort.group.configs import GroupConfig, GroupConfigs
 from kohort.group.events import GroupEvents, no_events
 from kohort.group.groups import Group
@@ -38,7 +38,7 @@ class GroupContext:
     timers: Timers
     config: GroupConfig
     group_configs: GroupConfigs
-    assignors: Sequence[PartitionAssignor]
+    assignors: Sequence[SteppedAssignor]
     new_uuid: Callable[[], str]
     new_member_id: Callable[[], str]
     make_group: Callable[[str], Group]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from kohort.group.assignors.builtin import BUILT_IN
-from kohort.group.assignors.interface import PartitionAssignor
+from kohort.group.assignors.interface import SteppedAssignor
 from kohort.group.configs import GroupConfig, GroupConfigs, GroupOverrides, no_overrides
 from kohort.group.context import GroupContext
 from kohort.group.events import GroupEvents, no_events
@@ -53,7 +53,7 @@ class GroupShard:
         events: GroupEvents = no_events,
         kinds: Sequence[GroupKind] = KINDS,
         overrides: GroupOverrides = no_overrides,
-        assignors: Sequence[PartitionAssignor] | None = None,
+        assignors: Sequence[SteppedAssignor] | None = None,
         new_member_id: Callable[[], str] | None = None,
     ) -> None:
         groups: TimelineDict[str, Group] = TimelineDict(snapshots)

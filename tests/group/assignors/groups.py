@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from uuid import UUID
 
-from kohort.group.assignors.interface import PartitionAssignor
+from kohort.group.assignors.interface import SteppedAssignor, TopicDescriber, run_to_end
 from kohort.group.assignors.specs import NO_ASSIGNMENT, Assignment, GroupAssignment, GroupSpec, MemberSpec
 
 
@@ -38,15 +38,20 @@ def group(
     return GroupSpec(members, len(shared) <= 1)
 
 
+def assign(assignor: SteppedAssignor, spec: GroupSpec, topics: TopicDescriber) -> GroupAssignment:
+    """The target of a group, at once."""
+    return run_to_end(assignor.assign_in_steps(spec, topics))
+
+
 def successive(
-    assignor: PartitionAssignor,
+    assignor: SteppedAssignor,
     steps: Iterable[tuple[Mapping[UUID, int], Mapping[str, Iterable[UUID]], Mapping[str, str]]],
 ) -> Iterator[tuple[GroupSpec, GroupAssignment]]:
     """Targets of a group that changes: a step has the topics, the subscriptions and the instances of static members."""
     target: GroupAssignment = {}
     for counts, subscriptions, instances in steps:
         spec = group(subscriptions, target, instances)
-        target = assignor.assign(spec, Topics(counts))
+        target = assign(assignor, spec, Topics(counts))
         yield spec, target
 
 

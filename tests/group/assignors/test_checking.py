@@ -8,9 +8,9 @@ import pytest
 
 from kohort.group.assignors.checking import CheckedAssignor
 from kohort.group.assignors.errors import AssignorError
-from kohort.group.assignors.interface import AssignmentSteps, TopicDescriber, assign_in_steps, run_to_end
+from kohort.group.assignors.interface import AssignmentSteps, TopicDescriber
 from kohort.group.assignors.specs import Assignment, GroupAssignment, GroupSpec
-from tests.group.assignors.groups import Topics, group
+from tests.group.assignors.groups import Topics, assign, group
 
 A, B = UUID(int=1), UUID(int=2)
 TOPICS = Topics({A: 3, B: 3})
@@ -39,7 +39,7 @@ class Sliced(Fixed):
 
 
 def checked(target: object, before: Mapping[str, Assignment] | None = None) -> GroupAssignment:
-    return CheckedAssignor(Fixed(target)).assign(group({"m1": [A], "m2": [A, B]}, before), TOPICS)
+    return assign(CheckedAssignor(Fixed(target)), group({"m1": [A], "m2": [A, B]}, before), TOPICS)
 
 
 def test_the_result_gets_its_canonical_form() -> None:
@@ -82,6 +82,6 @@ def test_partitions_may_be_left_without_a_member() -> None:
 
 def test_the_steps_of_the_assignor_are_kept() -> None:
     spec = group({"m1": [A]})
-    assert len(list(assign_in_steps(CheckedAssignor(Sliced({"m1": {A: [0]}})), spec, TOPICS))) == 2
-    assert run_to_end(assign_in_steps(Fixed({"m1": {A: (0,)}}), spec, TOPICS)) == {"m1": {A: (0,)}}
+    assert len(list(CheckedAssignor(Sliced({"m1": {A: [0]}})).assign_in_steps(spec, TOPICS))) == 2
+    assert len(list(CheckedAssignor(Fixed({"m1": {A: (0,)}})).assign_in_steps(spec, TOPICS))) == 1
     assert CheckedAssignor(Sliced({})).name == "fixed"

@@ -14,10 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kohort.group.assignors.builtin import BUILT_IN
-from kohort.group.assignors.interface import assign_in_steps
 from kohort.group.assignors.specs import GroupAssignment, GroupSpec
 from tests.conftest import LONG
-from tests.group.assignors.groups import Topics, assert_valid, group, owners, sizes, successive
+from tests.group.assignors.groups import Topics, assert_valid, assign, group, owners, sizes, successive
 
 TOPICS = [UUID(int=(number * 0x9E3779B97F4A7C15) << 32) for number in range(1, 7)]
 MEMBERS = [f"member-{number}" for number in range(9)]
@@ -94,7 +93,7 @@ def test_each_partition_has_exactly_one_owner_which_is_a_subscriber(name: str, s
 def test_without_a_change_every_assignment_stays_the_same_object(name: str, steps: list[Step]) -> None:
     *_, (_, target) = successive(BUILT_IN[name], steps)
     counts, subscriptions, instances = steps[-1]
-    again = BUILT_IN[name].assign(group(subscriptions, target, instances), Topics(counts))
+    again = assign(BUILT_IN[name], group(subscriptions, target, instances), Topics(counts))
     assert all(again[member_id] is target[member_id] for member_id in subscriptions)
 
 
@@ -217,7 +216,7 @@ def test_range_topics_with_equal_counts_and_subscribers_are_co_partitioned(steps
 @given(steps=histories())
 def test_range_the_assignment_so_far_makes_no_difference(steps: list[Step]) -> None:
     *_, (_, target) = successive(RANGE, steps)
-    assert target == RANGE.assign(group(steps[-1][1], None, steps[-1][2]), Topics(steps[-1][0]))
+    assert target == assign(RANGE, group(steps[-1][1], None, steps[-1][2]), Topics(steps[-1][0]))
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
@@ -235,8 +234,8 @@ def test_the_order_in_which_members_joined_makes_no_difference(name: str, steps:
 @given(steps=histories())
 def test_steps_of_two_groups_may_alternate(name: str, steps: list[Step]) -> None:
     counts, subscriptions, instances = steps[-1]
-    expected = BUILT_IN[name].assign(group(subscriptions, None, instances), Topics(counts))
-    both = [assign_in_steps(BUILT_IN[name], group(subscriptions, None, instances), Topics(counts)) for _ in range(2)]
+    expected = assign(BUILT_IN[name], group(subscriptions, None, instances), Topics(counts))
+    both = [BUILT_IN[name].assign_in_steps(group(subscriptions, None, instances), Topics(counts)) for _ in range(2)]
     found: list[GroupAssignment] = []
     while len(found) < 2:
         for steps_of_one in both:

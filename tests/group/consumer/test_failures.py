@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from kohort.group.assignors.checking import CheckedAssignor
 from kohort.group.assignors.errors import AssignorError
 from kohort.group.assignors.specs import GroupAssignment, GroupSpec
 from kohort.group.groups import CONSUMER
@@ -31,7 +32,7 @@ def test_an_assignor_that_fails_persists_nothing() -> None:
     """The group epoch neither; the next heartbeat tries again."""
     coordinator = Coordinator()
     registry = coordinator.shard.context.managers[CONSUMER]
-    working, registry.assignors[:] = list(registry.assignors), [FailingAssignor()]
+    working, registry.assignors[:] = list(registry.assignors), [CheckedAssignor(FailingAssignor())]
     a = Member(coordinator, "a")
     answer = a.join()
     assert (answer.code, answer.error_message) == (

@@ -9,7 +9,7 @@ import pytest
 from kohort.group.assignors.builtin import BUILT_IN
 from kohort.model.errors import ConfigError
 from kohort.server.coordinators.assignors import load_assignors
-from tests.group.assignors.groups import Topics, group
+from tests.group.assignors.groups import Topics, assign, group
 
 Install = Callable[[str, str], None]
 
@@ -58,7 +58,7 @@ def test_an_installed_assignor_is_loaded_and_checked(install: Install) -> None:
     install("first", "First")
     assignor = load_assignors(["uniform", "first"])["first"]
     topic = UUID(int=1)
-    assert assignor.assign(group({"m1": [topic], "m2": [topic]}), Topics({topic: 2})) == {
+    assert assign(assignor, group({"m1": [topic], "m2": [topic]}), Topics({topic: 2})) == {
         "m1": {topic: (0, 1)},
         "m2": {},
     }

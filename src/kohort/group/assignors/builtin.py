@@ -7,11 +7,11 @@ Kafka's setting `group.consumer.assignors` also takes class names; the names of 
 from collections.abc import Mapping
 from typing import Final
 
-from kohort.group.assignors.interface import PartitionAssignor
+from kohort.group.assignors.interface import SteppedAssignor
 from kohort.group.assignors.range import RangeAssignor
 from kohort.group.assignors.uniform import UniformAssignor
 
-BUILT_IN: Final[Mapping[str, PartitionAssignor]] = {"uniform": UniformAssignor(), "range": RangeAssignor()}
+BUILT_IN: Final[Mapping[str, SteppedAssignor]] = {"uniform": UniformAssignor(), "range": RangeAssignor()}
 
 KAFKA_CLASSES: Final[Mapping[str, str]] = {
     "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",

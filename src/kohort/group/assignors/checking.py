@@ -5,17 +5,11 @@ Records and heartbeats of the group are built from the target assignment, so a w
 partition that does not exist. This module is not compiled, because a compiled one refuses a list where a tuple is expected.
 """
 
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from kohort.group.assignors.errors import AssignorError
-from kohort.group.assignors.interface import (
-    AssignmentSteps,
-    PartitionAssignor,
-    TopicDescriber,
-    assign_in_steps,
-    run_to_end,
-)
+from kohort.group.assignors.interface import AssignmentSteps, PartitionAssignor, SteppedAssignor, TopicDescriber
 from kohort.group.assignors.specs import NO_ASSIGNMENT, Assignment, GroupAssignment, GroupSpec, MemberSpec
 
 
@@ -27,31 +21,27 @@ class CheckedAssignor:
     that the contract forbids is an `AssignorError`, and so is any exception of the assignor.
     """
 
-    def __init__(self, assignor: PartitionAssignor) -> None:
+    def __init__(self, assignor: PartitionAssignor | SteppedAssignor) -> None:
         self._assignor: Final = assignor
 
     @property
     def name(self) -> str:
         return self._assignor.name
 
-    def assign(self, group: GroupSpec, topics: TopicDescriber, /) -> GroupAssignment:
-        """
-        Compute the target assignment; `PartitionAssignor.assign`.
-
-        Raises:
-            AssignorError: the assignor failed, or its result is wrong.
-        """
-        return run_to_end(self.assign_in_steps(group, topics))
-
     def assign_in_steps(self, group: GroupSpec, topics: TopicDescriber, /) -> AssignmentSteps:
         """
-        Compute the target assignment in the steps of the assignor; `SteppedAssignor.assign_in_steps`.
+        Compute the target assignment in the steps of the assignor, or in one; `SteppedAssignor.assign_in_steps`.
 
         Raises:
             AssignorError: the assignor failed, or its result is wrong.
         """
         try:
-            target = yield from assign_in_steps(self._assignor, group, topics)
+            assignor: Any = self._assignor
+            if hasattr(assignor, "assign_in_steps"):
+                target = yield from assignor.assign_in_steps(group, topics)
+            else:
+                yield
+                target = assignor.assign(group, topics)
             return checked(target, group, topics)
         except AssignorError:
             raise

@@ -25,11 +25,7 @@ class TopicDescriber(Protocol):
 
 
 class PartitionAssignor(Protocol):
-    """
-    Computes target assignments. It has no state, and runs in any thread.
-
-    `assign_in_steps` of `SteppedAssignor` is an optional second method.
-    """
+    """Computes target assignments, without state, in any thread. It may have `assign_in_steps` instead of `assign`."""
 
     @property
     def name(self) -> str:
@@ -47,30 +43,20 @@ class PartitionAssignor(Protocol):
         """
 
 
-class SteppedAssignor(PartitionAssignor, Protocol):
-    """An assignor whose work can be done in slices, for groups so large that one call would delay other requests."""
+class SteppedAssignor(Protocol):
+    """An assignor whose work is done in slices, because the group may be so large that one call would delay other requests."""
+
+    @property
+    def name(self) -> str:
+        """As `PartitionAssignor.name`."""
 
     def assign_in_steps(self, group: GroupSpec, topics: TopicDescriber, /) -> AssignmentSteps:
         """
-        Compute the assignment of `assign` in slices.
+        Compute the target assignment in slices; the result is that of `PartitionAssignor.assign`.
 
         Raises:
             AssignorError: while the generator runs.
         """
-
-
-def assign_in_steps(assignor: PartitionAssignor, group: GroupSpec, topics: TopicDescriber) -> AssignmentSteps:
-    """
-    Compute an assignment in slices if the assignor can do so, else in one step.
-
-    Raises:
-        AssignorError: while the generator runs.
-    """
-    stepped = getattr(assignor, "assign_in_steps", None)
-    if stepped is None:
-        return _in_one_step(assignor, group, topics)
-    steps: AssignmentSteps = stepped(group, topics)
-    return steps
 
 
 def run_to_end(steps: AssignmentSteps) -> GroupAssignment:
@@ -86,8 +72,3 @@ def run_to_end(steps: AssignmentSteps) -> GroupAssignment:
         except StopIteration as stop:
             assignment: GroupAssignment = stop.value
             return assignment
-
-
-def _in_one_step(assignor: PartitionAssignor, group: GroupSpec, topics: TopicDescriber) -> AssignmentSteps:
-    yield
-    return assignor.assign(group, topics)

@@ -13,8 +13,8 @@ from typing import Final
 from uuid import UUID
 
 from kohort.group.assignors.errors import AssignorError
-from kohort.group.assignors.interface import AssignmentSteps, TopicDescriber, run_to_end
-from kohort.group.assignors.specs import Assignment, GroupAssignment, GroupSpec
+from kohort.group.assignors.interface import AssignmentSteps, TopicDescriber
+from kohort.group.assignors.specs import Assignment, GroupSpec
 
 MEMBERS_PER_STEP: Final = 500
 RANGES_PER_STEP: Final = 2_000
@@ -27,10 +27,6 @@ class RangeAssignor:
     @property
     def name(self) -> str:
         return "range"
-
-    def assign(self, group: GroupSpec, topics: TopicDescriber, /) -> GroupAssignment:
-        """Compute the target assignment; `PartitionAssignor.assign`."""
-        return run_to_end(self.assign_in_steps(group, topics))
 
     def assign_in_steps(self, group: GroupSpec, topics: TopicDescriber, /) -> AssignmentSteps:
         """Compute the target assignment in slices; `SteppedAssignor.assign_in_steps`."""

@@ -8,8 +8,8 @@ Source: Kafka UniformAssignor; KIP-848.
 
 from kohort.group.assignors.heterogeneous import HeterogeneousAssignment
 from kohort.group.assignors.homogeneous import HomogeneousAssignment
-from kohort.group.assignors.interface import AssignmentSteps, TopicDescriber, run_to_end
-from kohort.group.assignors.specs import GroupAssignment, GroupSpec
+from kohort.group.assignors.interface import AssignmentSteps, TopicDescriber
+from kohort.group.assignors.specs import GroupSpec
 
 
 class UniformAssignor:
@@ -18,10 +18,6 @@ class UniformAssignor:
     @property
     def name(self) -> str:
         return "uniform"
-
-    def assign(self, group: GroupSpec, topics: TopicDescriber, /) -> GroupAssignment:
-        """Compute the target assignment; `PartitionAssignor.assign`."""
-        return run_to_end(self.assign_in_steps(group, topics))
 
     def assign_in_steps(self, group: GroupSpec, topics: TopicDescriber, /) -> AssignmentSteps:
         """

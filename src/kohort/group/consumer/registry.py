@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
-from kohort.group.assignors.interface import PartitionAssignor
+from kohort.group.assignors.interface import SteppedAssignor
 from kohort.group.configs import ConsumerTimeouts
 from kohort.group.consumer.group import ConsumerGroup
 from kohort.group.consumer.members.member import ConsumerMember
@@ -62,7 +62,7 @@ class ConsumerRegistry:
         self.new_member_id = context.new_member_id
         self.counters = context.counters
         self.emit = context.events
-        self.assignors: list[PartitionAssignor] = list(context.assignors)
+        self.assignors: list[SteppedAssignor] = list(context.assignors)
         self.expire_member = expire_member
         self.assigning: set[str] = set()
         self.topic_hashes = TopicHashes()

@@ -9,14 +9,14 @@ from typing import Final
 
 from kohort.group.assignors.builtin import BUILT_IN, KAFKA_CLASSES
 from kohort.group.assignors.checking import CheckedAssignor
-from kohort.group.assignors.interface import PartitionAssignor
+from kohort.group.assignors.interface import PartitionAssignor, SteppedAssignor
 from kohort.model.errors import ConfigError
 
 ENTRY_POINTS: Final = "kohort.assignors"
 _SETTING: Final = "group.consumer.assignors"
 
 
-def load_assignors(names: Sequence[str]) -> dict[str, PartitionAssignor]:
+def load_assignors(names: Sequence[str]) -> dict[str, SteppedAssignor]:
     """
     Load the assignors of a setting.
 
@@ -31,7 +31,7 @@ def load_assignors(names: Sequence[str]) -> dict[str, PartitionAssignor]:
     """
     if not names:
         raise ConfigError(f"{_SETTING} is empty; set it to at least one assignor, for example uniform")
-    assignors: dict[str, PartitionAssignor] = {}
+    assignors: dict[str, SteppedAssignor] = {}
     for name in names:
         assignor = _load(KAFKA_CLASSES.get(name, name))
         if assignor.name in assignors:
@@ -40,7 +40,7 @@ def load_assignors(names: Sequence[str]) -> dict[str, PartitionAssignor]:
     return assignors
 
 
-def _load(name: str) -> PartitionAssignor:
+def _load(name: str) -> SteppedAssignor:
     built_in = BUILT_IN.get(name)
     if built_in is not None:
         return built_in
@@ -60,7 +60,7 @@ def _load(name: str) -> PartitionAssignor:
         )
     (point,) = found
     try:
-        make: Callable[[], PartitionAssignor] = point.load()
+        make: Callable[[], PartitionAssignor | SteppedAssignor] = point.load()
         assignor = make()
         assignor_name = assignor.name
     except Exception as error:

@@ -15,7 +15,7 @@ from typing import Final
 from uuid import UUID
 
 from kohort.group.assignors.cost import assignment_cost
-from kohort.group.assignors.interface import PartitionAssignor, assign_in_steps
+from kohort.group.assignors.interface import SteppedAssignor
 from kohort.group.assignors.specs import GroupAssignment, GroupSpec
 from kohort.group.consumer.assignment.target_records import target_records
 from kohort.group.consumer.group import ConsumerGroup
@@ -44,7 +44,7 @@ def is_under_way(registry: ConsumerRegistry, group_id: str) -> bool:
 
 
 def assign_in_background(
-    registry: ConsumerRegistry, group: ConsumerGroup, assignor: PartitionAssignor, spec: GroupSpec, epoch: int
+    registry: ConsumerRegistry, group: ConsumerGroup, assignor: SteppedAssignor, spec: GroupSpec, epoch: int
 ) -> None:
     """Start to compute the target assignment of a group epoch."""
     executor = registry.context.executor
@@ -53,7 +53,7 @@ def assign_in_background(
     run = _Run(registry, group.group_id, epoch)
     executor.schedule(
         f"assign {group.group_id}",
-        partial(assign_in_steps, assignor, spec, _partition_counts(spec, registry)),
+        partial(assignor.assign_in_steps, spec, _partition_counts(spec, registry)),
         run.on_computed,
     )
 

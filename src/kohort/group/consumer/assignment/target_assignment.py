@@ -7,7 +7,7 @@ Source: Kafka TargetAssignmentBuilder, GroupMetadataManager.updateTargetAssignme
 from collections.abc import Iterable, Mapping
 
 from kohort.group.assignors.errors import AssignorError
-from kohort.group.assignors.interface import PartitionAssignor
+from kohort.group.assignors.interface import SteppedAssignor, run_to_end
 from kohort.group.assignors.specs import NO_ASSIGNMENT, Assignment, GroupSpec, MemberSpec
 from kohort.group.consumer.assignment.background_assignment import assign_in_background, is_large, is_under_way
 from kohort.group.consumer.assignment.target_records import target_records
@@ -52,7 +52,7 @@ def assign(
         assign_in_background(registry, group, assignor, spec, epoch)
         return present
     try:
-        assignment = assignor.assign(spec, registry)
+        assignment = run_to_end(assignor.assign_in_steps(spec, registry))
     except AssignorError as error:
         raise CoordinatorError(
             ErrorCode.UNKNOWN_SERVER_ERROR, f"Failed to compute a new target assignment for epoch {epoch}: {error}"
@@ -71,7 +71,7 @@ def members_after(group: ConsumerGroup, updated: ConsumerMember) -> dict[str, Co
     return members
 
 
-def choose_assignor(registry: ConsumerRegistry, members: Iterable[ConsumerMember]) -> PartitionAssignor:
+def choose_assignor(registry: ConsumerRegistry, members: Iterable[ConsumerMember]) -> SteppedAssignor:
     """The assignor that most members prefer, or the first one of the configuration."""
     name = preferred_assignor(members)
     return next((assignor for assignor in registry.assignors if assignor.name == name), registry.assignors[0])
