@@ -47,10 +47,13 @@ def test_a_circle_is_shown_with_its_lines_wherever_the_imports_are(tmp_path: Pat
     ]
 
 
-def test_what_only_the_type_checker_sees_is_no_import(tmp_path: Path) -> None:
+def test_an_import_for_types_counts_and_so_does_a_late_import_by_name(tmp_path: Path) -> None:
     write(
         tmp_path,
         one="from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from house import two\n",
-        two="from house import one\n",
+        two="from importlib import import_module\nimport_module('house.one')\n",
     )
-    assert check(tmp_path).returncode == 0
+    checked = check(tmp_path)
+    assert checked.returncode == 1
+    lines = [line.removeprefix(f"  {tmp_path}/") for line in checked.stdout.splitlines()]
+    assert lines[1:3] == ["house/one.py:3 imports house.two", "house/two.py:2 imports house.one"]

@@ -1,8 +1,9 @@
 """
 Find circles of imports between the modules of source folders: `python tools/import_circles.py src lab`.
 
-Every import of the source counts, also one inside a function, except those that only the type checker sees. An import of a
-package is an import of its `__init__`. Exits with 1 if there is a circle, and prints its modules with the lines of the imports.
+Every import of the source counts, also one inside a function, those for types, and `import_module` of a name that stands in the
+source. An import of a package is an import of its `__init__`. Exits with 1 if there is a circle, and prints its modules with
+the lines of the imports.
 """
 
 import ast
@@ -24,19 +25,21 @@ def find_modules(source: Path) -> dict[str, Path]:
     return modules
 
 
-def _is_type_checking(test: ast.expr) -> bool:
-    return "TYPE_CHECKING" in (getattr(test, "id", None), getattr(test, "attr", None))
-
-
-def _import_nodes(tree: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            yield node
-        elif isinstance(node, ast.If) and _is_type_checking(node.test):
-            for other in node.orelse:
-                yield from _import_nodes(other)
-        else:
-            yield from _import_nodes(node)
+def _imports_of(tree: ast.AST) -> Iterator[tuple[int, list[str]]]:
+    """The lines of the imports, and the modules or members of modules that they name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield node.lineno, [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            yield node.lineno, [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Call) and "import_module" in (
+            getattr(node.func, "id", None),
+            getattr(node.func, "attr", None),
+        ):
+            yield (
+                node.lineno,
+                [arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)],
+            )
 
 
 def read_imports(modules: dict[str, Path]) -> Imports:
@@ -44,17 +47,12 @@ def read_imports(modules: dict[str, Path]) -> Imports:
     imports: Imports = {}
     for name, path in modules.items():
         found = imports[name] = {}
-        for node in _import_nodes(ast.parse(path.read_text())):
-            targets = (
-                [alias.name for alias in node.names]
-                if isinstance(node, ast.Import)
-                else [f"{node.module}.{alias.name}" for alias in node.names]
-            )
+        for line, targets in _imports_of(ast.parse(path.read_text())):
             for target in targets:
                 while target and target not in modules:
                     target = target.rpartition(".")[0]
                 if target and target != name:
-                    found.setdefault(target, node.lineno)
+                    found.setdefault(target, line)
     return imports
 
 

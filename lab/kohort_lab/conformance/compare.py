@@ -6,13 +6,12 @@ if the two differ by more than `ELAPSED_TOLERANCE_MS`. An API that only one side
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from kohort.model.errors import ConfigError
 from kohort_lab.conformance.brokers.coordinator_log import UNREADABLE
-from kohort_lab.conformance.deliberate import Deliberate
 from kohort_lab.conformance.outcome import Outcome, StepOutcome
 from kohort_lab.conformance.scenarios.scenario import Scenario
 
@@ -64,6 +63,14 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.scenario}, step {self.step}: {answer}{field}: ours {self.ours!r}, theirs {self.theirs!r}"
 
 
+class Rule(Protocol):
+    """A rule for differences that are meant to be; `Deliberate` implements it."""
+
+    @property
+    def reason(self) -> str: ...
+    def covers(self, difference: Difference, /) -> bool: ...
+
+
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """
     The result for one scenario.
@@ -87,7 +94,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         return [(api, version, step not in different) for step, api, version in self.asked]
 
 
-def compare(scenario: Scenario, ours: Outcome, theirs: Outcome, deliberate: Sequence[Deliberate] = ()) -> Comparison:
+def compare(scenario: Scenario, ours: Outcome, theirs: Outcome, deliberate: Sequence[Rule] = ()) -> Comparison:
     """
     Compare every step's outcome, then the records that the scenario left in the logs of the coordinators.
 
@@ -158,7 +165,7 @@ def _life(outcome: Outcome) -> str:
     return "died" if outcome.died else "lived"
 
 
-def _reason(difference: Difference, deliberate: Sequence[Deliberate]) -> str:
+def _reason(difference: Difference, deliberate: Sequence[Rule]) -> str:
     return next((each.reason for each in deliberate if each.covers(difference)), "")
 
 

@@ -6,12 +6,10 @@ a defect, so a run reports it as a failure (`unused`).
 """
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
-if TYPE_CHECKING:
-    from kohort_lab.conformance.compare import Comparison, Difference
+from kohort_lab.conformance.compare import Comparison, Difference
 
 
 class Deliberate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -29,7 +27,7 @@ class Deliberate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     step: str
     field: str
 
-    def covers(self, difference: "Difference") -> bool:
+    def covers(self, difference: Difference) -> bool:
         """Whether the difference is the one that the rule means."""
         return (
             self.concerns(difference.scenario)
@@ -47,7 +45,7 @@ class Deliberate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return f"{self.scenario}, step {self.step}, {self.field}: {self.reason}"
 
 
-def unused(rules: Sequence[Deliberate], comparisons: Iterable["Comparison"], known: Iterable[str]) -> list[Deliberate]:
+def unused(rules: Sequence[Deliberate], comparisons: Iterable[Comparison], known: Iterable[str]) -> list[Deliberate]:
     """
     The rules that match no difference.
 

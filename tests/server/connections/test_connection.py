@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from kohort.model.limits import COUNTED_BYTES_MIN
+from kohort.server.connections.client_socket import ClientSocket
 from kohort.server.connections.listener import connections_max
 from kohort.server.node import Node, idle_check_seconds
 from kohort.storage.segments.file_handles import open_files_max
@@ -294,7 +295,8 @@ def test_clients_that_each_leave_one_answer_share_the_bound() -> None:
             fetches = sum(route.requests for route in dispatch.routes.values())
             for _ in range(10):
                 await asyncio.sleep(0)
-        held = sum(each._socket.get_write_buffer_size() for each in connections.open if each._socket is not None)
+        sockets = [each._socket for each in connections.open if isinstance(each, ClientSocket)]
+        held = sum(each.get_write_buffer_size() for each in sockets if each is not None)
         assert held > READERS * COUNTED_BYTES_MIN, "the answers of some clients wait"
         assert (
             held - READERS * COUNTED_BYTES_MIN
@@ -320,6 +322,7 @@ def test_a_connection_that_is_closed_is_aborted_when_its_client_does_not_take_th
         while not connections.open:
             await asyncio.sleep(0)
         (connection,) = connections.open
+        assert isinstance(connection, ClientSocket)
         while not connection._is_slow:
             client.writer.write(frame * 1_000)
             await asyncio.sleep(0)

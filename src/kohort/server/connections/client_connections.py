@@ -6,7 +6,7 @@ Source: Kafka SocketServer, Selector.
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from kohort.model.limits import (
     CLOSING_SECONDS_MAX,
@@ -21,9 +21,6 @@ from kohort.server.connections.held_requests import HeldRequests
 from kohort.server.requests.dispatch import Dispatch, Route
 from kohort.server.requests.slices import Slices
 from kohort.wire.templates import Memory
-
-if TYPE_CHECKING:
-    from kohort.server.connections.client_socket import ClientSocket
 
 CallLater: TypeAlias = Callable[[float, Callable[[], None]], asyncio.TimerHandle]
 
@@ -40,6 +37,28 @@ class ServedEndpoint(NamedTuple):
     listener: str
     dispatch: Dispatch
     limits: ConnectionLimits
+
+
+class OpenConnection(Protocol):
+    """
+    One connection; `ClientSocket` implements it and describes its attributes.
+
+    Its methods are called periodically or at its end, never for a request.
+    """
+
+    endpoint: ServedEndpoint
+    was_used: bool
+    used_at: float
+    unsent_bytes: int
+
+    @property
+    def has_begun_requests(self) -> bool: ...
+    def check_progress(self) -> None: ...
+    def drain(self) -> None: ...
+    def close(self) -> None: ...
+    def close_idle(self) -> None: ...
+    def abort(self) -> None: ...
+    def abort_stalled(self) -> None: ...
 
 
 class ClientConnections:
@@ -77,9 +96,9 @@ class ClientConnections:
         self.ready_queue = ready_queue
         self.frame_bytes_max = frame_bytes_max
         self.memory = Memory()
-        self.open: set[ClientSocket] = set()
-        self.closing: dict[ClientSocket, float] = {}
-        self.slow: set[ClientSocket] = set()
+        self.open: set[OpenConnection] = set()
+        self.closing: dict[OpenConnection, float] = {}
+        self.slow: set[OpenConnection] = set()
         self.unsent_bytes = 0
         self.unsent_bytes_max = UNSENT_BYTES_MAX
         self.held = HeldRequests(held_bytes_max)

@@ -11,7 +11,6 @@ Source: Kafka SocketServer, Processor, KafkaChannel.
 import asyncio
 import sys
 from collections import deque
-from collections.abc import Callable
 from time import perf_counter
 from typing import Any, Final
 
@@ -21,8 +20,7 @@ from kohort.model.context import ClientInformation
 from kohort.model.errors import WireError
 from kohort.model.limits import COUNTED_BYTES_MIN, IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX, WRITE_BUFFER_BYTES
 from kohort.server.connections.client_connections import ClientConnections, ServedEndpoint
-from kohort.server.connections.client_socket import ClientSocket
-from kohort.server.connections.in_flight import NOT_TIMED, InFlightRequest
+from kohort.server.connections.in_flight import NOT_TIMED, AnsweringConnection, InFlightRequest
 from kohort.server.connections.long_requests import ChainedWork, LongRequest, long_steps
 from kohort.server.metrics.latency import TIMED_AT_FIRST, TIMED_EVERY
 from kohort.wire.frames import FrameReader
@@ -37,14 +35,8 @@ UNKNOWN_SOFTWARE: Final = ("unknown", "unknown")
 SOFTWARE_LENGTH_MAX: Final = 100
 
 
-class ClientConnection(ClientSocket):
-    """
-    The server's side of one connection.
-
-    Attributes:
-        forget: called when the connection ends; None if nothing is to be forgotten.
-        parked: the last request that is to be forgotten if the client disconnects, and the function that forgets it.
-    """
+class ClientConnection(AnsweringConnection):
+    """The server's side of one connection."""
 
     def __init__(self, shared: ClientConnections, endpoint: ServedEndpoint, host: str) -> None:
         super().__init__(shared, endpoint, host)
@@ -56,7 +48,6 @@ class ClientConnection(ClientSocket):
         self._in_flight_bytes = 0
         self._long_works = 0
         """Works in slices whose handler has not finished. The requests behind them wait."""
-        self.parked: tuple[InFlightRequest, Callable[[], None]] | None = None
         self._templates = TemplateCache(shared.memory)
         self._is_handling = False
         self._is_flush_scheduled = False
@@ -69,7 +60,6 @@ class ClientConnection(ClientSocket):
         self.held_bytes = 0
         """The bytes that `HeldRequests` counts of this connection."""
         self._software = UNKNOWN_SOFTWARE
-        self.forget: Callable[[], None] | None = None
 
     @property
     def client(self) -> ClientInformation:

@@ -10,14 +10,30 @@ Source: Kafka `queued.max.request.bytes`, MemoryPool; there a client that stops 
 """
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from kohort.model.limits import COUNTED_BYTES_MIN, HELD_BYTES_MAX, STALLED_SECONDS_MAX
 
-if TYPE_CHECKING:
-    from kohort.server.connections.connection import ClientConnection
-
 _log: Final = logging.getLogger("kohort.server")
+
+
+class HeldConnection(Protocol):
+    """
+    A connection whose bytes are counted; `ClientConnection` implements it.
+
+    Attributes:
+        held_bytes: the bytes that are counted.
+    """
+
+    client_host: str
+    held_bytes: int
+
+    @property
+    def missing_bytes(self) -> int: ...
+    @property
+    def is_worked_on(self) -> bool: ...
+    def set_full(self, *, is_full: bool) -> None: ...
+    def abort(self) -> None: ...
 
 
 class HeldRequests:
@@ -30,13 +46,13 @@ class HeldRequests:
     def __init__(self, bytes_max: int = HELD_BYTES_MAX) -> None:
         self.bytes = 0
         self.bytes_max = bytes_max
-        self._seen: dict[ClientConnection, tuple[int, float]] = {}
+        self._seen: dict[HeldConnection, tuple[int, float]] = {}
         """The connections with counted bytes: how many they were when a check found progress, and the time of that check."""
-        self._paused: dict[ClientConnection, None] = {}
-        self._first: ClientConnection | None = None
+        self._paused: dict[HeldConnection, None] = {}
+        self._first: HeldConnection | None = None
         """The connection that is read although the bound is exceeded."""
 
-    def count(self, connection: "ClientConnection", held_bytes: int) -> None:
+    def count(self, connection: HeldConnection, held_bytes: int) -> None:
         """Count the bytes that a connection holds now, and decide who is read."""
         self.bytes += held_bytes - connection.held_bytes
         connection.held_bytes = held_bytes
@@ -58,12 +74,12 @@ class HeldRequests:
             self._first = min(self._paused, key=lambda each: each.missing_bytes)
             self._resume(self._first)
 
-    def _pause(self, connection: "ClientConnection") -> None:
+    def _pause(self, connection: HeldConnection) -> None:
         self._paused[connection] = None
         self._seen[connection] = 0, 0.0
         connection.set_full(is_full=True)
 
-    def _resume(self, connection: "ClientConnection") -> None:
+    def _resume(self, connection: HeldConnection) -> None:
         self._paused.pop(connection, None)
         connection.set_full(is_full=False)
 

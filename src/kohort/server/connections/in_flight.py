@@ -3,14 +3,13 @@
 from collections import deque
 from collections.abc import Callable
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from kohort.model.context import ClientInformation
+from kohort.server.connections.client_connections import ClientConnections, ServedEndpoint
+from kohort.server.connections.client_socket import ClientSocket
 from kohort.server.requests.dispatch import Route
 from kohort.server.requests.slices import Steps
-
-if TYPE_CHECKING:
-    from kohort.server.connections.connection import ClientConnection
 
 NOT_TIMED: Final = 0.0
 
@@ -41,7 +40,7 @@ class InFlightRequest:
     )
 
     def __init__(
-        self, connection: "ClientConnection", route: Route, correlation_id: int, client_id: str, began_at: float
+        self, connection: "AnsweringConnection", route: Route, correlation_id: int, client_id: str, began_at: float
     ) -> None:
         self.connection = connection
         self.route = route
@@ -92,3 +91,43 @@ class InFlightRequest:
     def reply(self, response: Any) -> None:
         """Answer the request; called once, possibly in a later turn."""
         self.connection.on_response(self, response)
+
+
+class AnsweringConnection(ClientSocket):
+    """
+    A connection as its requests know it; `ClientConnection` implements it. A base class and no protocol, because compiled code
+    calls the methods of a class directly.
+
+    Attributes:
+        forget: called when the connection ends; None if nothing is to be forgotten.
+        parked: the last request that is to be forgotten if the client disconnects, and the function that forgets it.
+    """
+
+    def __init__(self, shared: ClientConnections, endpoint: ServedEndpoint, host: str) -> None:
+        super().__init__(shared, endpoint, host)
+        self.forget: Callable[[], None] | None = None
+        self.parked: tuple[InFlightRequest, Callable[[], None]] | None = None
+
+    @property
+    def client(self) -> ClientInformation:
+        raise NotImplementedError
+
+    def identify(self, software_name: str, software_version: str) -> None:
+        raise NotImplementedError
+
+    def throttle(self, throttle_ms: int) -> None:
+        raise NotImplementedError
+
+    def on_response(self, pending: InFlightRequest, response: Any) -> None:
+        raise NotImplementedError
+
+    def on_long(
+        self, pending: InFlightRequest, result: Any, error: Exception | None, *, is_encoding: bool = False
+    ) -> None:
+        raise NotImplementedError
+
+    def begin_chain(self, pending: InFlightRequest) -> None:
+        raise NotImplementedError
+
+    def end_chain(self, error: Exception | None) -> None:
+        raise NotImplementedError
