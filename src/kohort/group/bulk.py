@@ -10,40 +10,25 @@ Source: Apache Kafka 4.2.1, OffsetCommitKey.json, OffsetCommitValue.json.
 
 from collections.abc import Callable, Generator, Iterator
 from itertools import islice, pairwise, repeat
-from typing import NamedTuple
 from uuid import UUID
 
 import numpy as np
 
 from kohort.group.offsets.offsets import CommittedOffset, GroupOffsets, Partition
 from kohort.machine.bulk import RawRecords
-from kohort.records.offset_commits import EXPIRING_VERSION, NEWEST_VERSION, TOPIC_ID_TAG
-from kohort.wire.columnar.vectors import Bools, Bytes, Ints, big_endian, first_equal, unsigned_varint
+from kohort.records.offset_columns import (
+    KEY_BYTES_MIN,
+    KEY_TYPE,
+    LEGACY_KEY_TYPE,
+    OffsetKeys,
+    OffsetValues,
+    read_keys,
+    read_values,
+)
+from kohort.wire.columnar.vectors import Bools, Ints, big_endian, first_equal
 
 ROWS_AT_ONCE = 4096
 """Rows between two yields; they take one or two milliseconds."""
-
-_LEGACY_KEY_TYPE = 0
-_KEY_TYPE = 1
-_LEADER_EPOCH_SINCE = 3
-_KEY_BYTES_MIN = 10
-"""Type, two empty strings with their lengths, partition."""
-_TOPIC_ID_TAG = int.from_bytes(TOPIC_ID_TAG)
-
-
-class _Columns(NamedTuple):
-    """Fields of some values, or their positions; -1 for a field that a value lacks."""
-
-    offset: Ints
-    leader_epoch: Ints
-    metadata_at: Ints
-    metadata_bytes: Ints
-    commit_timestamp_ms: Ints
-    expire_timestamp_ms: Ints
-    topic_id_at: Ints
-
-    def take(self, chosen: "Ints | slice") -> "_Columns":
-        return _Columns(*(column[chosen] for column in self))
 
 
 def replay_offsets(
@@ -58,13 +43,13 @@ def replay_offsets(
     tables = _Tables(table_of)
     for low in range(0, len(records), ROWS_AT_ONCE):
         some = records.take(slice(low, low + ROWS_AT_ONCE))
-        plain, topic_at, columns = _read(some)
+        plain, keys, values = _read(some)
         if plain.all():
-            _write(tables, some, topic_at, columns)
+            _write(tables, some, keys, values)
             yield
         else:
             places = np.flatnonzero(plain)
-            rows = _rows(some.take(places), topic_at[places], columns.take(places)) if len(places) else iter(())
+            rows = _rows(some.take(places), keys.take(places), values.take(places)) if len(places) else iter(())
             yield from _write_among(tables, rows, plain.tolist(), low, replay_one)
 
 
@@ -88,18 +73,17 @@ def _write_among(
     yield
 
 
-def _write(tables: "_Tables", records: RawRecords, topic_at: Ints, columns: "_Columns") -> None:
+def _write(tables: "_Tables", records: RawRecords, keys: OffsetKeys, values: OffsetValues) -> None:
     """Put offsets into their tables, group by group."""
-    like = first_equal(records.data, records.key_at + 4, topic_at - records.key_at - 6)
+    like = first_equal(records.data, keys.group_at, keys.group_bytes)
     order = np.argsort(like, kind="stable")
-    like, topic_at = like[order], topic_at[order]
-    records, columns = records.take(order), columns.take(order)
+    like, records, keys = like[order], records.take(order), keys.take(order)
     bounds = [0, *(np.flatnonzero(np.diff(like)) + 1).tolist(), len(like)]
-    keys, values = _partitions(records, topic_at), _values(records, columns)
+    partitions, offsets = _partitions(records, keys), _values(records, values.take(order))
     for low, high in pairwise(bounds):
-        start = int(records.key_at[low]) + 4
-        table = tables[records.raw[start : int(topic_at[low]) - 2]]
-        table.update(zip(islice(keys, high - low), islice(values, high - low), strict=True))
+        start = int(keys.group_at[low])
+        table = tables[records.raw[start : start + int(keys.group_bytes[low])]]
+        table.update(zip(islice(partitions, high - low), islice(offsets, high - low), strict=True))
 
 
 class _Tables(dict[bytes, GroupOffsets]):
@@ -122,90 +106,28 @@ class _TopicIds(dict[bytes, UUID | None]):
 # Reading columns
 
 
-def _read(records: RawRecords) -> tuple[Bools, Ints, _Columns]:
-    """Which records are offsets in their usual form, the position of the topic in each key, and the values."""
-    data, at, size = records.data, records.key_at, records.key_bytes
-    key_type = big_endian(data, at, "i2")
-    plain = (
-        ((key_type == _LEGACY_KEY_TYPE) | (key_type == _KEY_TYPE))
-        & (size >= _KEY_BYTES_MIN)
-        & (records.value_bytes >= 2)
-    )
-    group_bytes = big_endian(data, at + 2, "i2").astype(np.int64)
-    plain &= (group_bytes >= 0) & (group_bytes + _KEY_BYTES_MIN <= size)
-    topic_at = at + 6 + np.where(plain, group_bytes, 0)
-    topic_bytes = big_endian(data, topic_at - 2, "i2")
-    plain &= (topic_bytes >= 0) & (group_bytes + topic_bytes + _KEY_BYTES_MIN == size)
-    version = np.where(plain, big_endian(data, records.value_at, "i2"), -1)
+def _read(records: RawRecords) -> tuple[Bools, OffsetKeys, OffsetValues]:
+    """Which records are offsets in their usual form, and their keys and values."""
+    data, size = records.data, records.key_bytes
+    key_type = big_endian(data, records.key_at, "i2")
+    keys = read_keys(data, records.key_at, size)
+    values = read_values(data, records.value_at, records.value_bytes, walks_tags=False)
+    plain = keys.is_whole & values.is_whole & (keys.group_bytes + keys.topic_bytes + KEY_BYTES_MIN == size)
     # Under the key of Kafka 0.8 there is only version 0.
-    plain &= (key_type == _KEY_TYPE) | (version == 0)
-    first = int(version[0]) if len(version) else NEWEST_VERSION
-    if 0 <= first <= NEWEST_VERSION and (version == first).all():
-        whole, columns = _read_values(first, data, records.value_at, records.value_bytes)
-        return plain & whole, topic_at, columns
-    return _read_versions(records, plain, version, topic_at)
-
-
-def _read_versions(records: RawRecords, plain: Bools, version: Ints, topic_at: Ints) -> tuple[Bools, Ints, _Columns]:
-    """As `_read`, for values of several versions, one version at a time."""
-    columns = _Columns(*(np.full(len(version), -1, np.int64) for _ in _Columns._fields))
-    is_known = np.zeros(len(version), np.bool_)
-    for each in range(NEWEST_VERSION + 1):
-        rows = np.flatnonzero(version == each)
-        if rows.size:
-            is_known[rows], found = _read_values(each, records.data, records.value_at[rows], records.value_bytes[rows])
-            for column, values in zip(columns, found, strict=True):
-                column[rows] = values
-    return plain & is_known, topic_at, columns
-
-
-def _read_values(version: int, data: Bytes, at: Ints, size: Ints) -> tuple[Bools, _Columns]:
-    """Values of one version: which are whole, and their columns."""
-    end, here = at + size, at + (14 if version >= _LEADER_EPOCH_SINCE else 10)
-    whole = end - here >= 9
-    here = np.where(whole, here, at)
-    if version == NEWEST_VERSION:
-        length, text_at = unsigned_varint(data, here)
-        length -= 1
-    else:
-        length, text_at = big_endian(data, here, "i2").astype(np.int64), here + 2
-    tail_bytes = 16 if version == EXPIRING_VERSION else 9 if version == NEWEST_VERSION else 8
-    whole &= (length >= 0) & (length <= end - text_at - tail_bytes)
-    after = np.where(whole, text_at + length, at)
-    nothing = np.full(len(at), -1, np.int64)
-    topic_id_at = nothing
-    if version == NEWEST_VERSION:
-        topic_id_at, is_usual = _topic_ids(data, after + 8, end)
-        whole &= is_usual
-    return whole, _Columns(
-        offset=big_endian(data, at + 2, "i8"),
-        leader_epoch=big_endian(data, at + 10, "i4") if version >= _LEADER_EPOCH_SINCE else nothing,
-        metadata_at=text_at,
-        metadata_bytes=np.where(whole, length, 0),
-        commit_timestamp_ms=big_endian(data, after, "i8"),
-        expire_timestamp_ms=big_endian(data, after + 8, "i8") if version == EXPIRING_VERSION else nothing,
-        topic_id_at=topic_id_at,
-    )
-
-
-def _topic_ids(data: Bytes, at: Ints, end: Ints) -> tuple[Ints, Bools]:
-    """The position of the topic id, -1 for none; and whether there is no other tagged field."""
-    none = data[at] == 0
-    if none.all():
-        return np.full(len(at), -1, np.int64), none
-    tag = (data[at].astype(np.int64) << 16) | (data[at + 1].astype(np.int64) << 8) | data[at + 2]
-    alone = (tag == _TOPIC_ID_TAG) & (at + 19 <= end)
-    return np.where(alone, at + 3, -1), none | alone
+    plain &= (key_type == KEY_TYPE) | ((key_type == LEGACY_KEY_TYPE) & (values.version == 0))
+    return plain, keys, values
 
 
 # Making values
 
 
-def _rows(records: RawRecords, topic_at: Ints, columns: _Columns) -> Iterator[tuple[bytes, Partition, CommittedOffset]]:
+def _rows(
+    records: RawRecords, keys: OffsetKeys, values: OffsetValues
+) -> Iterator[tuple[bytes, Partition, CommittedOffset]]:
     """The group id of each record in bytes, its partition, and the committed offset."""
-    begin, end = (records.key_at + 4).tolist(), (topic_at - 2).tolist()
+    begin, end = keys.group_at.tolist(), (keys.group_at + keys.group_bytes).tolist()
     names = [records.raw[low:high] for low, high in zip(begin, end, strict=True)]
-    return zip(names, _partitions(records, topic_at), _values(records, columns), strict=False)
+    return zip(names, _partitions(records, keys), _values(records, values), strict=False)
 
 
 def _strings(records: RawRecords, at: Ints, size_bytes: Ints) -> Iterator[str]:
@@ -231,13 +153,12 @@ def _integers(column: Ints) -> Iterator[int]:
     return iter(np.repeat(distinct, np.diff(np.append(starts, len(column)))).tolist())
 
 
-def _partitions(records: RawRecords, topic_at: Ints) -> Iterator[Partition]:
-    partition_at = records.key_at + records.key_bytes - 4
-    topics = _strings(records, topic_at, partition_at - topic_at)
-    return zip(topics, big_endian(records.data, partition_at, "i4").tolist(), strict=True)
+def _partitions(records: RawRecords, keys: OffsetKeys) -> Iterator[Partition]:
+    topics = _strings(records, keys.topic_at, keys.topic_bytes)
+    return zip(topics, big_endian(records.data, keys.partition_at, "i4").tolist(), strict=True)
 
 
-def _values(records: RawRecords, columns: _Columns) -> Iterator[CommittedOffset]:
+def _values(records: RawRecords, columns: OffsetValues) -> Iterator[CommittedOffset]:
     has_metadata = bool(columns.metadata_bytes.any())
     return map(
         CommittedOffset,

@@ -16,10 +16,10 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from kohort.pipeline.decode.offsets import KEY_TYPES
 from kohort.pipeline.decode.records import Records
 from kohort.pipeline.decode.segments import Segment
 from kohort.pipeline.decode.vectors import slices
+from kohort.records.offset_columns import KEY_TYPES
 from kohort.wire.batch_header import CONTROL, TRANSACTIONAL
 from kohort.wire.columnar.vectors import Bools, big_endian
 

@@ -19,11 +19,12 @@ from kohort.pipeline.decode.segments import Segment
 from kohort.pipeline.decode.slices import Slice, scan_slice
 from kohort.pipeline.decode.storage import mapped
 from kohort.pipeline.decode.vectors import integers
+from kohort.records.offset_columns import KEY_TYPES
 from kohort.wire.batch_header import CONTROL, TRANSACTIONAL
 from kohort.wire.columnar.vectors import Bools, Ints, big_endian
 
 _EMPTY_KEY_TYPE = -1
-_WITH_READER = frozenset({*offsets.KEY_TYPES, groups.KEY_TYPE})
+_WITH_READER = frozenset({*KEY_TYPES, groups.KEY_TYPE})
 _BY_JSON = frozenset({schemas.TRANSACTION, schemas.COORDINATOR})
 _OF_VALUE = frozenset({"value", "transaction"})
 """Columns that are made from the JSON form of a value, which takes longer than to decode it."""
@@ -184,7 +185,7 @@ class Decoder:
         self, records: Records, key_types: Ints, segment: Segment, damage: list[Corruption]
     ) -> Iterator[pa.RecordBatch]:
         if schemas.OFFSET_COMMIT in self.kinds:
-            chosen = np.isin(key_types, offsets.KEY_TYPES)
+            chosen = np.isin(key_types, KEY_TYPES)
             if chosen.any():
                 some = records if chosen.all() else records.select(chosen)
                 some, columns, problems = offsets.decode(some)
