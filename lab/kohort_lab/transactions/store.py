@@ -11,8 +11,7 @@ from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Clock, Defer
 from kohort.storage.log import LogConfig
 from kohort.storage.memory import MemoryStore
-from kohort.storage.memory.log import MemoryLog
-from kohort.storage.memory.watermarks import Watermarks
+from kohort.storage.memory.log import MemoryLog, Watermarks
 from kohort.wire.batches import BatchHeader, iter_batches
 
 

@@ -67,9 +67,8 @@ from kohort.broker.topics.publication import Publication
 from kohort.broker.topics.strays import refuse_missing, rename_strays
 from kohort.broker.transactions.describe_producers import DescribeProducers
 from kohort.broker.transactions.markers import LocalMarkers
-from kohort.broker.transactions.optional_verification import OptionalVerification
 from kohort.broker.transactions.producer_ids import ProducerIds
-from kohort.broker.transactions.verification import LocalVerification
+from kohort.broker.transactions.verification import LocalVerification, OptionalVerification
 from kohort.broker.transactions.write_txn_markers import WriteTxnMarkers
 from kohort.machine.ports import Markers, Verification
 from kohort.runtime.ports import Clock

@@ -1,6 +1,8 @@
-"""Times and numbers for readers."""
+"""Times, numbers, and names of partitions and tasks, for readers."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 _MINUTE_MS = 60_000
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (_MINUTE_MS, "min"), (1000, "s"))
@@ -65,3 +67,14 @@ def rebalance_duration(row: dict[str, int | None]) -> str:
     known = duration(took_ms(row))
     is_minimum = row["duration_ms"] is None and row["sync_ms"] is not None
     return f"\N{GREATER-THAN OR EQUAL TO} {known}" if is_minimum else known
+
+
+def place_name(row: Mapping[str, Any]) -> str:
+    """Return `orders-3`, with the topic id if the name is unknown; tasks as in Kafka Streams, `0_3`."""
+    return f"{place_stem(row)}{row['partition']}"
+
+
+def place_stem(row: Mapping[str, Any]) -> str:
+    """Return the name without the partition number."""
+    subtopology = row.get("subtopology")
+    return f"{row['topic'] or row['topic_id']}-" if subtopology is None else f"{subtopology}_"

@@ -6,9 +6,8 @@ from itertools import groupby
 from typing import Any
 
 from kohort.pipeline.report.cells import DASH, card, heads, lag_cell, verdict_cell, wait_cell
-from kohort.pipeline.report.formatting import instant, number, rebalance_duration
+from kohort.pipeline.report.formatting import instant, number, place_name, place_stem, rebalance_duration
 from kohort.pipeline.report.group_page import GroupPage
-from kohort.pipeline.report.partition_names import place_name, place_stem
 from kohort.pipeline.report.timeline import state
 from kohort.pipeline.tables.burrow.verdicts import worst
 from kohort.pipeline.tables.groups.group_history import changed_at_ms, took_ms

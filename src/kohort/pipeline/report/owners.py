@@ -11,8 +11,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from kohort.pipeline.report.axis import Mark, Scale, mark_lines, time_axis
-from kohort.pipeline.report.formatting import duration, instant
-from kohort.pipeline.report.partition_names import place_stem
+from kohort.pipeline.report.formatting import duration, instant, place_stem
 
 Row = dict[str, Any]
 

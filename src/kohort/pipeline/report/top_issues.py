@@ -6,8 +6,7 @@ from html import escape
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
-from kohort.pipeline.report.formatting import duration, instant, number
-from kohort.pipeline.report.partition_names import place_name
+from kohort.pipeline.report.formatting import duration, instant, number, place_name
 from kohort.pipeline.tables.burrow.verdicts import BAD, SEVERITIES, WARN
 
 SHOWN = 3

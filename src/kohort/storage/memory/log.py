@@ -1,4 +1,4 @@
-"""The log of one partition in memory: segments of batches, as on disk but smaller."""
+"""The log of one partition in memory, which waits for no flush: segments of batches, as on disk but smaller."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
@@ -6,14 +6,13 @@ from typing import Final, Protocol
 from uuid import UUID
 
 from kohort.model.ids import TopicPartition
-from kohort.runtime.ports import Clock
+from kohort.runtime.ports import Clock, Defer
 from kohort.storage.batchset import Span, iter_spans
 from kohort.storage.epochs import EpochCache
 from kohort.storage.log import NO_OFFSET, NO_TIMESTAMP, LogConfig, ReadView
 from kohort.storage.logs.base import LogBase
 from kohort.storage.logs.retention import count_expired
 from kohort.storage.logs.timestamps import newest_from
-from kohort.storage.memory.watermarks import Watermarks
 from kohort.storage.producers import AbortedTxn
 from kohort.storage.segments.aborted import find_overlapping
 
@@ -68,6 +67,34 @@ class MemorySegment:
         """The largest timestamp; if there is none, the time when the segment was begun."""
         timestamp_ms = self.max_timestamps[-1] if self.max_timestamps else NO_TIMESTAMP
         return timestamp_ms if timestamp_ms >= 0 else self.created_ms
+
+
+class _Advancing(Protocol):
+    end_offset: int
+
+    def advance(self, high_watermark: int) -> None: ...
+
+
+class Watermarks:
+    """Advances the high watermarks of all logs that were appended to in a turn, in one deferred call."""
+
+    def __init__(self, defer: Defer) -> None:
+        self.defer = defer
+        self._behind: list[_Advancing] = []
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._behind
+
+    def add(self, log: _Advancing) -> None:
+        if not self._behind:
+            self.defer(self.advance_all)
+        self._behind.append(log)
+
+    def advance_all(self) -> None:
+        behind, self._behind = self._behind, []
+        for log in behind:
+            log.advance(log.end_offset)
 
 
 class RollListener(Protocol):

@@ -10,8 +10,7 @@ from kohort.runtime.ports import Clock, Defer
 from kohort.runtime.timers.clock import SystemClock
 from kohort.storage.log import CallSoon, CleanerConfig, CleanerMetrics, FlushMetrics, LogConfig, LogMetrics, Volume
 from kohort.storage.memory.cleaner import MemoryCleaner
-from kohort.storage.memory.log import MemoryLog
-from kohort.storage.memory.watermarks import Watermarks
+from kohort.storage.memory.log import MemoryLog, Watermarks
 
 
 class MemoryStore:
