@@ -112,16 +112,16 @@ def test_much_in_one_turn_is_flushed_before_the_turn_has_ended(base: Path, batch
     with FaultyFiles(base / "data") as files:
         owner = Owner()
         store = owner.disk(base / "data")
-        logs = [store.open(TopicPartition("t", number), TOPIC_ID, LogConfig()) for number in range(8)]
+        logs = [store.open(TopicPartition("t", number), TOPIC_ID, LogConfig()) for number in range(16)]
         files.hold("kohort-flusher")
-        values = ["x" * (EARLY_BYTES // 4) + str(number) for number in range(batches)]
+        values = ["x" * (EARLY_BYTES // 12) + str(number) for number in range(batches)]
         for value in values:
             for log in logs:
                 log.append(batch(value), leader_epoch=0)
         files.await_held()
-        assert [log.high_watermark for log in logs] == [0] * 8
+        assert [log.high_watermark for log in logs] == [0] * 16
         files.release("kohort-flusher")
-        owner.wait_for(lambda: [log.high_watermark for log in logs] == [batches] * 8)
+        owner.wait_for(lambda: [log.high_watermark for log in logs] == [batches] * 16)
         shutil.copytree(base / "data", base / "killed")
         store.close()
     if batches == 1:  # all of it went through the journal
@@ -140,10 +140,10 @@ def test_the_journal_is_bounded_where_each_turn_is_flushed_before_its_end(tmp_pa
     file_bytes, turns = EARLY_BYTES, 20
     owner = Owner()
     store = owner.disk(tmp_path, journal_file_bytes=file_bytes)
-    logs = [store.open(TopicPartition("t", number), TOPIC_ID, LogConfig()) for number in range(4)]
+    logs = [store.open(TopicPartition("t", number), TOPIC_ID, LogConfig()) for number in range(16)]
     for _ in range(turns):
         for log in logs:
-            log.append(batch("x" * (EARLY_BYTES // 4)), leader_epoch=0)
+            log.append(batch("x" * (EARLY_BYTES // 16)), leader_epoch=0)
         owner.wait_for(lambda: all(log.high_watermark == log.end_offset for log in logs))
     longest = max(path.stat().st_size for path in (tmp_path / "journal").iterdir())
     assert longest <= 5 * (file_bytes + EARLY_BYTES // 2)

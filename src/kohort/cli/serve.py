@@ -285,10 +285,12 @@ def _text(endpoint: "Endpoint") -> str:
 
 async def _serve(settings: object, log: "LogWriter") -> tuple[list[str], str | None]:
     """Serve until a signal or a failure; return the reasons of the failure, and what the stop found missing."""
+    from kohort.server.heap import keep_freed_memory
     from kohort.server.node import Node
     from kohort.server.settings import Settings
 
     assert isinstance(settings, Settings)
+    keep_freed_memory()
     # The flusher thread runs a few lines after each flush, and clients wait for them.
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     loop = asyncio.get_running_loop()

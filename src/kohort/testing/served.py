@@ -146,6 +146,12 @@ class ServedKohort:
         """The resident memory of the running broker; None where the system does not tell."""
         return self._memory("VmRSS")
 
+    @property
+    def page_faults(self) -> int:
+        """How often the running broker took a page of memory from the system so far. Linux only."""
+        assert self._process is not None, "the broker runs"
+        return int(Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()[7])
+
     def _memory(self, field: str) -> int | None:
         if self._process is None:
             return None

@@ -45,8 +45,11 @@ _log = logging.getLogger("kohort.storage")
 
 BULK_BYTES: Final = 256 * 1024
 """A partition's bytes in one flush batch from which on its segment is flushed: writing them twice costs more than a flush."""
-EARLY_BYTES: Final = 512 * 1024
-"""A flush batch of this size is flushed before the end of the turn, if the flusher is idle."""
+EARLY_BYTES: Final = 2 * 1024 * 1024
+"""
+A flush batch of this size is flushed before the end of the turn, if the flusher is idle. Small ones are not: the two threads
+compete for the interpreter after each write.
+"""
 _JOURNAL_LENGTH_MAX: Final = 4
 """The bound on a journal file while a checkpoint lasts, in multiples of its size; above it segments are flushed instead."""
 OWNER_FLUSH_MS_MAX: Final = 1.0
