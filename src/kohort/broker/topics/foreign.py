@@ -17,11 +17,10 @@ from kohort.model.errors import ConfigError, CorruptError
 from kohort.model.ids import TopicPartition
 from kohort.storage.durability.journal import journal_files
 from kohort.storage.files.checkpoint_formats import CLEAN_SHUTDOWN, RECOVERY_POINTS, read_offsets
-from kohort.storage.files.directory import JOURNAL, find_partitions
+from kohort.storage.files.directory import JOURNAL, LOG_SUFFIX, find_partitions
 from kohort.storage.files.foreign import refuse_foreign, refuse_kafka
 from kohort.storage.files.journal_format import read_journal
 from kohort.storage.log import NO_TOPIC_ID
-from kohort.storage.segments.segment import LOG_SUFFIX
 
 _KEY: Final = re.compile(rb"topic:([0-9a-f]{32})")
 _NAME: Final = re.compile(rb'"topic":\{"name":"([a-zA-Z0-9._-]{1,249})"')

@@ -1,5 +1,5 @@
 """
-Names in a data directory: partition directories, deleted partitions and stray partitions, and the files of cleaned segments.
+Names in a data directory: partition directories, deleted partitions and stray partitions, and the files of segments.
 
 The files of a cleaned segment end in `.cleaned` until they are complete and flushed, then in `.swap` while the cleaner puts the
 segment in place; readers that know these names use them meanwhile.
@@ -20,6 +20,10 @@ from kohort.storage.log import OFFSET_MAX, Volume
 
 T = TypeVar("T")
 
+LOG_SUFFIX: Final = ".log"
+INDEX_SUFFIX: Final = ".index"
+TIME_INDEX_SUFFIX: Final = ".timeindex"
+DELETED_SUFFIX: Final = ".deleted"
 CLEANED_SUFFIX: Final = ".cleaned"
 SWAP_SUFFIX: Final = ".swap"
 JOURNAL = "journal"
@@ -48,6 +52,10 @@ def offset_of(name: str) -> int | None:
     match = _OFFSET.fullmatch(name)
     offset = int(match[1]) if match else -1
     return offset if 0 <= offset <= OFFSET_MAX else None
+
+
+def segment_path(directory: Path, base_offset: int, suffix: str) -> Path:
+    return directory / f"{base_offset:020d}{suffix}"
 
 
 def look_at_volume(data_dir: Path) -> Volume:

@@ -12,7 +12,8 @@ from kohort.storage.logs.base import LogBase
 from kohort.storage.logs.timestamps import newest_from
 from kohort.storage.producers import AbortedTxn
 from kohort.storage.segments.aborted import find_overlapping
-from kohort.storage.segments.segment import NotInMemoryError, Segment
+from kohort.storage.segments.segment import Segment
+from kohort.storage.segments.segment_reads import NotInMemoryError, SegmentReads
 from kohort.wire.batches import check_crc
 
 
@@ -28,7 +29,7 @@ class DiskReads(LogBase):
     def _on_read_error(self, exc: OSError) -> NoReturn:
         """Handle a failed read."""
 
-    def _reader_of(self, segment: Segment) -> Segment:
+    def _reader_of(self, segment: SegmentReads) -> SegmentReads:
         """A segment for reading."""
         return segment
 
@@ -134,7 +135,7 @@ class DiskReads(LogBase):
         except OSError as exc:
             self._on_read_error(exc)
 
-    def _batches_of(self, segment: Segment, timestamp_ms: int) -> Iterator[bytes]:
+    def _batches_of(self, segment: SegmentReads, timestamp_ms: int) -> Iterator[bytes]:
         """
         Raises:
             CorruptError: a batch on the way is damaged. A batch is passed over because of the largest timestamp in its header,
@@ -155,7 +156,7 @@ class DiskReads(LogBase):
         newest = (self._newest_of(segment) for segment in self._segments)
         return max(newest, key=lambda entry: entry[0], default=(NO_TIMESTAMP, self.log_start_offset))
 
-    def _newest_of(self, segment: Segment) -> tuple[int, int]:
+    def _newest_of(self, segment: SegmentReads) -> tuple[int, int]:
         """`max_timestamp` of a segment; if the log starts within the segment, of the records from the log start on."""
         start_offset = self.log_start_offset
         if segment.base_offset >= start_offset or segment.max_timestamp[0] <= NO_TIMESTAMP:

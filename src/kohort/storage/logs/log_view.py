@@ -7,6 +7,7 @@ from kohort.storage.batchset import Span
 from kohort.storage.logs.disk_reads import DiskReads
 from kohort.storage.producers import AbortedTxn, ProducerStateManager
 from kohort.storage.segments.segment import Segment
+from kohort.storage.segments.segment_reads import SegmentReads
 
 
 class LogView(DiskReads):
@@ -32,12 +33,12 @@ class LogView(DiskReads):
         self.high_watermark = log.high_watermark
         self.generation = generation
         self._segments, self._bases = segments, bases
-        self._readers: dict[int, Segment] = {}
+        self._readers: dict[int, SegmentReads] = {}
         """The copies that were made for reading, by base offset."""
         if segments:
             self._reader_of(segments[-1])
 
-    def _reader_of(self, segment: Segment) -> Segment:
+    def _reader_of(self, segment: SegmentReads) -> SegmentReads:
         reader = self._readers.get(segment.base_offset)
         if reader is None:
             reader = self._readers[segment.base_offset] = segment.detached(self.config, self.epochs)

@@ -25,11 +25,11 @@ from kohort.storage.batchset import Span, read_front
 from kohort.storage.epochs import CHECKPOINT_NAME, EpochCache
 from kohort.storage.files import syscalls
 from kohort.storage.files.checksums import read_sealed
-from kohort.storage.files.directory import offset_of
+from kohort.storage.files.directory import LOG_SUFFIX, offset_of, segment_path
 from kohort.storage.log import LogConfig
 from kohort.storage.producers import AbortedTxn, ProducerStateManager, read_producer_id
 from kohort.storage.segments.missing import INDEX_SUFFIXES, find_missing_segment, orphans_of, remove_indexes_of_deleted
-from kohort.storage.segments.segment import LOG_SUFFIX, Segment, segment_path
+from kohort.storage.segments.segment import Segment
 from kohort.storage.segments.snapshots import SNAPSHOT_SUFFIX, load_newest, remove_strays
 from kohort.storage.segments.swap import finish_swaps
 from kohort.wire.batch_header import PRODUCER_ID_AT

@@ -5,10 +5,9 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from kohort.storage.files import syscalls
-from kohort.storage.files.directory import offset_of
+from kohort.storage.files.directory import DELETED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, offset_of
 from kohort.storage.segments.aborted import TXN_INDEX_SUFFIX
 from kohort.storage.segments.index_checksums import CHECKSUMS_SUFFIX
-from kohort.storage.segments.segment import DELETED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
 
 INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, CHECKSUMS_SUFFIX)
 

@@ -19,9 +19,16 @@ from pathlib import Path
 
 from kohort.model.errors import CorruptError
 from kohort.storage.files import syscalls
-from kohort.storage.files.directory import CLEANED_SUFFIX, SWAP_SUFFIX, final_name, offset_of
+from kohort.storage.files.directory import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    LOG_SUFFIX,
+    SWAP_SUFFIX,
+    final_name,
+    offset_of,
+)
 from kohort.storage.log import LogConfig
-from kohort.storage.segments.segment import DELETED_SUFFIX, LOG_SUFFIX, RELATIVE_OFFSET_MAX, Segment
+from kohort.storage.segments.segment import RELATIVE_OFFSET_MAX, Segment
 
 _log = logging.getLogger("kohort.storage")
 

@@ -14,13 +14,12 @@ from typing import Any, TypeAlias
 from kohort.model.errors import CorruptError
 from kohort.storage.batchset import read_front, span_at
 from kohort.storage.epochs import CHECKPOINT_NAME, EpochCache
-from kohort.storage.files.directory import offset_of
+from kohort.storage.files.directory import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, offset_of
 from kohort.storage.files.journal_format import APPEND, DELETE, EPOCH, START, JournalEntry, read_journal
 from kohort.storage.segments.aborted import TXN_INDEX_SUFFIX
 from kohort.storage.segments.aborted import from_bytes as aborted_from_bytes
 from kohort.storage.segments.index import OffsetIndex, TimeIndex
 from kohort.storage.segments.index_checksums import CHECKSUMS_SUFFIX, read_checksums
-from kohort.storage.segments.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
 from kohort.storage.segments.snapshots import SNAPSHOT_SUFFIX, snapshot_from_bytes
 from kohort.wire.batches import (
     HEADER_BYTES,

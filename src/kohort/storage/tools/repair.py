@@ -28,13 +28,20 @@ from kohort.storage.files.checkpoint_formats import (
     write_atomically,
 )
 from kohort.storage.files.checksums import correct_bit
-from kohort.storage.files.directory import JOURNAL, find_partitions, offset_of
+from kohort.storage.files.directory import (
+    INDEX_SUFFIX,
+    JOURNAL,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    find_partitions,
+    offset_of,
+    segment_path,
+)
 from kohort.storage.files.journal_format import APPEND, JournalEntry, flushed_until, read_journal
 from kohort.storage.logs.recovery import DAMAGE_NOTE
 from kohort.storage.segments.aborted import TXN_INDEX_SUFFIX
 from kohort.storage.segments.index_checksums import CHECKSUMS_SUFFIX, written_bytes
 from kohort.storage.segments.missing import find_missing_segment, orphans_of
-from kohort.storage.segments.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, segment_path
 from kohort.wire.batch_header import (
     ATTRIBUTES_AT,
     CRC_AT,

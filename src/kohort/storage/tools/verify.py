@@ -35,14 +35,22 @@ from kohort.storage.files.checkpoint_formats import (
     read_partition_metadata,
     read_properties,
 )
-from kohort.storage.files.directory import JOURNAL, find_partitions, offset_of, partition_of
+from kohort.storage.files.directory import (
+    INDEX_SUFFIX,
+    JOURNAL,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    find_partitions,
+    offset_of,
+    partition_of,
+    segment_path,
+)
 from kohort.storage.files.foreign import has_own_properties
 from kohort.storage.files.journal_format import DELETE, read_journal
 from kohort.storage.log import NO_TOPIC_ID
 from kohort.storage.segments.aborted import TXN_INDEX_SUFFIX
 from kohort.storage.segments.index_checksums import CHECKSUMS_SUFFIX, written_bytes
 from kohort.storage.segments.missing import find_missing_segment
-from kohort.storage.segments.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, segment_path
 from kohort.storage.segments.snapshots import SNAPSHOT_SUFFIX
 from kohort.storage.tools.dump import Row, dump
 from kohort.wire.batches import read_header
