@@ -8,8 +8,9 @@ and answers those of a group in their order, so it has read all requests before 
 they release, when it answers the probe. The network threads of Apache Kafka are not quite as strict, so `SETTLE_S` is waited
 as well.
 
-The lateness of a step is the time by which the step and the probe before it exceed their planned duration
-(`kohort_lab.conformance.lateness` says which differences it excuses).
+The lateness of a step is the time by which the step and the probe before it exceed their planned duration. Of a request that
+may wait for its answer, only the time until it is sent counts. `kohort_lab.conformance.lateness` says which differences the
+lateness excuses.
 """
 
 import asyncio
@@ -110,6 +111,7 @@ class ScenarioRun:
         began_s = asyncio.get_running_loop().time()
         if step.pause_ms:
             await asyncio.sleep(step.pause_ms / 1000)
+            self._note_lateness(step, _elapsed_ms(began_s) - step.pause_ms)
         if step.close:
             (await self._connection(step.on)).close()
         if step.restart:
@@ -178,7 +180,9 @@ class ScenarioRun:
         self.lateness_ms[step.label] = max(self.lateness_ms.get(step.label, 0), late_ms)
 
     async def _ask(self, step: Step) -> StepOutcome:
+        began_s = asyncio.get_running_loop().time()
         expected = await self._send(step)
+        self._note_lateness(step, _elapsed_ms(began_s))
         if step.unanswered:
             return StepOutcome(api=step.send or "", version=expected.version)
         if step.parked:
