@@ -54,14 +54,14 @@ class Bytes:
 
 
 def plain_offset(key: bytes, value: bytes) -> PlainOffset:
-    """A committed offset of key type 1, in any version."""
+    """A committed offset in any version; under key type 0, of Kafka 0.8, there is only version 0."""
     names = Bytes(key)
-    assert names.number("h") == 1
+    key_type = names.number("h")
     group_id, topic = names.text(names.number("h")), names.text(names.number("h"))
     partition = names.number("i")
     body = Bytes(value)
     version = body.number("h")
-    if version not in range(5):
+    if version not in range(5 if key_type else 1):
         raise RefusedError
     offset = body.number("q")
     leader_epoch = body.number("i") if version >= 3 else -1

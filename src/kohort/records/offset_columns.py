@@ -174,8 +174,6 @@ def _walk_tags(data: Bytes, at: int, end: int) -> int | None:
             return None
         tag, at = number(at)
         size, at = number(at)
-        if not 0 <= size <= end - at:
-            return None
         if tag == 0 and size == TOPIC_ID_BYTES:
             found = at
         at += size
