@@ -66,9 +66,16 @@ def with_count(count: int) -> bytes:
     return sealed(raw)
 
 
+def with_last_length(change: int) -> bytes:
+    at = 1 + (GOOD[RECORDS_AT] >> 1)
+    return with_record_bytes(at, bytes([GOOD[RECORDS_AT + at] + change]))
+
+
 NONSENSE = {
     "a record longer than its batch": with_record_bytes(0, b"\x7f"),
+    "a last record longer than its batch": with_last_length(+2),
     "a negative record length": with_record_bytes(0, b"\x01"),
+    "a negative record length of the right bytes": with_record_bytes(0, bytes([GOOD[RECORDS_AT] | 1])),
     "a record length without end": with_record_bytes(0, b"\xff" * 10),
     "a key longer than its record": with_record_bytes(4, b"\x7e"),
     "a key length without end": with_record_bytes(4, b"\xff" * 10),
@@ -82,11 +89,13 @@ NONSENSE = {
 }
 
 
+@pytest.mark.parametrize("others", [1, 60])
 @pytest.mark.parametrize("name", NONSENSE)
-def test_nonsense_with_a_right_crc_is_refused(name: str) -> None:
-    good = batch(5, [(b"k", b"v")])
+def test_nonsense_with_a_right_crc_is_refused(name: str, others: int) -> None:
+    """Many batches are read in lockstep, few one by one."""
+    good = b"".join(batch(offset, [(b"k", b"v"), (b"k", b"w")]) for offset in range(5, 5 + 2 * others, 2))
     rows, damage = read(NONSENSE[name] + good)
-    assert [offset for offset, _, _ in rows] == [5]
+    assert [offset for offset, _, _ in rows] == list(range(5, 5 + 2 * others))
     assert [(one.position, one.problem, one.log_offset) for one in damage] == [(0, MALFORMED_RECORDS, 0)]
 
 

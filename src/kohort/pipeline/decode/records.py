@@ -1,8 +1,5 @@
 """
-The positions of the records of many batches, found in lockstep.
-
-Step k parses record k of every batch that has one. The batches are sorted by their record count, so the batches with records
-left are always the first ones, and a step is a handful of vector operations for any number of batches.
+The positions of the records of many batches (`kohort.wire.columnar.layout`), with their keys and values.
 
 A *window* is decoded at once: some megabytes of log, copied and padded, with compressed batches decompressed. A batch with a
 correct CRC can still be malformed. A length that leads out of its batch is reported as damage, and no position outside the
@@ -21,8 +18,10 @@ from kohort.model.limits import UNORDERED_RECORDS_MAX
 from kohort.pipeline.decode.batches import Corruption, Headers, Scan
 from kohort.pipeline.decode.vectors import joined
 from kohort.wire.batch_header import CODEC_MASK, HEADER_BYTES, LOG_APPEND_TIME, LOG_OVERHEAD_BYTES
-from kohort.wire.columnar.vectors import VARLONG_BYTES_MAX, Bools, Bytes, Ints, varint
+from kohort.wire.columnar.layout import find_records
+from kohort.wire.columnar.vectors import VARLONG_BYTES_MAX, Bools, Bytes, Ints, skip_varint, varint
 from kohort.wire.compression import Codec, decompress
+from kohort.wire.generated.gradual import drain
 from kohort.wire.scanning.record_scan import scan_records
 
 WINDOW_BYTES = 2 << 20
@@ -223,10 +222,11 @@ def parse(window: Window) -> Records:
     counts = headers["count"].astype(np.int64)
     possible = (counts >= 0) & (counts * _RECORD_BYTES_MIN <= window.ends - window.starts)
     counts = np.where(possible, counts, 0)
-    first = np.cumsum(counts) - counts
     batch = np.repeat(np.arange(len(headers)), counts)
-    body, after, broken = _lockstep(window, counts, first)
-    fields, wrong = _fields(window, batch, body, after)
+    at, after, broken = drain(
+        find_records(window.data, window.starts, np.where(counts, window.ends, window.starts), counts)
+    )
+    fields, wrong = _fields(window, batch, skip_varint(window.data, at), after)
     broken |= ~possible
     broken[batch[wrong]] = True
     timestamp_delta, offset_delta, key_at, key_bytes, value_at, value_bytes = fields
@@ -241,37 +241,6 @@ def parse(window: Window) -> Records:
         window, batch, offset, timestamp_ms, key_at, key_bytes, value_at, value_bytes, window.damage + damage
     )
     return found.select(~broken[batch]) if broken.any() else found
-
-
-def _lockstep(window: Window, counts: Ints, first: Ints) -> tuple[Ints, Ints, Bools]:
-    """
-    The begin of every record's body, the begin of the record after it, and which batches are malformed.
-
-    Only lengths are read here, because each step depends on the one before.
-    """
-    data, size = window.data, len(window.data)
-    bodies, afters = np.zeros(int(counts.sum()), np.int64), np.zeros(int(counts.sum()), np.int64)
-    order = np.argsort(-counts, kind="stable")
-    descending = -counts[order]
-    at, end, target = window.starts[order], window.ends[order], first[order]
-    bad = np.zeros(len(counts), np.bool_)
-    for step in range(int(counts.max(initial=0))):
-        alive = int(np.searchsorted(descending, -step, side="left"))
-        limit = end[:alive]
-        length, body = varint(data, at[:alive])
-        after = body + np.clip(length, -1, size)
-        wrong = after > limit
-        if wrong.any():
-            bad[:alive] |= wrong
-            after = np.where(bad[:alive], limit, after)
-        column = target[:alive] + step
-        bodies[column] = body
-        afters[column] = after
-        at[:alive] = after
-    bad |= (at != end) & (descending < 0)
-    broken = np.empty(len(counts), np.bool_)
-    broken[order] = bad
-    return bodies, afters, broken
 
 
 def _fields(window: Window, batch: Ints, bodies: Ints, afters: Ints) -> tuple[Ints, Bools]:

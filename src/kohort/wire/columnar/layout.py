@@ -21,7 +21,7 @@ import numpy.typing as npt
 from kohort.model.errors import CorruptError
 from kohort.model.limits import DECOMPRESSED_BYTES_MAX, UNORDERED_RECORDS_MAX
 from kohort.wire.batch_header import CODEC_MASK, CONTROL, FIELDS, HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, fields_struct
-from kohort.wire.columnar.vectors import Bytes, Ints, skip_varint, unsigned_varint, varint
+from kohort.wire.columnar.vectors import Bools, Bytes, Ints, skip_varint, unsigned_varint, varint
 from kohort.wire.compression import decompress
 
 HEADER_DTYPE = np.dtype([(name, f">{character}" if character != "b" else "i1") for name, character in FIELDS])
@@ -120,9 +120,10 @@ class BatchBuffer:
         for batch in np.flatnonzero(counts > UNORDERED_RECORDS_MAX).tolist():
             yield from _check_offsets(raw, data, int(starts[batch]), int(ends[batch]), int(counts[batch]))
         first = np.cumsum(counts) - counts
-        walk = _Walk(raw, data, starts, ends, counts, first)
-        yield from walk.run()
-        layout = Layout(raw, data, positions, headers, first, walk.found, walk.after, *_rows(counts))
+        at, after, broken = yield from find_records(data, starts, ends, counts, raw)
+        if broken.any():
+            raise CorruptError(_MALFORMED)
+        layout = Layout(raw, data, positions, headers, first, at, after, *_rows(counts))
         yield from layout.find_keys()
         return layout
 
@@ -164,22 +165,42 @@ def _check_offsets(raw: bytes, data: Bytes, at: int, end: int, count: int) -> Ge
         yield
 
 
+def find_records(
+    data: Bytes, starts: Ints, ends: Ints, counts: Ints, raw: bytes | None = None
+) -> Generator[None, None, tuple[Ints, Ints, Bools]]:
+    """
+    Find the records of batches by their lengths.
+
+    Args:
+        starts, ends: of the records of each batch.
+        counts: the number of records of each batch; none is more than its bytes allow.
+        raw: the same bytes as `data`, if they are there.
+
+    Returns:
+        The begin and the end of each record; and which batches are malformed: their records do not fill them. No position is
+        after the end of its batch.
+    """
+    walk = _Walk(data, starts, ends, counts, raw)
+    yield from walk.run()
+    broken = np.empty(len(counts), np.bool_)
+    broken[walk.order] = walk.broken | (walk.at != walk.ends)
+    if (negative := data[walk.found] & 1).any():
+        broken[np.repeat(np.arange(len(counts)), counts)[negative.astype(np.bool_)]] = True
+    return walk.found, walk.after, broken
+
+
 class _Walk:
-    """
-    Finds the begin (`found`) and the end (`after`) of each record by the lengths.
+    """The begin (`found`) and the end (`after`) of each record, and which batches have a length that leads out of them."""
 
-    Raises:
-        CorruptError: the records do not fill their batch.
-    """
-
-    def __init__(self, raw: bytes, data: Bytes, starts: Ints, ends: Ints, counts: Ints, first: Ints) -> None:
+    def __init__(self, data: Bytes, starts: Ints, ends: Ints, counts: Ints, raw: bytes | None) -> None:
         self.raw = raw
         self.data = data
-        order = np.argsort(-counts, kind="stable")
-        self.counts = counts[order]
-        self.at = starts[order]
-        self.ends = ends[order]
-        self.target = first[order]
+        self.order = np.argsort(-counts, kind="stable")
+        self.counts = counts[self.order]
+        self.at = starts[self.order]
+        self.ends = ends[self.order]
+        self.target = (np.cumsum(counts) - counts)[self.order]
+        self.broken = np.zeros(len(counts), np.bool_)
         total = int(counts.sum())
         self.found: Ints = np.empty(total, np.int64)
         self.after: Ints = np.empty(total, np.int64)
@@ -196,28 +217,32 @@ class _Walk:
             if seen > ROWS_PER_STEP:
                 seen = 0
                 yield
-        if (self.at != self.ends).any():
-            raise CorruptError(_MALFORMED)
 
     def _step(self, step: int, alive: int) -> None:
-        at = self.at[:alive]
+        at, end = self.at[:alive], self.ends[:alive]
         column = self.target[:alive] + step
         length, body = unsigned_varint(self.data, at)
         after = body + (length >> 1)
-        if (after > self.ends[:alive]).any():
-            raise CorruptError(_MALFORMED)
+        wrong = after > end
+        if wrong.any():
+            self.broken[:alive] |= wrong
+            after = np.where(wrong, end, after)
         self.found[column] = at
         self.after[column] = after
         self.at[:alive] = after
 
     def _one_by_one(self, step: int, alive: int) -> Generator[None, None, None]:
+        raw = self.data.tobytes() if self.raw is None else self.raw
         seen = 0
         for batch in range(alive):
-            left = int(self.counts[batch]) - step
+            left, end = int(self.counts[batch]) - step, int(self.ends[batch])
             try:
-                found = _walk(self.raw, int(self.at[batch]), left)
+                found = _walk(raw, int(self.at[batch]), left)
             except IndexError:
-                raise CorruptError(_MALFORMED) from None
+                found = [end + 1] * (left + 1)
+            if found[-1] > end:
+                self.broken[batch] = True
+                found = [min(each, end) for each in found]
             row = int(self.target[batch]) + step
             self.found[row : row + left] = found[:-1]
             self.after[row : row + left] = found[1:]
@@ -247,11 +272,11 @@ def _walk(raw: bytes, at: int, count: int) -> list[int]:
 
 
 def _after_long(raw: bytes, at: int) -> int:
-    """The end of a record whose length takes three to five bytes. Raises CorruptError."""
+    """The end of a record whose length takes three to five bytes. Raises IndexError, also for a longer length."""
     length = shift = 0
     while raw[at] >= 0x80:
         if shift == _VARINT_SHIFT_MAX:
-            raise CorruptError(_MALFORMED)
+            raise IndexError
         length |= (raw[at] & 0x7F) << shift
         shift += 7
         at += 1
