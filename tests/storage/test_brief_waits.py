@@ -11,9 +11,8 @@ from uuid import UUID
 
 import pytest
 
-from kohort.model.errors import UnavailableError
+from kohort.model.errors import NotYetError, UnavailableError
 from kohort.model.ids import TopicPartition
-from kohort.storage.durability.brief_waits import NotYetError
 from kohort.storage.files.checkpoint_formats import CLEAN_SHUTDOWN
 from kohort.storage.log import LogConfig, Volume
 from kohort_lab.faulty_files import FaultyFiles, fail_on

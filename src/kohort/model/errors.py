@@ -244,6 +244,10 @@ class UnavailableError(StorageError):
     code: ClassVar[ErrorCode] = ErrorCode.KAFKA_STORAGE_ERROR
 
 
+class NotYetError(UnavailableError):
+    """The disk has not answered yet."""
+
+
 class CorruptError(StorageError):
     """Data on disk, or in a record, is damaged."""
 

@@ -6,6 +6,7 @@ go on.
 import asyncio
 import logging
 import os
+import threading
 from collections.abc import Awaitable, Callable
 from errno import EIO, ENOSPC
 from pathlib import Path
@@ -125,6 +126,41 @@ def test_a_read_that_fails_once_delays_its_groups(tmp_path: Path, monkeypatch: p
     files = {path.stat().st_ino for path in (tmp_path / f"{CONSUMER_OFFSETS}-0").glob("*.log")}
     monkeypatch.setattr(os, "pread", failing)
     play(tmp_path, look)
+
+
+def test_a_load_that_takes_long_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first read of the start fails. The load is tried again while clients are served, and hangs until the log says so."""
+    reads, goes_on, pread = [0], threading.Event(), os.pread
+
+    async def fill(client: Client) -> None:
+        await with_topic(client)
+        assert [await commit_code(client, group_id) for group_id in GROUPS] == [0, 0]
+
+    async def look(client: Client) -> None:
+        try:
+            while "the disk has not answered" not in caplog.text:
+                assert await commit_code(client, "g") == 0
+        finally:
+            goes_on.set()
+        while await commit_code(client, "h") != 0:
+            pass
+
+    def failing(fd: int, size: int, position: int) -> bytes:
+        if os.fstat(fd).st_ino in files:
+            reads[0] += 1
+            if reads[0] == 1:
+                raise OSError(EIO, "Input/output error")
+            goes_on.wait()
+        return pread(fd, size, position)
+
+    play(tmp_path, fill)
+    files = {path.stat().st_ino for path in (tmp_path / f"{CONSUMER_OFFSETS}-0").glob("*.log")}
+    monkeypatch.setattr(os, "pread", failing)
+    play(tmp_path, look)
+    late = [record for record in caplog.records if "the disk has not answered" in record.getMessage()]
+    assert {record.levelno for record in late} == {logging.WARNING}
 
 
 def test_who_waits_for_a_partition_that_fails_is_told_at_once(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from kohort.broker.partitions import Partition
 from kohort.broker.ports import Cancel, MarkerWriter
 from kohort.broker.replicas import NO_LEADER
 from kohort.machine.ports import Verification
-from kohort.model.errors import StorageError
+from kohort.model.errors import NotYetError, StorageError
 from kohort.model.image import ImageDelta
 from kohort.runtime.ports import Defer
 from kohort.server.coordinators.hosted_coordinator import CoordinatorEnvironment, CoordinatorFactory, HostedCoordinator
@@ -113,7 +113,8 @@ class Coordinators:
         try:
             found = self._broker.partitions.find(hosted.topic, partition)
         except StorageError as error:
-            level = logging.DEBUG if str(error) == reason else logging.ERROR
+            level = logging.WARNING if isinstance(error, NotYetError) else logging.ERROR
+            level = logging.DEBUG if str(error) == reason else level
             fields = "coordinator.not_loaded partition=%s-%d attempt=%d error=%r"
             _log.log(level, fields, hosted.topic, partition, attempt, str(error))
             again = partial(self._retry, hosted, partition, attempt + 1, str(error))

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from uuid import UUID
 
-from kohort.model.errors import ConfigError, CorruptError, StorageError, UnavailableError
+from kohort.model.errors import ConfigError, CorruptError, NotYetError, StorageError, UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Clock
-from kohort.storage.durability.brief_waits import BriefWaits, NotYetError
+from kohort.storage.durability.brief_waits import BriefWaits
 from kohort.storage.durability.flush_coordinator import FlushCoordinator
 from kohort.storage.durability.journal import keep_journaled
 from kohort.storage.files import syscalls

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from uuid import UUID, uuid4
 
-from kohort.model.errors import ConfigError, CorruptError, UnavailableError
+from kohort.model.errors import ConfigError, CorruptError, NotYetError, UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.model.limits import WRITTEN_BYTES_KEPT
 from kohort.runtime.ports import Clock, Defer
@@ -22,7 +22,7 @@ from kohort.storage.cleaning.cleaner import Cleaner
 from kohort.storage.disk.found_partitions import FoundPartitions
 from kohort.storage.disk.open_logs import OpenLogs
 from kohort.storage.disk.start_recovery import StartRecovery
-from kohort.storage.durability.brief_waits import BriefWaits, NotYetError
+from kohort.storage.durability.brief_waits import BriefWaits
 from kohort.storage.durability.flush_coordinator import (
     CHECKPOINT_INTERVAL_MS,
     OWNER_FLUSH_MS_MAX,

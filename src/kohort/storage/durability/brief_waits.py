@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Final, Generic, TypeVar
 
-from kohort.model.errors import UnavailableError
+from kohort.model.errors import NotYetError, UnavailableError
 from kohort.storage.durability.flusher import BackgroundThread
 
 K = TypeVar("K", bound=Hashable)
@@ -18,10 +18,6 @@ T = TypeVar("T")
 
 WAIT_S: Final = 0.02
 """The longest wait of the thread that serves clients for an answer."""
-
-
-class NotYetError(UnavailableError):
-    """The disk has not answered yet."""
 
 
 class BriefWaits(Generic[K, T]):
