@@ -248,8 +248,8 @@ def _ends(rows: Any, at_ms: int | None) -> Any:
     """Return the log end offsets at an instant, from rows of kind batch, and of kind segment for logs without a batch."""
     from pyspark.sql import functions as fn
 
+    from kohort.pipeline.tables.lag.offset_lag import end_offsets
     from kohort.pipeline.tables.offsets.as_of import ends_as_of
-    from kohort.pipeline.tables.offsets.end_offsets import end_offsets
 
     found = ends_as_of(_batches(rows), at_ms=_FOREVER_MS if at_ms is None else at_ms)
     if "kind" not in rows.columns:

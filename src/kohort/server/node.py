@@ -36,8 +36,7 @@ from kohort.server.connections.broker_listeners import BrokerListeners
 from kohort.server.connections.client_connections import ClientConnections
 from kohort.server.connections.connection_limits import ConnectionLimits, Descriptors
 from kohort.server.connections.listener import bind, connections_max
-from kohort.server.coordinators.coordinators import Coordinators
-from kohort.server.coordinators.hosted import COORDINATORS
+from kohort.server.coordinators.coordinators import COORDINATORS, Coordinators
 from kohort.server.coordinators.hosted_coordinator import CoordinatorEnvironment
 from kohort.server.logs import LogWriter
 from kohort.server.requests.dispatch import Dispatch

@@ -6,8 +6,7 @@ import pyarrow as pa
 import pytest
 
 from kohort.pipeline.tables.lag import lag_over_time
-from kohort.pipeline.tables.lag.offset_lag import lag
-from kohort.pipeline.tables.offsets import end_offsets
+from kohort.pipeline.tables.lag.offset_lag import INPUT_COLUMNS, end_offsets, lag
 from tests.pipeline import frames
 
 LATEST = pa.schema(
@@ -41,7 +40,7 @@ def test_the_end_of_a_log_is_that_of_its_newest_segment(engine: Any) -> None:
         {"log_topic": "t", "log_partition": 0, "next_offset": 55},  # an empty segment's name
         {"log_topic": "t", "log_partition": 1, "next_offset": 0},
     ]
-    ends = end_offsets.end_offsets(frames.records(engine, end_offsets.INPUT_COLUMNS, rows))
+    ends = end_offsets(frames.records(engine, INPUT_COLUMNS, rows))
     assert frames.tuples(ends, "topic", "partition", "end_offset") == [("t", 0, 55), ("t", 1, 0)]
 
 

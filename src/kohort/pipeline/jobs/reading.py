@@ -32,7 +32,8 @@ from kohort.pipeline.sources.positions import TopicPartition
 from kohort.pipeline.sources.topic_ids import topic_ids
 from kohort.pipeline.tables import topic_names
 from kohort.pipeline.tables.groups import rebalances
-from kohort.pipeline.tables.offsets import as_of, end_offsets, latest_offsets, offset_commits
+from kohort.pipeline.tables.lag import offset_lag
+from kohort.pipeline.tables.offsets import as_of, latest_offsets, offset_commits
 from kohort.pipeline.tables.shares import share_state
 from kohort.pipeline.tables.transactions import blocking_transactions, transactions
 
@@ -283,7 +284,7 @@ class Reading:
         """Return the log end offsets of some topics."""
         if self.as_of_ms is not None:
             return as_of.ends_as_of(self.batches(topics), at_ms=self.as_of_ms)
-        return end_offsets.end_offsets(self._read([SEGMENT], end_offsets.INPUT_COLUMNS, topics, newest=True))
+        return offset_lag.end_offsets(self._read([SEGMENT], offset_lag.INPUT_COLUMNS, topics, newest=True))
 
     def unread(self, offsets: Any) -> tuple[Any, Any] | None:
         """

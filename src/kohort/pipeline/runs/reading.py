@@ -22,8 +22,7 @@ from kohort.pipeline.jobs.reading import Reading
 from kohort.pipeline.runs.affected import VALUES_MAX, Affected
 from kohort.pipeline.runs.bronze import Bronze
 from kohort.pipeline.runs.state import RunState
-from kohort.pipeline.tables.incarnations import INCARNATION
-from kohort.pipeline.tables.lag.log_starts import since
+from kohort.pipeline.tables.incarnations import INCARNATION, since
 from kohort.pipeline.tables.transactions import blocking_transactions
 
 _KEYS = {OFFSET_COMMIT: "group", GROUP_METADATA: "group", COORDINATOR: "group", TRANSACTION: "transactional_id"}

@@ -14,7 +14,9 @@ from kohort.machine.ports import Verification
 from kohort.model.errors import NotYetError, StorageError
 from kohort.model.image import ImageDelta
 from kohort.runtime.ports import Defer
+from kohort.server.coordinators.group_coordinator import group_coordinator
 from kohort.server.coordinators.hosted_coordinator import CoordinatorEnvironment, CoordinatorFactory, HostedCoordinator
+from kohort.server.coordinators.transaction_coordinator import transaction_coordinator
 from kohort.storage.log import Log
 
 if TYPE_CHECKING:
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("kohort.server")
 
+COORDINATORS: Final[tuple[CoordinatorFactory, ...]] = (group_coordinator, transaction_coordinator)
+"""Those of every node: one entry each."""
 RETRY_MS_MIN: Final = 500
 RETRY_MS_MAX: Final = 60_000
 """The back-off of a partition whose log cannot be opened. Data partitions are tried again by each request."""

@@ -56,7 +56,7 @@ class CoordinatorEnvironment(msgspec.Struct, frozen=True):
 class Coordinator(msgspec.Struct, Generic[S, V], frozen=True, kw_only=True):
     """
     What makes a coordinator. To add one: write a function that returns it, and add that to
-    `kohort.server.coordinators.hosted.COORDINATORS`.
+    `kohort.server.coordinators.coordinators.COORDINATORS`.
 
     Attributes:
         topic: the internal topic that holds its records; a shard runs on each of the partitions.

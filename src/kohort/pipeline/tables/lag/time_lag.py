@@ -17,8 +17,7 @@ from typing import Any
 
 from kohort.pipeline.decode.schemas import ABORT
 from kohort.pipeline.engines.dispatch import Window, fn, over_frames
-from kohort.pipeline.tables.incarnations import INCARNATION, current
-from kohort.pipeline.tables.lag.log_starts import since
+from kohort.pipeline.tables.incarnations import INCARNATION, current, since
 from kohort.pipeline.tables.offsets.as_of import BATCH_COLUMNS
 
 INPUT_COLUMNS = BATCH_COLUMNS

@@ -23,8 +23,7 @@ Approximations:
 from typing import Any
 
 from kohort.pipeline.engines.dispatch import Window, fn, over_frames
-from kohort.pipeline.tables.incarnations import INCARNATION, current
-from kohort.pipeline.tables.lag.log_starts import since
+from kohort.pipeline.tables.incarnations import INCARNATION, current, since
 from kohort.pipeline.tables.lag.time_lag import INPUT_COLUMNS, first_unread, headers, waiting
 from kohort.pipeline.tables.offsets.offset_commits import counting
 
