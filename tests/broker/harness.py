@@ -22,7 +22,6 @@ from kohort.model.context import ClientInformation
 from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kohort.runtime.processors import InlineProcessor
 from kohort.server.coordinators.coordinators import Coordinators
-from kohort.server.coordinators.hosted_coordinator import CoordinatorEnvironment
 from kohort.server.coordinators.transaction_coordinator import transaction_coordinator
 from kohort.storage.disk import DiskStore
 from kohort.storage.log import LogStore
@@ -157,10 +156,9 @@ class Harness:
         node = self.node
         hosted = Coordinators(node.defer)
         processor = partial(InlineProcessor, node.wheel, node.defer, node.call_soon)
-        environment = CoordinatorEnvironment(self.broker, node.clock, node.call_later, processor)
         if has_topic:
             self.create(TRANSACTION_STATE, self.broker.config.get_int("transaction.state.log.num.partitions"))
-        hosted.start([transaction_coordinator], environment)
+        hosted.start([transaction_coordinator], self.broker, processor)
         hosted.load()
         self.coordinators[TRANSACTION_STATE] = hosted.marker_writer(TRANSACTION_STATE)
         self.coordinators.verification = hosted.verification

@@ -8,7 +8,6 @@ from kohort.model.errors import ErrorCode
 from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kohort.runtime.processors import InlineProcessor
 from kohort.server.coordinators.coordinators import COORDINATORS, Coordinators
-from kohort.server.coordinators.hosted_coordinator import CoordinatorEnvironment
 from kohort.storage.log import LogStore
 from kohort.testing.virtual import VirtualNode
 from kohort.wire import messages as m
@@ -45,8 +44,7 @@ class VirtualCluster(Harness):
         node = self.node
         self.hosted = Coordinators(node.defer)
         processor = partial(InlineProcessor, node.wheel, node.defer, node.call_soon)
-        environment = CoordinatorEnvironment(self.broker, node.clock, node.call_later, processor)
-        self.hosted.start(COORDINATORS, environment)
+        self.hosted.start(COORDINATORS, self.broker, processor)
         for topic in (CONSUMER_OFFSETS, TRANSACTION_STATE):
             self.coordinators[topic] = self.hosted.marker_writer(topic)
         self.coordinators.verification = self.hosted.verification

@@ -18,7 +18,7 @@ from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE, TopicPartition
 from kohort.runtime.processors import InlineProcessor
 from kohort.runtime.runtime import Runtime
 from kohort.server.coordinators.group_coordinator import group_coordinator
-from kohort.server.coordinators.hosted_coordinator import CoordinatorEnvironment, HostedCoordinator
+from kohort.server.coordinators.hosted_coordinator import HostedCoordinator
 from kohort.server.coordinators.transaction_coordinator import transaction_coordinator
 from kohort.testing.context import FixedContext
 from kohort.testing.virtual import VirtualNode
@@ -142,9 +142,8 @@ class SimulatedBroker:
 
     def _host(self) -> None:
         processor = partial(InlineProcessor, self.node.wheel, self.node.defer, self.node.call_soon)
-        environment = CoordinatorEnvironment(self.broker, self.node.clock, self.node.call_later, processor)
         for make in (transaction_coordinator, group_coordinator):
-            coordinator = HostedCoordinator(make(environment), environment)
+            coordinator = HostedCoordinator(make(self.broker), self.broker, processor())
             self._coordinators[coordinator.topic] = coordinator
             for api_key, handler in coordinator.handlers().items():
                 self.broker.serve(api_key, handler)

@@ -37,7 +37,6 @@ from kohort.server.connections.client_connections import ClientConnections
 from kohort.server.connections.connection_limits import ConnectionLimits, Descriptors
 from kohort.server.connections.listener import bind, connections_max
 from kohort.server.coordinators.coordinators import COORDINATORS, Coordinators
-from kohort.server.coordinators.hosted_coordinator import CoordinatorEnvironment
 from kohort.server.logs import LogWriter
 from kohort.server.requests.dispatch import Dispatch
 from kohort.server.requests.slices import Slices
@@ -117,8 +116,7 @@ class Node:
             elsewhere_reads=partial(self._elsewhere, self._reads),
             elsewhere_searches=partial(self._elsewhere, self._searches),
         )
-        environment = CoordinatorEnvironment(self._broker, self._clock, self._call_later, self._make_processor)
-        self._coordinators.start(COORDINATORS, environment)
+        self._coordinators.start(COORDINATORS, self._broker, self._make_processor)
         self._dispatches = {node_id: Dispatch(apis.handlers) for node_id, apis in self._broker.apis.items()}
         self._throttle_by_quotas()
         self._broker.quotas.on_change = self._throttle_by_quotas

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kohort.broker.broker import Broker
 from kohort.broker.ports import Handler
 from kohort.machine.results import Release, Result
 from kohort.machine.shard import PlainShard
@@ -14,7 +15,7 @@ from kohort.model.ids import TRANSACTION_STATE
 from kohort.model.image import ClusterImage, ImageDelta
 from kohort.runtime.processors import InlineProcessor
 from kohort.server.coordinators.coordinators import Coordinators
-from kohort.server.coordinators.hosted_coordinator import Coordinator, CoordinatorEnvironment
+from kohort.server.coordinators.hosted_coordinator import Coordinator
 from kohort.server.metrics.figures import figure
 from kohort.transaction.records import TransactionRecordSerde
 from kohort.wire import messages as m
@@ -73,17 +74,13 @@ class Host:
         self.coordinators = Coordinators(node.defer)
         self.coordinators.start(
             [self._make],
-            CoordinatorEnvironment(
-                self.harness.broker,
-                node.clock,
-                node.call_later,
-                lambda: InlineProcessor(node.wheel, node.defer, node.call_soon),
-            ),
+            self.harness.broker,
+            lambda: InlineProcessor(node.wheel, node.defer, node.call_soon),
         )
         for topic in self.hosted:
             self.harness.coordinators[topic] = self.coordinators.marker_writer(topic)
 
-    def _make(self, _environment: CoordinatorEnvironment) -> Coordinator[Registrar, Service]:
+    def _make(self, _broker: Broker) -> Coordinator[Registrar, Service]:
         return Coordinator(
             topic=TRANSACTION_STATE,
             name="transaction",

@@ -1,5 +1,6 @@
 """The group coordinator over a broker in virtual time: configurations that reach its runtime, and markers that are fenced."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,7 +12,6 @@ from kohort.records.values import OffsetCommit
 from kohort.runtime.processors import InlineProcessor
 from kohort.server.coordinators.coordinators import Coordinators
 from kohort.server.coordinators.group_coordinator import group_coordinator
-from kohort.server.coordinators.hosted_coordinator import CoordinatorEnvironment
 from kohort.storage.log import Log
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
@@ -34,13 +34,8 @@ class Groups:
             self.log.append(transactional_commit(pending_offset), leader_epoch=0)
         node = self.harness.node
         self.coordinators = Coordinators(node.defer)
-        environment = CoordinatorEnvironment(
-            self.harness.broker,
-            node.clock,
-            node.call_later,
-            lambda: InlineProcessor(node.wheel, node.defer, node.call_soon),
-        )
-        self.coordinators.start([group_coordinator], environment)
+        processor = partial(InlineProcessor, node.wheel, node.defer, node.call_soon)
+        self.coordinators.start([group_coordinator], self.harness.broker, processor)
         self.coordinators.load()
         self.harness.coordinators[CONSUMER_OFFSETS] = self.coordinators.marker_writer(CONSUMER_OFFSETS)
 

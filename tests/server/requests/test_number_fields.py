@@ -19,7 +19,6 @@ from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kohort.runtime.processors import InlineProcessor
 from kohort.server.coordinators.coordinators import Coordinators
 from kohort.server.coordinators.group_coordinator import group_coordinator
-from kohort.server.coordinators.hosted_coordinator import CoordinatorEnvironment
 from kohort.server.coordinators.transaction_coordinator import transaction_coordinator
 from kohort.testing.virtual import VirtualNode
 from kohort.wire import messages as m
@@ -75,7 +74,8 @@ class Served:
                 self.harness.create(topic)
         hosted.start(
             [group_coordinator, transaction_coordinator],
-            CoordinatorEnvironment(broker, node.clock, node.call_later, processor),
+            broker,
+            processor,
         )
         hosted.load()
         for topic in (CONSUMER_OFFSETS, TRANSACTION_STATE):

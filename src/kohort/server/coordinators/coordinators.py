@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from kohort.broker.broker import Broker
 from kohort.broker.partitions import Partition
 from kohort.broker.ports import Cancel, MarkerWriter
 from kohort.broker.replicas import NO_LEADER
@@ -14,8 +15,9 @@ from kohort.machine.ports import Verification
 from kohort.model.errors import NotYetError, StorageError
 from kohort.model.image import ImageDelta
 from kohort.runtime.ports import Defer
+from kohort.runtime.processors import Processor
 from kohort.server.coordinators.group_coordinator import group_coordinator
-from kohort.server.coordinators.hosted_coordinator import CoordinatorEnvironment, CoordinatorFactory, HostedCoordinator
+from kohort.server.coordinators.hosted_coordinator import CoordinatorFactory, HostedCoordinator
 from kohort.server.coordinators.transaction_coordinator import transaction_coordinator
 from kohort.storage.log import Log
 
@@ -52,12 +54,13 @@ class Coordinators:
         self._retries: dict[tuple[str, int], Cancel] = {}
         """By topic and partition: cancels the next attempt to open a log."""
 
-    def start(self, factories: Iterable[CoordinatorFactory], environment: CoordinatorEnvironment) -> None:
-        """Make the coordinators and register their handlers with the broker."""
-        self._broker = environment.broker
-        self._call_later = environment.call_later
+    def start(
+        self, factories: Iterable[CoordinatorFactory], broker: Broker, make_processor: Callable[[], Processor]
+    ) -> None:
+        """Make the coordinators, each with a processor, and register their handlers with the broker."""
+        self._broker = broker
         for make in factories:
-            hosted = HostedCoordinator(make(environment), environment)
+            hosted = HostedCoordinator(make(broker), broker, make_processor())
             self._hosted[hosted.topic] = hosted
             self._led[hosted.topic] = {}
             for node_id, apis in self._broker.apis.items():
@@ -123,7 +126,7 @@ class Coordinators:
             _log.log(level, fields, hosted.topic, partition, attempt, str(error))
             again = partial(self._retry, hosted, partition, attempt + 1, str(error))
             delay_ms = min(RETRY_MS_MIN << min(attempt, _DOUBLINGS_MAX), RETRY_MS_MAX)
-            self._retries[hosted.topic, partition] = self._call_later(delay_ms, again)
+            self._retries[hosted.topic, partition] = self._broker.call_later(delay_ms, again)
             return
         if found is not None:
             self._lead(hosted, partition, found)

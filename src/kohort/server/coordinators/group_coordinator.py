@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, cast
 from uuid import uuid4
 
+from kohort.broker.broker import Broker
 from kohort.broker.catalog import new_topic_id
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.configs.group_configs import check_broker
@@ -26,7 +27,7 @@ from kohort.runtime.runtime import Runtime
 from kohort.runtime.timers.shard_timers import ShardTimers
 from kohort.server.coordinators.assignors import load_assignors
 from kohort.server.coordinators.event_lines import EventLog
-from kohort.server.coordinators.hosted_coordinator import Coordinator, CoordinatorEnvironment
+from kohort.server.coordinators.hosted_coordinator import Coordinator
 from kohort.wire.compression import Codec
 
 if TYPE_CHECKING:
@@ -59,12 +60,12 @@ class EventCounts:
         return None
 
 
-def group_coordinator(environment: CoordinatorEnvironment) -> Coordinator[GroupShard, GroupService]:
+def group_coordinator(broker: Broker) -> Coordinator[GroupShard, GroupService]:
     """
     Raises:
         ConfigError: a configuration of groups is invalid, or an assignor cannot be loaded.
     """
-    broker, catalog, config = environment.broker, environment.broker.catalog, environment.broker.config
+    catalog, config = broker.catalog, broker.config
     check_broker(config)
     assignors = load_assignors(config.get_list("group.consumer.assignors"))
     protocols = config.get_list("group.coordinator.rebalance.protocols")

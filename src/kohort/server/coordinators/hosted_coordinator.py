@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 import msgspec
 
 from kohort.broker.broker import Broker
-from kohort.broker.ports import CallLater, Handler
+from kohort.broker.ports import Handler
 from kohort.machine.ports import Verification
 from kohort.machine.shard import EndTransaction, Producer, RecordSerde, Runner, Shard
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import ErrorCode, error_code
 from kohort.model.ids import TopicPartition
 from kohort.runtime.append.appender import ADAPTIVE
-from kohort.runtime.ports import Clock
 from kohort.runtime.processors import Processor
 from kohort.runtime.runtime import Runtime
 from kohort.runtime.states import State
@@ -41,16 +40,6 @@ class Service(Protocol):
 
 
 V = TypeVar("V", bound=Service)
-
-
-class CoordinatorEnvironment(msgspec.Struct, frozen=True):
-    """The objects that a node provides to a coordinator."""
-
-    broker: Broker
-    clock: Clock
-    call_later: CallLater
-    make_processor: Callable[[], Processor]
-    """A new processor over the node's event loop; one for each runtime."""
 
 
 class Coordinator(msgspec.Struct, Generic[S, V], frozen=True, kw_only=True):
@@ -85,14 +74,18 @@ class Coordinator(msgspec.Struct, Generic[S, V], frozen=True, kw_only=True):
     codec: Codec = Codec.NONE
 
 
-CoordinatorFactory = Callable[[CoordinatorEnvironment], Coordinator[Any, Any]]
+CoordinatorFactory = Callable[[Broker], Coordinator[Any, Any]]
 
 
 class HostedCoordinator:
-    """One coordinator, as the node sees it. The loop of the node calls everything here on its thread."""
+    """
+    One coordinator, as the node sees it. The loop of the node calls everything here on its thread.
 
-    def __init__(self, coordinator: Coordinator[Any, Any], environment: CoordinatorEnvironment) -> None:
-        broker = environment.broker
+    Args:
+        processor: over the node's event loop, for this coordinator alone.
+    """
+
+    def __init__(self, coordinator: Coordinator[Any, Any], broker: Broker, processor: Processor) -> None:
         self.topic = coordinator.topic
         self._coordinator = coordinator
         self._verification = broker.verification
@@ -103,8 +96,8 @@ class HostedCoordinator:
             ),
             serde=coordinator.serde,
             image=broker.catalog,
-            clock=environment.clock,
-            processor=environment.make_processor(),
+            clock=broker.clock,
+            processor=processor,
             verify=self._verify,
             write_timeout_ms=coordinator.write_timeout_ms,
             linger_ms=coordinator.linger_ms,

@@ -8,6 +8,7 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
+from kohort.broker.broker import Broker
 from kohort.broker.features import TRANSACTION_VERSION
 from kohort.machine.shard import Runner
 from kohort.machine.timeline import SnapshotRegistry
@@ -15,7 +16,7 @@ from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE, TopicPartition
 from kohort.runtime.runtime import Runtime
 from kohort.runtime.timers.shard_timers import ShardTimers
 from kohort.server.coordinators.event_lines import EventLog
-from kohort.server.coordinators.hosted_coordinator import Coordinator, CoordinatorEnvironment
+from kohort.server.coordinators.hosted_coordinator import Coordinator
 from kohort.transaction.config import TransactionConfig
 from kohort.transaction.events import MarkerRefused
 from kohort.transaction.markers import MarkerSender
@@ -31,9 +32,9 @@ WRITE_TIMEOUT_MS: Final = 30_000
 """Source: request.timeout.ms of Kafka's brokers. Kafka waits for the timeout of the transaction, which a client chooses."""
 
 
-def transaction_coordinator(environment: CoordinatorEnvironment) -> Coordinator[TransactionShard, TransactionService]:
+def transaction_coordinator(broker: Broker) -> Coordinator[TransactionShard, TransactionService]:
     """The transaction coordinator of a node."""
-    broker, config = environment.broker, environment.broker.config
+    config = broker.config
     transaction_config = TransactionConfig(
         **{name: config.get_int(name.replace("_", ".")) for name in TransactionConfig.__struct_fields__}
     )
@@ -46,7 +47,7 @@ def transaction_coordinator(environment: CoordinatorEnvironment) -> Coordinator[
         runtime: Runtime[TransactionShard], partition: int, registry: SnapshotRegistry, timers: ShardTimers
     ) -> TransactionShard:
         sender = senders[partition] = MarkerSender(
-            runtime, partition, broker.markers, broker.catalog, environment.call_later, events
+            runtime, partition, broker.markers, broker.catalog, broker.call_later, events
         )
         return TransactionShard(
             registry,
@@ -70,7 +71,7 @@ def transaction_coordinator(environment: CoordinatorEnvironment) -> Coordinator[
             broker.catalog,
             broker.producer_ids,
             remaining,
-            environment.clock.now_ms,
+            broker.clock.now_ms,
             partial(broker.creation.internal_partition_count, CONSUMER_OFFSETS),
         )
 
