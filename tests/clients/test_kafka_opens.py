@@ -24,7 +24,7 @@ from kohort.storage.files.checkpoint_formats import (
     write_partition_metadata,
 )
 from kohort.storage.log import Log, LogConfig
-from kohort.storage.producers import ProducerStateEntry
+from kohort.storage.producer_states import ProducerStateEntry
 from kohort.storage.segments.snapshots import find_snapshots, snapshot_from_bytes
 from kohort.testing.kafka import QUICK_START, KafkaNode, UnavailableKafkaError, java, kafka_jars
 from kohort.wire.batches import BatchRecord, build_batch, control_batch, read_header

@@ -18,7 +18,8 @@ from kohort.storage.cleaning.compaction import compact
 from kohort.storage.cleaning.job import CleanerJob, LastRecord, PassResult, SegmentGroup, SourceSegment
 from kohort.storage.files.directory import SWAP_SUFFIX
 from kohort.storage.log import LogConfig
-from kohort.storage.producers import AbortedTxn, ProducerStateManager
+from kohort.storage.producer_states import AbortedTxn
+from kohort.storage.producers import ProducerStateManager
 from kohort.storage.segments.aborted import from_bytes
 from kohort.testing.clock import ManualClock
 from kohort.wire.batches import iter_batches, read_records

@@ -21,7 +21,7 @@ from kohort.model.ids import TopicPartition
 from kohort.storage.durability.flush_coordinator import BULK_BYTES
 from kohort.storage.files import syscalls
 from kohort.storage.log import LogConfig
-from kohort.storage.producers import AbortedTxn
+from kohort.storage.producer_states import AbortedTxn
 from kohort.storage.segments.aborted import AbortedIndex
 from kohort_lab.crashed_disk import Mark
 from kohort_lab.faulty_files import FaultyFiles, fail_on

@@ -9,7 +9,7 @@ from kohort.storage.batchset import iter_spans
 from kohort.storage.disk import DiskStore
 from kohort.storage.log import LogConfig
 from kohort.storage.logs.disklog import DiskLog
-from kohort.storage.producers import AbortedTxn
+from kohort.storage.producer_states import AbortedTxn
 from kohort.wire.batches import BatchRecord, build_batch, control_batch
 from kohort_lab.crashed_disk import read_tree
 from tests.storage.owner import PARTITION, TOPIC_ID, Owner, batch

@@ -15,7 +15,8 @@ from kohort.model.errors import CoordinatorError, CorruptError, ErrorCode
 from kohort.model.limits import PRODUCERS_OF_PARTITION_MAX
 from kohort.storage.disk import DiskStore
 from kohort.storage.log import LogConfig
-from kohort.storage.producers import BATCHES_KEPT, SEQUENCE_MASK, ProducerStateManager
+from kohort.storage.producer_states import BATCHES_KEPT, SEQUENCE_MASK
+from kohort.storage.producers import ProducerStateManager
 from kohort.storage.segments.snapshots import snapshot_from_bytes, snapshot_to_bytes
 from kohort.wire.batch_header import BASE_SEQUENCE_AT, PRODUCER_ID_AT
 from kohort.wire.batches import BatchHeader, BatchRecord, build_batch, control_batch, read_header

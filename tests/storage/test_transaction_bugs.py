@@ -11,7 +11,8 @@ from kohort.storage.cleaning.job import LastRecord
 from kohort.storage.log import LogConfig
 from kohort.storage.logs.disklog import DiskLog
 from kohort.storage.memory import MemoryStore
-from kohort.storage.producers import AbortedTxn, ProducerStateManager
+from kohort.storage.producer_states import AbortedTxn
+from kohort.storage.producers import ProducerStateManager
 from kohort.storage.segments.snapshots import snapshot_from_bytes, snapshot_to_bytes
 from kohort.wire.batches import read_header
 from kohort_lab.faulty_files import FaultyFiles, fail_on

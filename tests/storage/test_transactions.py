@@ -8,7 +8,7 @@ import pytest
 from kohort.model.ids import TopicPartition
 from kohort.storage.files.checkpoint_formats import CLEAN_SHUTDOWN, RECOVERY_POINTS
 from kohort.storage.log import Log, LogStore
-from kohort.storage.producers import AbortedTxn
+from kohort.storage.producer_states import AbortedTxn
 from kohort.storage.segments.aborted import find_overlapping
 from kohort.storage.segments.snapshots import snapshot_from_bytes
 from tests.storage.owner import Owner

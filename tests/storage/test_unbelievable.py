@@ -11,7 +11,7 @@ from kohort.storage.epochs import EpochCache
 from kohort.storage.files.checkpoint_formats import read_offsets
 from kohort.storage.files.directory import offset_of, partition_of
 from kohort.storage.log import LogConfig
-from kohort.storage.producers import AbortedTxn
+from kohort.storage.producer_states import AbortedTxn
 from kohort.storage.segments.aborted import AbortedIndex, to_bytes
 from kohort.storage.segments.index import OffsetIndex, TimeIndex
 from kohort.storage.segments.snapshots import find_snapshots

@@ -18,7 +18,8 @@ import msgspec
 from kohort.model.errors import ErrorCode, RecordTooLargeError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import PartitionLog
-from kohort.storage.producers import AbortedTxn, ProducerStateManager
+from kohort.storage.producer_states import AbortedTxn
+from kohort.storage.producers import ProducerStateManager
 
 NO_EPOCH: Final = -1
 NO_OFFSET: Final = -1

@@ -24,7 +24,8 @@ from kohort.pipeline.exporter.commits import GroupPartition
 from kohort.pipeline.exporter.exporter import Exporter
 from kohort.pipeline.exporter.log_ends import LogEnd
 from kohort.pipeline.exporter.metrics import Snapshot
-from kohort.storage.producers import ProducerStateEntry, ProducerStateManager
+from kohort.storage.producer_states import ProducerStateEntry
+from kohort.storage.producers import ProducerStateManager
 from kohort.storage.segments.snapshots import write_snapshot
 from kohort.testing.served import ServedKohort
 from tests.clients.waiting import wait_until

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from kohort.broker.partitions import Partition
 from kohort.model.errors import ErrorCode
 from kohort.storage.log import NO_EPOCH, Log
-from kohort.storage.producers import AbortedTxn
+from kohort.storage.producer_states import AbortedTxn
 from kohort.wire import messages as m
 
 if TYPE_CHECKING:

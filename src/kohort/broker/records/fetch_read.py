@@ -38,7 +38,7 @@ from kohort.broker.records.log_reads import AbandonedError, LogRead
 from kohort.broker.records.offset_for_leader_epoch import leader_epoch_error
 from kohort.model.errors import ErrorCode, StorageError
 from kohort.storage.log import Log, ReadView
-from kohort.storage.producers import AbortedTxn
+from kohort.storage.producer_states import AbortedTxn
 from kohort.wire import messages as m
 
 if TYPE_CHECKING:

@@ -53,7 +53,7 @@ from kohort.machine.shard import Reply
 from kohort.model.errors import CoordinatorError, ErrorCode, StorageError
 from kohort.model.ids import INTERNAL_TOPICS
 from kohort.runtime.ports import Clock
-from kohort.storage.producers import BatchMetadata
+from kohort.storage.producer_states import BatchMetadata
 from kohort.wire import messages as m
 from kohort.wire.batches import (
     ATTRIBUTES_LOW_AT,

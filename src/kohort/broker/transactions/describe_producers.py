@@ -12,7 +12,7 @@ from kohort.broker.ports import Context
 from kohort.broker.topics.topic_names import name_error
 from kohort.machine.shard import Reply
 from kohort.model.errors import ErrorCode, StorageError
-from kohort.storage.producers import ProducerStateEntry
+from kohort.storage.producer_states import ProducerStateEntry
 from kohort.wire import messages as m
 
 NOT_HOSTED = "This server does not host this topic-partition."

@@ -7,7 +7,8 @@ Source: Kafka LogToClean, CleanerStats.
 import msgspec
 
 from kohort.storage.log import LogConfig
-from kohort.storage.producers import AbortedTxn, ProducerStateManager
+from kohort.storage.producer_states import AbortedTxn
+from kohort.storage.producers import ProducerStateManager
 
 
 class SourceSegment(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ from kohort.storage.cleaning.job import LastRecord
 from kohort.storage.cleaning.offset_map import OffsetMap
 from kohort.storage.cleaning.transactions import CleanedTransactions
 from kohort.storage.log import LONG_MAX, NO_TIMESTAMP
-from kohort.storage.producers import AbortedTxn
+from kohort.storage.producer_states import AbortedTxn
 from kohort.wire.batches import BatchHeader, LogRecord, read_records
 
 KEYS_AT_ONCE = 16_384

@@ -10,7 +10,7 @@ Source: Kafka CleanedTransactionMetadata; KAFKA-8351, KAFKA-13727.
 from collections.abc import Callable, Iterable
 from heapq import heapify, heappop
 
-from kohort.storage.producers import AbortedTxn
+from kohort.storage.producer_states import AbortedTxn
 from kohort.wire.batches import BatchHeader, LogRecord, read_marker
 
 

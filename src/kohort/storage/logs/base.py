@@ -15,7 +15,8 @@ from kohort.storage.epochs import EpochCache
 from kohort.storage.log import NO_TIMESTAMP, BatchSetTooLargeError, LogConfig, LogMetrics, TimestampOffset
 from kohort.storage.logs.timestamps import first_at_least
 from kohort.storage.markers import marker_batch
-from kohort.storage.producers import AbortedTxn, ProducerStateManager
+from kohort.storage.producer_states import AbortedTxn
+from kohort.storage.producers import ProducerStateManager
 from kohort.wire.batch_header import PRODUCER_ID_AT
 from kohort.wire.batches import check_crc
 

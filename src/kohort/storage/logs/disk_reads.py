@@ -10,7 +10,7 @@ from kohort.storage.batchset import read_front
 from kohort.storage.log import NO_TIMESTAMP
 from kohort.storage.logs.base import LogBase
 from kohort.storage.logs.timestamps import newest_from
-from kohort.storage.producers import AbortedTxn
+from kohort.storage.producer_states import AbortedTxn
 from kohort.storage.segments.aborted import find_overlapping
 from kohort.storage.segments.segment import Segment
 from kohort.storage.segments.segment_reads import NotInMemoryError, SegmentReads

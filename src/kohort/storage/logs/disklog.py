@@ -24,7 +24,7 @@ from kohort.storage.logs.disk_reads import DiskReads
 from kohort.storage.logs.log_view import LogView
 from kohort.storage.logs.recovery import LoadedPartition
 from kohort.storage.logs.retention import count_expired
-from kohort.storage.producers import AbortedTxn
+from kohort.storage.producer_states import AbortedTxn
 from kohort.storage.segments.file_handles import FileHandleCache
 from kohort.storage.segments.segment import Segment
 from kohort.storage.segments.segment_file import SegmentFile

@@ -5,7 +5,8 @@ from typing import NoReturn
 
 from kohort.storage.batchset import Span
 from kohort.storage.logs.disk_reads import DiskReads
-from kohort.storage.producers import AbortedTxn, ProducerStateManager
+from kohort.storage.producer_states import AbortedTxn
+from kohort.storage.producers import ProducerStateManager
 from kohort.storage.segments.segment import Segment
 from kohort.storage.segments.segment_reads import SegmentReads
 

@@ -27,7 +27,8 @@ from kohort.storage.files import syscalls
 from kohort.storage.files.checksums import read_sealed
 from kohort.storage.files.directory import LOG_SUFFIX, offset_of, segment_path
 from kohort.storage.log import LogConfig
-from kohort.storage.producers import AbortedTxn, ProducerStateManager, read_producer_id
+from kohort.storage.producer_states import AbortedTxn
+from kohort.storage.producers import ProducerStateManager, read_producer_id
 from kohort.storage.segments.missing import INDEX_SUFFIXES, find_missing_segment, orphans_of, remove_indexes_of_deleted
 from kohort.storage.segments.segment import Segment
 from kohort.storage.segments.snapshots import SNAPSHOT_SUFFIX, load_newest, remove_strays

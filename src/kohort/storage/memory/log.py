@@ -13,7 +13,7 @@ from kohort.storage.log import NO_OFFSET, NO_TIMESTAMP, LogConfig, ReadView
 from kohort.storage.logs.base import LogBase
 from kohort.storage.logs.retention import count_expired
 from kohort.storage.logs.timestamps import newest_from
-from kohort.storage.producers import AbortedTxn
+from kohort.storage.producer_states import AbortedTxn
 from kohort.storage.segments.aborted import find_overlapping
 
 SEGMENT_BYTES_MAX: Final = 256 * 1024

@@ -16,7 +16,7 @@ from struct import Struct
 
 from kohort.model.errors import CorruptError
 from kohort.storage.files import syscalls
-from kohort.storage.producers import AbortedTxn
+from kohort.storage.producer_states import AbortedTxn
 from kohort.wire.native import crc32c
 
 TXN_INDEX_SUFFIX = ".txnindex"

@@ -18,7 +18,8 @@ from kohort.model.errors import CorruptError
 from kohort.runtime.ports import NO_SEQUENCE
 from kohort.storage.files import syscalls
 from kohort.storage.files.directory import offset_of
-from kohort.storage.producers import BatchMetadata, ProducerStateEntry, ProducerStateManager
+from kohort.storage.producer_states import BatchMetadata, ProducerStateEntry
+from kohort.storage.producers import ProducerStateManager
 from kohort.wire.native import crc32c
 
 SNAPSHOT_SUFFIX = ".snapshot"
