@@ -14,11 +14,11 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final
 
-from kohort.machine.shard import EndTransaction, Producer, RecordSerde, Reply, Result, Shard
+from kohort.machine.shard import Producer, RecordSerde, Result
 from kohort.machine.timeline import SnapshotRegistry
-from kohort.model.errors import CoordinatorError, ErrorCode, InvariantError, KohortError
+from kohort.model.errors import InvariantError, KohortError
 from kohort.model.image import NO_TOPICS, ClusterImage, ImageDelta
 from kohort.runtime.append.appender import ADAPTIVE, AppendConfig
 from kohort.runtime.append.long_appends import LongAppends
@@ -29,15 +29,13 @@ from kohort.runtime.metrics import RuntimeMetrics, ShardMetrics
 from kohort.runtime.pending_unloads import PendingUnloads
 from kohort.runtime.ports import Clock, PartitionLog, Verify
 from kohort.runtime.processors import PartitionExecutor, Processor
+from kohort.runtime.runner import Leads, PartitionRunner, S, T, not_coordinator
 from kohort.runtime.states import State
 from kohort.runtime.threaded.context import ThreadedContext
 from kohort.runtime.timers.shard_timers import ShardTimers
 from kohort.wire.compression import Codec
 
 _log = logging.getLogger("kohort.runtime")
-
-S = TypeVar("S", bound=Shard[Any])
-T = TypeVar("T")
 
 WRITE_TIMEOUT_MS: Final = 5_000
 """Source: offsets.commit.timeout.ms, which is the deadline of every write of a coordinator."""
@@ -53,7 +51,7 @@ def skip_verification(_partition: int, _producer: Producer, verified: Callable[[
     verified(None)
 
 
-class Runtime(Generic[S]):
+class Runtime(PartitionRunner[S]):
     """
     The shards of a topic's partitions; implements `kohort.machine.shard.Runner`.
 
@@ -93,12 +91,11 @@ class Runtime(Generic[S]):
     ) -> None:
         if linger_ms < ADAPTIVE:
             raise ValueError(f"linger_ms is {linger_ms}; it is -1 (adaptive), 0 or more")
-        self._partition_count = partition_count
+        self._contexts: dict[int, Context[S]] = {}
+        super().__init__(self._contexts.get, verify, clock, partition_count)
         self._image: ClusterImage = NO_TOPICS if image is None else image
         self._processor = processor
         self._queues = processor.event_queues()
-        self._verify = verify
-        self._contexts: dict[int, Context[S]] = {}
         self._metrics: dict[int, ShardMetrics] = {}
         self._executors: dict[int, PartitionExecutor] = {}
         self._changing = threading.Lock()
@@ -116,10 +113,6 @@ class Runtime(Generic[S]):
             load_buffer_bytes=load_buffer_bytes,
         )
         self._is_closed = False
-
-    @property
-    def partition_count(self) -> int:
-        return self._partition_count
 
     def states(self) -> dict[int, State]:
         """The state of each known partition."""
@@ -151,11 +144,11 @@ class Runtime(Generic[S]):
         loaded: Future[None] = Future()
         loaded.set_running_or_notify_cancel()
         if self._is_closed:
-            loaded.set_exception(_not_coordinator())
+            loaded.set_exception(not_coordinator())
             return loaded
         self._context(partition)
         self._executors[partition].run(
-            partial(self._load, partition, log, leader_epoch, loaded), lambda: loaded.set_exception(_not_coordinator())
+            partial(self._load, partition, log, leader_epoch, loaded), lambda: loaded.set_exception(not_coordinator())
         )
         return loaded
 
@@ -201,78 +194,16 @@ class Runtime(Generic[S]):
 
     # -- operations --------------------------------------------------------------------------------------------
 
-    def write(
-        self,
-        partition: int,
-        operation: Callable[[S, int], Result[Any, T]],
-        reply: Reply[T],
-        on_error: Callable[[Exception], T],
-    ) -> T | None:
-        context = self._contexts.get(partition)
-        if context is None:
-            return on_error(_not_coordinator())
-        return context.write(operation, reply, on_error)
-
-    def write_transactional(
-        self,
-        partition: int,
-        producer: Producer,
-        operation: Callable[[S, int], Result[Any, T]],
-        reply: Reply[T],
-        on_error: Callable[[Exception], T],
-    ) -> T | None:
-        context = self._contexts.get(partition)
-        if context is None or context.log is None:
-            return on_error(_not_coordinator())
-        # If the transaction ends while it is verified, the guard makes the append fail.
-        log = context.log
-        try:
-            guard = log.start_verification(producer, self._environment.clock.now_ms())
-        except CoordinatorError as error:
-            return on_error(error)
-        if guard is None:
-            # The transaction is open here. If it ends before the append, the append fails.
-            return context.write(operation, reply, on_error, producer)
-        waiting = _VerifiedWrite(self, partition, producer, operation, reply, on_error, log, guard, context.is_inline)
-        self._verify(partition, producer, waiting.verified)
-        return waiting.returned()
-
-    def write_verified(
-        self,
-        partition: int,
-        producer: Producer,
-        operation: Callable[[S, int], Result[Any, T]],
-        reply: Reply[T],
-        on_error: Callable[[Exception], T],
-        log: PartitionLog,
-        guard: object,
-    ) -> T | None:
-        """Continue `write_transactional` after the verification."""
-        context = self._contexts.get(partition)
-        if context is None:
-            return on_error(_not_coordinator())
-        if producer.adds_partition and not log.is_verifying(producer.producer_id, guard):
-            # The marker of the previous transaction came while the coordinator waited for its end.
-            return self.write_transactional(partition, producer, operation, reply, on_error)
-        return context.write(operation, reply, on_error, producer.with_guard(guard))
-
-    def end_transaction(
-        self, partition: int, end: EndTransaction, reply: Reply[Exception | None], timeout_ms: int | None = None
-    ) -> None:
-        context = self._contexts.get(partition)
-        if context is None:
-            reply(_not_coordinator())
-        else:
-            context.end_transaction(end, reply, timeout_ms)
-
-    def read(self, partition: int, query: Callable[[S, int], T], on_error: Callable[[Exception], T]) -> T:
-        context = self._contexts.get(partition)
-        if context is None:
-            return on_error(_not_coordinator())
-        return context.read(query, on_error)
-
     def read_all(self, query: Callable[[S, int], T], on_error: Callable[[Exception], T]) -> Sequence[T]:
         return [context.read(query, on_error) for context in self._known()]
+
+    def led_by(self, leads: Leads) -> PartitionRunner[S]:
+        """The operations as the APIs of one of several brokers see them."""
+
+        def find(partition: int) -> Context[S] | None:
+            return self._contexts.get(partition) if leads(partition) else None
+
+        return PartitionRunner(find, self._verify, self._clock, self._partition_count)
 
     # -- operations for callers that wait ----------------------------------------------------------------------
 
@@ -362,7 +293,7 @@ class Runtime(Generic[S]):
             context.loading.append(loaded)
             self._start_loading(context, log, leader_epoch)
         else:
-            loaded.set_exception(_not_coordinator())
+            loaded.set_exception(not_coordinator())
 
     def _unload(self, partition: int, leader_epoch: int | None) -> None:
         context = self._contexts.get(partition)
@@ -425,72 +356,12 @@ class Runtime(Generic[S]):
             self._start_loading(context, context.log, context.leader_epoch)
 
 
-def _not_coordinator() -> CoordinatorError:
-    return CoordinatorError(ErrorCode.NOT_COORDINATOR)
-
-
 def _nothing() -> None:
     """Reject an event of a closed runtime that no caller waits for."""
 
 
 def _drop_effects(_partition: int, _effects: Sequence[Any]) -> None:
     """The effects of a program that has none."""
-
-
-class _VerifiedWrite(Generic[S, T]):
-    """
-    An operation that waits for the verification of its producer's transaction.
-
-    With threads the verification may answer on any thread at any time, so every answer goes through `reply`. Inline it answers
-    on this thread: within the call, and then the response is returned, or later. A class, because a compiled closure would be
-    left to the garbage collector.
-    """
-
-    def __init__(
-        self,
-        runtime: Runtime[S],
-        partition: int,
-        producer: Producer,
-        operation: Callable[[S, int], Result[Any, T]],
-        reply: Reply[T],
-        on_error: Callable[[Exception], T],
-        log: PartitionLog,
-        guard: object,
-        may_return: bool,
-    ) -> None:
-        self._runtime = runtime
-        self._partition = partition
-        self._producer = producer
-        self._operation = operation
-        self._reply = reply
-        self._on_error = on_error
-        self._log = log
-        self._guard = guard
-        self._may_return = may_return
-        self._response: T | None = None
-
-    def verified(self, error: Exception | None) -> None:
-        if error is not None:
-            response: T | None = self._on_error(error)
-        else:
-            response = self._runtime.write_verified(
-                self._partition,
-                self._producer,
-                self._operation,
-                self._reply,
-                self._on_error,
-                self._log,
-                self._guard,
-            )
-        if self._may_return:
-            self._response = response
-        elif response is not None:
-            self._reply(response)
-
-    def returned(self) -> T | None:
-        """The response; None if it is given to `reply`."""
-        self._may_return = False
-        return self._response
 
 
 class _Failed:

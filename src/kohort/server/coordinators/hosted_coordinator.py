@@ -16,10 +16,10 @@ from kohort.model.errors import ErrorCode, error_code
 from kohort.model.ids import TopicPartition
 from kohort.runtime.append.appender import ADAPTIVE
 from kohort.runtime.processors import Processor
+from kohort.runtime.runner import Leads
 from kohort.runtime.runtime import Runtime
 from kohort.runtime.states import State
 from kohort.runtime.timers.shard_timers import ShardTimers
-from kohort.server.coordinators.local_runner import Leads, LocalRunner
 from kohort.wire.apis import ApiKey
 from kohort.wire.compression import Codec
 
@@ -123,7 +123,7 @@ class HostedCoordinator:
         """
         if leads is None:
             return self._service.handlers()
-        service: Service = self._coordinator.make_service(LocalRunner(self.runtime, leads))
+        service: Service = self._coordinator.make_service(self.runtime.led_by(leads))
         self._services.append(service)
         return service.handlers()
 
