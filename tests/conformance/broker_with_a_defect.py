@@ -13,12 +13,14 @@ import sys
 from collections.abc import Callable
 
 from kohort.cli.main import main
-from kohort.group.classic import heartbeat, rebalance, sync
+from kohort.group.classic import heartbeat
+from kohort.group.classic.apis import ClassicApis
 from kohort.group.classic.group import ClassicGroup
 from kohort.group.classic.member import ClassicMember
-from kohort.group.classic.registry import ClassicRegistry
+from kohort.group.classic.rebalance import GroupSteps
 from kohort.group.groups import Group
-from kohort.machine.shard import Release, Result
+from kohort.machine.shard import Result
+from kohort.model.context import RequestContext
 from kohort.model.errors import ErrorCode
 from kohort.wire import messages as m
 
@@ -31,24 +33,26 @@ def answer_a_wrong_code() -> None:
 
 
 def answer_early() -> None:
-    schedule = rebalance._schedule_initial
+    begin = GroupSteps._begin_initial_delay
 
-    def at_once(registry: ClassicRegistry, group: ClassicGroup, *, delay_ms: int, remaining_ms: int) -> None:
-        schedule(registry, group, delay_ms=min(delay_ms, 1), remaining_ms=0)
+    def at_once(steps: GroupSteps, delay_ms: int, _remaining_ms: int) -> None:
+        begin(steps, min(delay_ms, 1), 0)
 
-    setattr(rebalance, "_schedule_initial", at_once)  # noqa: B010
+    setattr(GroupSteps, "_begin_initial_delay", at_once)  # noqa: B010
 
 
 def answer_late() -> None:
-    answer = rebalance.answer_parked_syncs
+    sync = ClassicApis.sync_group
 
-    def after_a_while(registry: ClassicRegistry, group: ClassicGroup, releases: list[Release]) -> None:
-        for member in group.members.values():
-            if member.sync_reply is not None and not group.is_leader(member.member_id):
-                member.sync_reply = _held(member.sync_reply)
-        answer(registry, group, releases)
+    def after_a_while(
+        apis: ClassicApis,
+        request: m.SyncGroupRequest,
+        context: RequestContext,
+        reply: Callable[[m.SyncGroupResponse], None],
+    ) -> m.SyncGroupResponse | None:
+        return sync(apis, request, context, reply if request.assignments else _held(reply))
 
-    setattr(sync, "answer_parked_syncs", after_a_while)  # noqa: B010
+    setattr(ClassicApis, "sync_group", after_a_while)  # noqa: B010
 
 
 def _held(reply: Callable[[m.SyncGroupResponse], None]) -> Callable[[m.SyncGroupResponse], None]:

@@ -13,10 +13,9 @@ from uuid import UUID
 import msgspec
 
 from kohort.group.classic.group import ClassicGroup
-from kohort.group.classic.registry import ClassicRegistry
 from kohort.group.configs import GroupConfig
+from kohort.group.effects import GroupEffects
 from kohort.group.events import GroupEvent
-from kohort.group.groups import CLASSIC
 from kohort.group.kind import GroupKind
 from kohort.group.kinds import KINDS, record_serde
 from kohort.group.records import GroupRecord, GroupRecordSerde
@@ -123,11 +122,6 @@ def classic_groups(shard: GroupShard) -> TimelineDict[str, ClassicGroup]:
     return cast("TimelineDict[str, ClassicGroup]", shard.groups)
 
 
-def classic_registry(shard: GroupShard) -> ClassicRegistry:
-    registry: ClassicRegistry = shard.context.managers[CLASSIC]
-    return registry
-
-
 class Coordinator:
     """One partition of `__consumer_offsets` and its coordinator."""
 
@@ -185,6 +179,7 @@ class Coordinator:
             ),
             linger_ms=self.linger_ms,
             verify=self._verify,
+            on_effects=GroupEffects(lambda _partition: self.shard.context.counters, self.events.append),
         )
         self.service = GroupService(self.runtime, self.config, self.image, self._kinds, self.events.append)
         self.leader_epoch += 1
@@ -209,7 +204,6 @@ class Coordinator:
             timers,
             self.config,
             lambda: f"uuid{next(self._uuids)}",
-            events=self.events.append,
             kinds=self._kinds,
         )
         self.shards.append(shard)
@@ -222,6 +216,10 @@ class Coordinator:
     @property
     def shard(self) -> GroupShard:
         return self.shards[-1]
+
+    def has_deadline(self, *key: str) -> bool:
+        context = self.runtime._contexts[0]
+        return context._deadlines.get(key) is not None
 
     @property
     def groups(self) -> TimelineDict[str, ClassicGroup]:

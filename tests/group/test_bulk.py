@@ -109,6 +109,15 @@ def test_with_a_snapshot_the_past_can_still_be_read() -> None:
     assert picture(shard) == before
 
 
+def test_a_load_knows_its_newest_offset() -> None:
+    """Of a topic that is deleted, the offsets up to this one go."""
+    serde = GroupRecordSerde()
+    commits = [OffsetCommit("group", "orders", partition, 5, -1, "", 7) for partition in range(300)]
+    pairs = [BatchRecord(*serde.encode(commit)) for commit in commits]
+    loaded, _ = load_in_bulk(RawLog([build_batch(pairs, timestamp_ms=5)]))
+    assert loaded.offsets.newest_record_offset == 299
+
+
 def test_damaged_offsets_are_what_a_plain_decoder_reads(seed: int) -> None:
     """In one record of each log a byte or more is changed, or its end is cut off; other records have what they had."""
     read = refused = 0

@@ -20,7 +20,7 @@ from kohort.wire.encoders import response_encoder
 from kohort.wire.headers import read_request_header, read_response_header
 from kohort.wire.readers import Decoded, request_reader, response_reader
 from tests.group.golden import DATA
-from tests.group.harness import Answer, Coordinator, Image, classic_registry
+from tests.group.harness import Answer, Coordinator, Image
 
 APIS = {
     8: "offset_commit",
@@ -77,7 +77,7 @@ class Conversation:
         self.coordinator = Coordinator(GroupConfig(group_initial_rebalance_delay_ms=0))
         self.coordinator.service.image = Image(("orders", "payments", "short-lived", "clicks.eu", "clicks.us"))
         self.next_uuid = ""
-        classic_registry(self.coordinator.shard).new_uuid = lambda: self.next_uuid
+        self.coordinator.shard.context.new_uuid = lambda: self.next_uuid
         self.started_ms = self.coordinator.now_ms
         self.answers: dict[tuple[int, int], Answer] = {}
         self.replies = {(frame.conn, frame.correlation_id): frame for frame in frames if frame.dir == "response"}

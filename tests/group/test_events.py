@@ -6,10 +6,8 @@ import pytest
 
 from kohort.group.configs import GroupConfig
 from kohort.group.events import (
-    AssignmentDropped,
     AssignmentStored,
     GenerationStarted,
-    GroupCreationFailed,
     GroupDeleted,
     GroupEmptied,
     GroupEvent,
@@ -217,8 +215,8 @@ def test_an_assignment_is_stored_when_it_is_committed() -> None:
     coordinator.log.commit()
     coordinator.node.settle()
     assert taken(coordinator) == [
-        RebalanceStarted("group", "CompletingRebalance", 1, f"member {follower} joined again"),
-        AssignmentDropped("group", 1, 1),
+        AssignmentStored("group", 1, leader, 2),
+        RebalanceStarted("group", "Stable", 1, f"member {follower} joined again"),
     ]
 
 
@@ -233,13 +231,12 @@ def test_an_assignment_that_cannot_be_stored_starts_a_rebalance() -> None:
     ]
 
 
-def test_a_group_that_cannot_be_created() -> None:
+def test_a_group_that_cannot_be_created_is_not_said_to_have_members() -> None:
     coordinator = Coordinator()
     coordinator.log.fail_next_append = UnavailableError("offline")
     coordinator.join(version=3)
-    *void, last = taken(coordinator)
-    assert [type(event) for event in void] == [MemberJoined, RebalanceStarted]
-    assert last == GroupCreationFailed("group", "NOT_COORDINATOR")
+    assert taken(coordinator) == []
+    assert "group" not in coordinator.groups
 
 
 def test_a_deletion_that_cannot_be_written_is_not_said_to_be_done() -> None:

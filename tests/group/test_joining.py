@@ -6,12 +6,14 @@ Source: `GroupMetadataManager` of Apache Kafka 4.2.1 and what a broker answered 
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from kohort.group.classic.group import ClassicGroup
 from kohort.group.classic.member import ClassicMember, Protocol
 from kohort.group.classic.states import COMPLETING_REBALANCE, EMPTY, PREPARING_REBALANCE, STABLE
-from kohort.group.configs import GroupConfig
+from kohort.group.configs import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupConfig
+from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import ErrorCode, UnavailableError
 from kohort.records.values import GroupMetadata
 from kohort.wire import messages as m
@@ -201,10 +203,11 @@ def test_members_must_share_a_protocol() -> None:
 
 
 def vote(*members: list[str]) -> str:
-    group = ClassicGroup("group")
+    group = ClassicGroup("group", SnapshotRegistry())
     for index, names in enumerate(members):
         member = ClassicMember(
             member_id=str(index),
+            session=(),
             group_instance_id=None,
             client_id="",
             client_host="",
@@ -298,7 +301,7 @@ def test_an_older_join_of_the_same_member_is_answered_when_it_is_replaced() -> N
     newer = coordinator.join(leader)
     assert (older.code, older.member_id) == (ErrorCode.REBALANCE_IN_PROGRESS, leader)
     assert newer.is_parked
-    assert coordinator.groups["group"].parked_joins == 1
+    assert len(coordinator.groups["group"].waiting) == 1
 
 
 def test_a_group_that_was_rebalancing_is_stable_again_after_a_load() -> None:
@@ -379,7 +382,7 @@ def test_a_pending_member_that_expires_leaves_an_empty_group_as_it_is() -> None:
     end = coordinator.end
     coordinator.advance(10_000)
     group = coordinator.groups["group"]
-    assert (group.state, group.generation, group.pending_members, coordinator.end) == (EMPTY, 0, set(), end)
+    assert (group.state, group.generation, len(group.pending_members), coordinator.end) == (EMPTY, 0, 0, end)
     coordinator.stable(1)
     assert group.generation == 1
 
@@ -400,7 +403,8 @@ def test_the_longest_rebalance_timeout_counts() -> None:
     coordinator = Coordinator()
     short, long = coordinator.stable(2, session_ms=100_000)
     group = coordinator.groups["group"]
-    group.members[short].rebalance_timeout_ms, group.members[long].rebalance_timeout_ms = 20_000, 40_000
+    for member_id, timeout_ms in ((short, 20_000), (long, 40_000)):
+        group.members[member_id] = msgspec.structs.replace(group.members[member_id], rebalance_timeout_ms=timeout_ms)
     coordinator.join(short, session_ms=100_000, rebalance_ms=20_000)
     coordinator.advance(39_999)
     assert long in group.members
@@ -408,7 +412,8 @@ def test_the_longest_rebalance_timeout_counts() -> None:
     assert list(group.members) == [short]
 
 
-def test_a_join_stays_parked_when_a_write_of_another_group_in_its_batch_fails() -> None:
+def test_a_join_is_refused_when_a_write_of_another_group_in_its_batch_fails() -> None:
+    """All operations of the batch are undone. In Kafka the request waits on."""
     coordinator = Coordinator()
     leader, follower = coordinator.stable(2)
     coordinator.is_burst = True
@@ -417,9 +422,12 @@ def test_a_join_stays_parked_when_a_write_of_another_group_in_its_batch_fails() 
     joined = coordinator.join(leader)
     coordinator.is_burst = False
     coordinator.node.settle()
-    assert joined.is_parked
+    assert joined.code is ErrorCode.NOT_COORDINATOR
+    group = coordinator.groups["group"]
+    assert (group.state, len(group.waiting)) == (STABLE, 0)
+    again = coordinator.join(leader)
     coordinator.join(follower)
-    assert joined.code is ErrorCode.NONE
+    assert again.generation_id == 2
 
 
 def _orders() -> m.OffsetCommitRequestTopic:
@@ -440,3 +448,52 @@ def test_a_member_that_expires_does_not_complete_a_phase_that_waits_for_others()
     coordinator.join(second, session_ms=20_000)
     assert joined.generation_id == 2
     assert third not in group.members
+
+
+def test_a_repeated_join_that_completes_the_phase_refuses_the_earlier_one() -> None:
+    """The last member was refused, so that nobody else is waited for; as in Kafka, that alone does not complete the phase."""
+    coordinator = Coordinator()
+    members = coordinator.stable(3)
+    coordinator.restart(config(group_max_size=2))
+    earlier, other = coordinator.join(members[0]), coordinator.join(members[1])
+    assert coordinator.join(members[2]).code is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert earlier.is_parked
+    again = coordinator.join(members[0])
+    assert earlier.code is ErrorCode.REBALANCE_IN_PROGRESS
+    assert (again.generation_id, other.generation_id) == (2, 2)
+
+
+def test_a_new_member_that_repeats_its_join_stays_new() -> None:
+    """A new member whose request waits for five minutes is given up: its client may have gone unnoticed."""
+    coordinator = Coordinator()
+    (old,) = coordinator.stable(1, session_ms=NEW_MEMBER_JOIN_TIMEOUT_MS, rebalance_ms=2 * NEW_MEMBER_JOIN_TIMEOUT_MS)
+    joined = coordinator.join("", version=3)
+    (new,) = set(coordinator.groups["group"].members) - {old}
+    coordinator.advance(NEW_MEMBER_JOIN_TIMEOUT_MS - 1)
+    assert coordinator.heartbeat(old, 1) is ErrorCode.REBALANCE_IN_PROGRESS
+    again = coordinator.join(new)
+    assert (joined.code, again.is_parked) == (ErrorCode.REBALANCE_IN_PROGRESS, True)
+    coordinator.advance(1)
+    assert again.code is ErrorCode.UNKNOWN_MEMBER_ID
+    assert list(coordinator.groups["group"].members) == [old]
+
+
+def test_a_member_whose_first_join_completes_the_phase_has_its_own_session() -> None:
+    coordinator = Coordinator()
+    (leader,) = coordinator.stable(1)
+    pending = coordinator.new_member_id()
+    waiting = coordinator.join(leader)
+    assert waiting.is_parked
+    assert coordinator.join(pending).generation_id == 2
+    coordinator.advance(9_000)
+    assert coordinator.heartbeat(leader, 2) is ErrorCode.NONE
+    coordinator.advance(1_000)
+    assert list(coordinator.groups["group"].members) == [leader]
+
+
+def test_an_unload_tells_a_waiting_member_its_id() -> None:
+    coordinator = Coordinator()
+    leader, _ = coordinator.stable(2)
+    waiting = coordinator.join(leader)
+    coordinator.restart()
+    assert (waiting.code, waiting.member_id) == (ErrorCode.NOT_COORDINATOR, leader)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, consumes, initialize, invariant, multiple, rule
 
 from kohort.group.classic.group import ClassicGroup
-from kohort.group.classic.states import PREPARING_REBALANCE, STABLE
+from kohort.group.classic.states import COMPLETING_REBALANCE, PREPARING_REBALANCE, STABLE
 from kohort.group.configs import GroupConfig
 from kohort.group.records import GroupRecordSerde
 from kohort.group.shard import GroupShard
@@ -226,15 +226,13 @@ class Groups(Trouble):
         assert all(len(answer.responses) <= 1 for answer in self.answers)
 
     @invariant()
-    def parked_requests_are_counted_and_belong_to_their_states(self) -> None:
+    def requests_wait_in_the_states_of_a_rebalance(self) -> None:
         for group in self.coordinator.groups.values():
-            joins = [member for member in group.members.values() if member.join_reply is not None]
-            assert group.parked_joins == len(joins)
-            if group.state is PREPARING_REBALANCE:
-                assert not any(member.sync_reply for member in group.members.values())
+            assert set(group.waiting) <= set(group.members)
+            assert not group.waiting or group.state in (PREPARING_REBALANCE, COMPLETING_REBALANCE)
             assert set(group.static_members.values()) <= set(group.members)
             assert (group.leader in group.members) or not group.members
-            assert not group.pending_members & set(group.members)
+            assert not set(group.pending_members) & set(group.members)
 
     @invariant()
     def a_generation_has_one_leader(self) -> None:
@@ -282,7 +280,7 @@ class Groups(Trouble):
             group: dict(writers) for group, writers in live.offsets.writers.items()
         }
         for group_id, group in self.coordinator.groups.items():
-            if group.state is STABLE and not any(member.join_reply for member in group.members.values()):
+            if group.state is STABLE:
                 assert picture(groups[group_id]) == picture(group)
 
     def teardown(self) -> None:

@@ -7,6 +7,8 @@ from uuid import UUID
 import pytest
 
 from kohort.group.configs import GroupConfig
+from kohort.group.context import HasContext
+from kohort.group.offsets import maintenance
 from kohort.group.offsets.deletion import TopicDeletion
 from kohort.group.offsets.prepared_commits import RepeatedCommits
 from kohort.group.offsets.scan import TOMBSTONES_AT_ONCE
@@ -14,7 +16,7 @@ from kohort.group.offsets.validation import check_fetch
 from kohort.group.records import GroupRecord
 from kohort.machine.bulk import LONG_RECORDS_STEP
 from kohort.machine.gradual import HANDLER_STEP
-from kohort.machine.shard import Result
+from kohort.machine.shard import RETRY_BACKOFF_MS, Result
 from kohort.model.errors import ErrorCode, UnavailableError
 from kohort.records.values import GroupMetadataTombstone, OffsetCommit, OffsetCommitTombstone
 from kohort.testing import FixedContext, deleted_topics
@@ -368,7 +370,7 @@ def test_a_deleted_topic_is_not_forgotten_when_the_log_fails() -> None:
     coordinator.advance(1)
     assert coordinator.fetch() == {ORDERS: 1}
     coordinator.runtime.on_image(deleted_topics("another"))
-    coordinator.advance(1)
+    coordinator.advance(RETRY_BACKOFF_MS)
     assert coordinator.fetch() == {}
     # Done with: a topic of that name that was made since keeps its offsets.
     coordinator.commit({ORDERS: 2})
@@ -397,14 +399,14 @@ def test_many_offsets_of_a_deleted_topic_go_in_parts_that_others_can_come_betwee
     coordinator = Coordinator(batch_bytes_max=100_000)
     many_offsets(coordinator, count, groups=groups)
     written: list[int] = []
-    delete_part = coordinator.shard.maintenance._delete_part
+    delete_part = maintenance.delete_part
 
-    def watched(deletion: TopicDeletion, now_ms: int) -> Result[GroupRecord, None]:
-        result = delete_part(deletion, now_ms)
+    def watched(shard: HasContext, now_ms: int, deletion: TopicDeletion) -> Result[GroupRecord, None]:
+        result = delete_part(shard, now_ms, deletion)
         written.append(len(result.records))
         return result
 
-    monkeypatch.setattr(coordinator.shard.maintenance, "_delete_part", watched)
+    monkeypatch.setattr(maintenance, "delete_part", watched)
     end, log_end = len(coordinator.log.batches), coordinator.end
     coordinator.runtime.on_image(deleted_topics("orders"))
     coordinator.advance(1)
@@ -459,13 +461,13 @@ def test_a_part_that_is_written_late_is_followed_once(monkeypatch: pytest.Monkey
     coordinator = Coordinator()
     many_offsets(coordinator, 3 * TOMBSTONES_AT_ONCE)
     followed: list[TopicDeletion | None] = []
-    continue_deletion = coordinator.shard.maintenance._continue_deletion
+    continue_deletion = maintenance.continue_deletion
 
-    def watched(deletion: TopicDeletion | None) -> None:
-        followed.append(deletion)
-        continue_deletion(deletion)
+    def watched(shard: HasContext, now_ms: int, rest: TopicDeletion | None) -> Result[GroupRecord, None]:
+        followed.append(rest)
+        return continue_deletion(shard, now_ms, rest)
 
-    monkeypatch.setattr(coordinator.shard.maintenance, "_continue_deletion", watched)
+    monkeypatch.setattr(maintenance, "continue_deletion", watched)
     coordinator.log.is_held = True
     coordinator.runtime.on_image(deleted_topics("orders"))
     coordinator.advance(20_000)
@@ -475,7 +477,9 @@ def test_a_part_that_is_written_late_is_followed_once(monkeypatch: pytest.Monkey
     coordinator.advance(1_000)
     assert coordinator.fetch("group-0") == {}
     orders = [deletion for deletion in followed if deletion is not None and "orders" in deletion.topics]
-    assert [deletion.scan and deletion.scan.next_partition for deletion in orders] == [None, TOMBSTONES_AT_ONCE]
+    assert [deletion.scan and deletion.scan.next_partition for deletion in orders] == [
+        TOMBSTONES_AT_ONCE * part for part in (1, 2, 3)
+    ]
 
 
 # Transactions

@@ -2,8 +2,9 @@
 
 import pytest
 
-from kohort.group.classic.group import group_from_record
+from kohort.group.classic.group import ClassicGroup
 from kohort.group.records import GroupRecordSerde, utf16_length
+from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import CorruptError, UnknownRecordTypeError
 from kohort.records.schema import record_types
 from kohort.records.values import GroupMetadata, GroupMetadataMember, OffsetCommit, OffsetCommitTombstone
@@ -54,7 +55,9 @@ def test_without_a_rebalance_timeout_the_session_timeout_applies() -> None:
         decoded = SERDE.decode(key, value)
         assert isinstance(decoded, GroupMetadata)
         assert decoded.members[0].rebalance_timeout_ms == -1
-        assert group_from_record(decoded).rebalance_timeout_ms == 9_000
+        group = ClassicGroup(decoded.group_id, SnapshotRegistry())
+        group.replay(decoded)
+        assert group.rebalance_timeout_ms == 9_000
 
 
 def test_metadata_is_counted_as_java_does() -> None:

@@ -18,7 +18,7 @@ from kohort.model.errors import UnknownRecordTypeError
 from kohort.records.values import OffsetCommit, OffsetCommitTombstone
 from kohort.wire import messages as m
 from tests.group.golden import golden_groups, golden_records
-from tests.group.harness import Image, NoTimers, classic_groups, classic_registry
+from tests.group.harness import Image, NoTimers, classic_groups
 from tests.group.raw_offsets import fresh, picture
 
 
@@ -103,13 +103,13 @@ def test_members_get_a_session_when_the_log_is_loaded() -> None:
     for record in golden_records():
         if record.decoded is not None and record.decoded["key"]["group"] == "hold-classic":
             shard.replay(record.offset, -1, -1, serde.decode(record.key_bytes, record.value_bytes))
-    shard.on_loaded(Image(), 0)
-    assert sum(key.startswith("session") for key in timers.delays) == 2
+    begun = shard.on_loaded(Image(), 0)
+    assert sum(deadline.key[0] == "session" for deadline in begun.deadlines) == 2
     group = classic_groups(shard)["hold-classic"]
     leader, generation = group.leader, group.generation
     assert leader is not None
     beat = m.HeartbeatRequest(group_id="hold-classic", generation_id=generation, member_id=leader)
-    result: Result[Any, m.HeartbeatResponse] = heartbeat(classic_registry(shard), beat)
+    result: Result[Any, m.HeartbeatResponse] = heartbeat(shard, 0, beat)
     assert result.response is not None
     assert result.response.error_code == 0
 

@@ -4,7 +4,7 @@ A kind of groups in forty lines, to show what a kind needs: groups that a member
 It stands for streams groups in the table of transitions: an empty one becomes classic when a classic member joins.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -14,7 +14,8 @@ from kohort.group.front import GroupFront
 from kohort.group.groups import STREAMS, BaseTimestamp
 from kohort.group.kind import GroupKind
 from kohort.group.records import GroupRecordSerde
-from kohort.machine.shard import Release, Reply, Result
+from kohort.machine.shard import Reply, Result
+from kohort.machine.steps import Wait
 from kohort.model.context import RequestContext
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.model.image import ImageDelta
@@ -115,7 +116,6 @@ class TinyManager:
         self.context = context
         self.loaded: list[str] = []
         self.committed: list[str] = []
-        self.waiting: list[Reply[str]] = []
 
     @property
     def replayers(self) -> Mapping[type, Callable[[Any], None]]:
@@ -127,11 +127,9 @@ class TinyManager:
         else:
             self.context.groups.put(record.group_id, TinyGroup(record.group_id, record.members))
 
-    def on_loaded(self, group: TinyGroup, _now_ms: int, /) -> None:
+    def on_loaded(self, group: TinyGroup, _now_ms: int, /) -> Result[Any, None]:
         self.loaded.append(group.group_id)
-
-    def on_unloaded(self, _group: TinyGroup, /) -> Iterable[Release]:
-        return [Release(reply, "unloaded") for reply in self.waiting]
+        return Result()
 
     def on_image(self, _delta: ImageDelta, /) -> None:
         pass
@@ -148,12 +146,11 @@ class TinyApis:
         return {ApiKey.STREAMS_GROUP_HEARTBEAT: self.heartbeat}
 
     def heartbeat(self, request: TinyRecord, _context: RequestContext, reply: Reply[str]) -> str | None:
-        """Set the members of a group; "wait" parks the request."""
+        """Set the members of a group; "wait" lets the request wait."""
 
-        def operation(shard: Any, _now_ms: int) -> Result[Any, str]:
+        def operation(_shard: Any, _now_ms: int) -> Result[Any, str]:
             if request.members == ("wait",):
-                shard.context.managers[STREAMS].waiting.append(reply)
-                return Result()
+                return Result((), Wait(("streams", request.group_id), None, None, None))
             return Result([request], "ok")
 
         return self._front.runner.write(self._front.partition_for(request.group_id), operation, reply, str)

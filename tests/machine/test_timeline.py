@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from kohort.machine.timeline import SnapshotRegistry, TimelineDict, TimelineSet, TimelineValue
+from kohort.machine.timeline_fields import TimelineFields
 
 KEYS = st.sampled_from("abcde")
 
@@ -19,6 +20,17 @@ def items_at(table: TimelineDict[str, int], epoch: int) -> dict[str, int]:
     pairs = list(table.items_at(epoch))
     assert [key for key, _ in pairs] == table.keys_at(epoch)
     return dict(pairs)
+
+
+class Fields(TimelineFields):
+    """An object with two values."""
+
+    __slots__ = ("first", "second")
+
+    def __init__(self, registry: SnapshotRegistry) -> None:
+        super().__init__(registry)
+        self.first = 0
+        self.second = 0
 
 
 class AgainstCopies(RuleBasedStateMachine):
@@ -34,13 +46,15 @@ class AgainstCopies(RuleBasedStateMachine):
         self.other: TimelineDict[str, int] = TimelineDict(self.registry)
         self.elements: TimelineSet[str] = TimelineSet(self.registry)
         self.cell: TimelineValue[int] = TimelineValue(self.registry, 0)
+        self.fields = Fields(self.registry)
         self.copies: dict[int, Any] = {}
         self.epoch = 0
         self.mark: Any = None
         """The state before the operation; None between operations."""
 
     def present(self) -> Any:
-        return dict(self.table), dict(self.other), set(self.elements), self.cell.get()
+        fields = (self.fields.first, self.fields.second)
+        return dict(self.table), dict(self.other), set(self.elements), self.cell.get(), fields
 
     def at(self, epoch: int) -> Any:
         return (
@@ -48,6 +62,7 @@ class AgainstCopies(RuleBasedStateMachine):
             items_at(self.other, epoch),
             set(self.elements.elements_at(epoch)),
             self.cell.get_at(epoch),
+            (self.fields.value_at("first", epoch), self.fields.value_at("second", epoch)),
         )
 
     @rule(key=KEYS, value=st.integers(0, 9))
@@ -81,6 +96,14 @@ class AgainstCopies(RuleBasedStateMachine):
     @rule(value=st.integers(0, 9))
     def set_cell(self, value: int) -> None:
         self.cell.set(value)
+
+    @rule(values=st.dictionaries(st.sampled_from(["first", "second"]), st.integers(0, 9)))
+    def change_fields(self, values: dict[str, int]) -> None:
+        self.fields.change(**values)
+
+    @rule()
+    def clear_elements(self) -> None:
+        self.elements.clear()
 
     @rule(step=st.integers(0, 3))
     def snapshot(self, step: int) -> None:

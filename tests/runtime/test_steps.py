@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kohort.machine.shard import Result
+from kohort.machine.shard import RETRY_BACKOFF_MS, Result
 from kohort.machine.steps import Deadline, Operation, Wait, Wake
 from kohort.model.errors import UnavailableError
 from kohort.runtime.processors import InlineProcessor
@@ -79,7 +79,14 @@ class StepBench(Bench):
 
 
 def _step(
-    _shard: TableShard, _now_ms: int, ran: list[str], name: str, puts: Sequence[Put], response: Any, steps: Any
+    _shard: TableShard,
+    _now_ms: int,
+    ran: list[str],
+    name: str,
+    puts: Sequence[Put],
+    response: Any,
+    steps: Any,
+    _error: Exception | None = None,
 ) -> Result[Put, Any]:
     ran.append(name)
     return Result(puts, response, **steps)
@@ -201,8 +208,8 @@ def test_effects_and_next_operations(bench: StepBench, fate: Fate, caller: str, 
 def test_what_follows_a_revert_sees_the_state_before_all_operations_of_the_batch(bench: StepBench) -> None:
     seen: list[Any] = []
 
-    def look(shard: TableShard, _: int) -> Result[Put, Any]:
-        seen.append(dict(shard.table))
+    def look(shard: TableShard, _: int, error: Exception) -> Result[Put, Any]:
+        seen.append((dict(shard.table), str(error)))
         return Result()
 
     bench.put("kept", ("a", 1))
@@ -210,7 +217,7 @@ def test_what_follows_a_revert_sees_the_state_before_all_operations_of_the_batch
     bench.result("first", "ok", ("a", 2), otherwise=Operation(look))
     bench.result("second", "ok", ("b", 3))
     bench.lose()
-    assert seen == [{"a": 1}]
+    assert seen == [({"a": 1}, "gone")]
 
 
 def test_an_operation_wakes_a_request_with_the_state_after_the_commit(bench: StepBench) -> None:
@@ -398,3 +405,53 @@ def test_queries_see_changes_that_are_not_logged_unless_they_belong_to_a_batch(b
     assert bench.read() == {"first": 1, "appended": 1, "second": 1}
     bench.commit()
     assert bench.read() == {"first": 1, "appended": 1, "second": 1, "open": 1, "third": 1}
+
+
+def test_an_operation_that_nobody_waits_for_runs_again_if_it_is_undone(bench: StepBench) -> None:
+    """It has no caller that would hear of the failure. Here it belongs to a batch of others, and has no records."""
+    bench.put("before", ("a", 1))
+    bench.node.settle()
+    bench.put("open", ("b", 2))
+    bench.runtime._contexts[0].start(bench.step("started", deadlines=[Deadline(KEY, 5_000, bench.step("due"))]))
+    assert bench.ran == ["started"]
+    bench.lose()
+    bench.node.advance(RETRY_BACKOFF_MS)
+    assert bench.ran == ["started"] * 2
+    bench.commit()
+    bench.node.advance(60_000)
+    assert bench.ran == ["started", "started", "due"]
+
+
+def test_a_deadline_may_keep_an_earlier_one(bench: StepBench) -> None:
+    for name, delay_ms in (("first", 1_000), ("second", 500)):
+        bench.result(name, "ok", deadlines=[Deadline(KEY, delay_ms, bench.step(name), keeps_earlier=True)])
+    bench.node.advance(999)
+    assert bench.ran == []
+    bench.node.advance(1)
+    assert bench.ran == ["first"]
+    bench.result("again", "ok", deadlines=[Deadline(KEY, 500, bench.step("again"), keeps_earlier=True)])
+    bench.node.advance(500)
+    assert bench.ran == ["first", "again"]
+
+
+def test_a_request_may_wait_for_ever(bench: StepBench) -> None:
+    """Another deadline of its shard ends the wait."""
+    bench.result("waits", Wait(KEY, None, "late", "replaced"))
+    bench.node.advance(1 << 40)
+    assert bench.answers.get("waits", []) == []
+    bench.result("caller", "ok", wakes=[Wake(KEY, "woken")])
+    assert bench.answers["waits"] == ["woken"]
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_result_may_say_how_an_error_is_answered(bench: StepBench, waits: bool) -> None:
+    response = Wait(KEY, 60_000, "late", "replaced") if waits else "ok"
+    bench.result(
+        "caller", response, *([] if waits else [("a", 1)]), on_error=lambda error: f"own {type(error).__name__}"
+    )
+    if waits:
+        bench.runtime.unload(0, 1)
+        bench.node.settle()
+    else:
+        bench.lose()
+    assert bench.answers["caller"] == [f"own {'CoordinatorError' if waits else 'UnavailableError'}"]

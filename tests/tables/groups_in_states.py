@@ -33,11 +33,8 @@ class Situation(msgspec.Struct):
         return self.group.generation
 
     def pending_id(self) -> str:
-        """A member id that was assigned and is not used; like a client's, from before the coordinator stopped."""
-        if self.group.state is not ClassicGroupState.DEAD:
-            return self.coordinator.new_member_id(protocol_type=self.group.protocol_type)
-        self.group.pending_members.add("pending")
-        return "pending"
+        """A member id that was assigned and is not used."""
+        return self.coordinator.new_member_id(protocol_type=self.group.protocol_type)
 
 
 def in_state(
@@ -60,7 +57,5 @@ def in_state(
         protocols = (("range", b"new"),) if is_static else (("range", b""),)
         answer = coordinator.join(leader, instance=instance, protocols=protocols, protocol_type=protocol_type)
         assert answer.is_parked
-    elif state is ClassicGroupState.DEAD:
-        situation.group.move_to(state, coordinator.now_ms)
     assert situation.group.state is state
     return situation

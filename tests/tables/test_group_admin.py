@@ -8,7 +8,6 @@ import pytest
 
 from kohort.group.classic.states import (
     COMPLETING_REBALANCE,
-    DEAD,
     EMPTY,
     PREPARING_REBALANCE,
     STABLE,
@@ -31,7 +30,6 @@ ADMIN = {                 # DeleteGroups  OffsetDelete, consumers  OffsetDelete,
     PREPARING_REBALANCE:  (NON_EMPTY,     NONE,                    NON_EMPTY),
     COMPLETING_REBALANCE: (NON_EMPTY,     NONE,                    NON_EMPTY),
     STABLE:               (NON_EMPTY,     NONE,                    NON_EMPTY),
-    DEAD:                 (NOT_FOUND,     NOT_FOUND,               NOT_FOUND),
 }
 
 COMMITTED = 7
@@ -40,7 +38,6 @@ FETCHED = {               # fetched   while a transaction is open, stable
     PREPARING_REBALANCE:  (COMMITTED, UNSTABLE),
     COMPLETING_REBALANCE: (COMMITTED, UNSTABLE),
     STABLE:               (COMMITTED, UNSTABLE),
-    DEAD:                 (-1,        -1),       # as of a group that does not exist
 }
 
 DESCRIBED = {             # protocol  metadata  assignments
@@ -48,7 +45,6 @@ DESCRIBED = {             # protocol  metadata  assignments
     PREPARING_REBALANCE:  ("",        [b"", b""], [b"0", b"1"]),
     COMPLETING_REBALANCE: ("",        [b"", b""], [b"", b""]),
     STABLE:               ("range",   [b"", b""], [b"0", b"1"]),
-    DEAD:                 ("",        [b"", b""], [b"0", b"1"]),
 }
 # fmt: on
 

@@ -8,7 +8,6 @@ import pytest
 
 from kohort.group.classic.states import (
     COMPLETING_REBALANCE,
-    DEAD,
     EMPTY,
     PREPARING_REBALANCE,
     STABLE,
@@ -38,7 +37,6 @@ HEARTBEAT = {             # member       stale generation  stranger     unknown 
     PREPARING_REBALANCE:  (REBALANCE,    STALE,            UNKNOWN,     UNKNOWN,          UNKNOWN,     FENCED),
     COMPLETING_REBALANCE: (NONE,         STALE,            UNKNOWN,     UNKNOWN,          UNKNOWN,     FENCED),
     STABLE:               (NONE,         STALE,            UNKNOWN,     UNKNOWN,          UNKNOWN,     FENCED),
-    DEAD:                 (UNAVAILABLE,  UNAVAILABLE,      UNAVAILABLE, UNAVAILABLE,      UNAVAILABLE, UNAVAILABLE),
 }
 
 PARKED = None
@@ -47,7 +45,6 @@ SYNC = {                  # member       stale generation  stranger     unknown 
     PREPARING_REBALANCE:  (REBALANCE,    STALE,            UNKNOWN,     UNKNOWN,          UNKNOWN,     FENCED),
     COMPLETING_REBALANCE: (PARKED,       STALE,            UNKNOWN,     UNKNOWN,          UNKNOWN,     FENCED),
     STABLE:               (NONE,         STALE,            UNKNOWN,     UNKNOWN,          UNKNOWN,     FENCED),
-    DEAD:                 (UNAVAILABLE,  UNAVAILABLE,      UNAVAILABLE, UNAVAILABLE,      UNAVAILABLE, UNAVAILABLE),
 }
 
 COMMIT = {                # member       stale generation  stranger     unknown instance  pending      fenced
@@ -55,7 +52,6 @@ COMMIT = {                # member       stale generation  stranger     unknown 
     PREPARING_REBALANCE:  (NONE,         STALE,            UNKNOWN,     UNKNOWN,          UNKNOWN,     FENCED),
     COMPLETING_REBALANCE: (REBALANCE,    STALE,            UNKNOWN,     UNKNOWN,          UNKNOWN,     FENCED),
     STABLE:               (NONE,         STALE,            UNKNOWN,     UNKNOWN,          UNKNOWN,     FENCED),
-    DEAD:                 (UNAVAILABLE,  UNAVAILABLE,      UNAVAILABLE, UNAVAILABLE,      UNAVAILABLE, UNAVAILABLE),
 }
 
 JOINING = ("dynamic", "dynamic, version 3", "static", "replacement", "pending", "pending with instance", "fenced")
@@ -64,7 +60,6 @@ JOIN = {                  # dynamic      version 3    static       replacement  
     PREPARING_REBALANCE:  (REQUIRED,     PARKED,      PARKED,      NONE,        PARKED,      INTERNAL,      FENCED),
     COMPLETING_REBALANCE: (REQUIRED,     PARKED,      PARKED,      PARKED,      PARKED,      INTERNAL,      FENCED),
     STABLE:               (REQUIRED,     PARKED,      PARKED,      NONE,        PARKED,      INTERNAL,      FENCED),
-    DEAD:                 (UNAVAILABLE,  UNAVAILABLE, UNAVAILABLE, UNAVAILABLE, UNAVAILABLE, UNAVAILABLE,   UNAVAILABLE),
 }
 
 LEAVING = ("member", "stranger", "nobody", "unknown instance", "pending", "fenced", "instance alone")
@@ -73,14 +68,12 @@ LEAVE = {                 # member       stranger     nobody       unknown inst.
     PREPARING_REBALANCE:  (NONE,         UNKNOWN,     UNKNOWN,     UNKNOWN,     NONE,        FENCED,      NONE),
     COMPLETING_REBALANCE: (NONE,         UNKNOWN,     UNKNOWN,     UNKNOWN,     NONE,        FENCED,      NONE),
     STABLE:               (NONE,         UNKNOWN,     UNKNOWN,     UNKNOWN,     NONE,        FENCED,      NONE),
-    DEAD:                 (UNAVAILABLE,  UNAVAILABLE, UNAVAILABLE, UNAVAILABLE, UNAVAILABLE, UNAVAILABLE, UNAVAILABLE),
 }
 LEFT = {                  # the state after the follower, or a pending member, has left
     EMPTY:                (EMPTY,               EMPTY),
     PREPARING_REBALANCE:  (COMPLETING_REBALANCE, PREPARING_REBALANCE),  # the leader waits; the follower is still missing
     COMPLETING_REBALANCE: (PREPARING_REBALANCE, PREPARING_REBALANCE),
     STABLE:               (PREPARING_REBALANCE, PREPARING_REBALANCE),
-    DEAD:                 (DEAD,                DEAD),
 }
 
 COMMIT_WITHOUT_GENERATION = {  # nobody  with member id
@@ -88,14 +81,12 @@ COMMIT_WITHOUT_GENERATION = {  # nobody  with member id
     PREPARING_REBALANCE:  (UNKNOWN,      STALE),
     COMPLETING_REBALANCE: (UNKNOWN,      STALE),
     STABLE:               (UNKNOWN,      STALE),
-    DEAD:                 (UNAVAILABLE,  UNAVAILABLE),
 }
 
 REJOIN = {                # leader same  leader changed  follower same  follower changed
     PREPARING_REBALANCE:  (PARKED,       PARKED,         NONE,          NONE),      # the last one completes the phase
     COMPLETING_REBALANCE: (NONE,         PARKED,         NONE,          PARKED),
     STABLE:               (PARKED,       PARKED,         NONE,          PARKED),
-    DEAD:                 (UNAVAILABLE,  UNAVAILABLE,    UNAVAILABLE,   UNAVAILABLE),
     EMPTY:                (UNKNOWN,      UNKNOWN,        UNKNOWN,       UNKNOWN),
 }
 # fmt: on
@@ -214,9 +205,6 @@ def test_leave(state: ClassicGroupState, who: str) -> None:
     identity = m.LeaveGroupRequestMemberIdentity(member_id=member_id, group_instance_id=instance)
     answer = coordinator.ask("leave_group", m.LeaveGroupRequest(group_id="group", members=[identity]))
     expected = LEAVE[state][LEAVING.index(who)]
-    if state is DEAD:
-        assert (answer.code, answer.members) == (expected, ())
-        return
     (member,) = answer.members
     assert (answer.code, member.error_code) == (NONE, expected)
     assert (member.member_id, member.group_instance_id) == (member_id, instance)

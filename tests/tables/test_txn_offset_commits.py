@@ -75,14 +75,6 @@ def test_groups_answer_as_kafkas(state: str, name: str, version: int) -> None:
     assert coordinator.fetch() == ({("orders", 1): 1} if state == "simple" else {})
 
 
-@pytest.mark.parametrize("name", SENDERS)
-def test_a_dead_group_has_no_coordinator(name: str) -> None:
-    sender = SENDERS[name]
-    situation = in_state(ClassicGroupState.DEAD, is_static=sender.instance is not None)
-    ids = (situation.generation, situation.follower, "pending")
-    assert ask(situation.coordinator, "Dead", sender, 5, ids) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-
-
 @pytest.mark.parametrize("version", [0, 1, 2])
 @pytest.mark.parametrize("state", STATES)
 def test_producers_before_version_3_name_no_member(state: str, version: int) -> None:

@@ -15,7 +15,7 @@ A member of a classic group may read a partition until it synchronises: the lead
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
 from random import Random
@@ -30,11 +30,11 @@ from kohort.group.classic.sync import sync_group
 from kohort.group.configs import GroupConfig
 from kohort.group.consumer.group import ConsumerGroup
 from kohort.group.consumer.heartbeat import consumer_group_heartbeat
-from kohort.group.events import GroupConverted, GroupEvent
-from kohort.group.groups import CLASSIC, CONSUMER
+from kohort.group.events import GroupConverted
+from kohort.group.groups import CLASSIC
 from kohort.group.kinds import record_serde
 from kohort.group.shard import GroupShard
-from kohort.machine.shard import Release, Reply, Result, Timers
+from kohort.machine.shard import Reply, Result, Timers
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import ErrorCode
 from kohort.model.image import ImageDelta
@@ -44,7 +44,7 @@ from kohort.testing.simulation import Subject, Work
 from kohort.wire import messages as m
 from tests.group.consumer.classic_protocol import HEARTBEAT, JOIN, SYNC, ClassicProtocolMember
 from tests.group.consumer.protocol import Partition, ProtocolMember
-from tests.testing.group_simulation import UNSETTLED, GroupPictures, classic_contents
+from tests.testing.group_simulation import GroupPictures, classic_contents
 
 _GROUPS: Final = ("a", "a", "b")
 _TOPICS: Final = ("orders", "payments", "clicks")
@@ -88,30 +88,20 @@ def consumer_subject(workload: "ConsumerWorkload", config: GroupConfig = CONFIG)
     uuids = count(1)
 
     def make_shard(_partition: int, registry: SnapshotRegistry, timers: Timers) -> GroupShard:
-        return GroupShard(registry, timers, config, lambda: f"uuid{next(uuids)}", events=workload.converted)
+        return GroupShard(registry, timers, config, lambda: f"uuid{next(uuids)}")
 
     def picture(shard: GroupShard, offset: int) -> object:
-        """
-        The hard state of the groups of a shard at an offset.
+        """The hard state of the groups of a shard at an offset. A rebalancing classic group equals everything."""
+        return GroupPictures((group_id, _contents(group, offset)) for group_id, group in shard.groups.items_at(offset))
 
-        A rebalancing classic group equals everything. A downgrade changes the kind of a group before its records have a batch,
-        as in Kafka, so that a query may see the classic group a moment early. So may it see the new id of a static member: an
-        upgrade that fails has answered the member before the record of its id has a batch.
-        """
-        return GroupPictures(
-            (
-                group_id,
-                UNSETTLED if group_id in workload.replaced else _contents(shard, group, offset),
-            )
-            for group_id, group in shard.groups.items_at(offset)
-        )
-
-    return Subject(make_shard, record_serde(), picture, image=workload.image, partition_count=1)
+    return Subject(
+        make_shard, record_serde(), picture, image=workload.image, partition_count=1, on_effects=workload.on_effects
+    )
 
 
-def _contents(shard: GroupShard, group: object, offset: int) -> object:
+def _contents(group: object, offset: int) -> object:
     if not isinstance(group, ConsumerGroup):
-        return classic_contents(shard, group, offset)
+        return classic_contents(group, offset)
     subscriptions = group.subscriptions
     return {
         "epochs": (group.epoch.get_at(offset), group.assignment_epoch.get_at(offset)),
@@ -136,12 +126,10 @@ class ConsumerWorkload:
 
     Attributes:
         image: two topics at first.
-        replaced: the classic groups with a static member whose new id is not committed yet, once for each.
     """
 
     def __init__(self, *, is_plain: bool = False) -> None:
         self.image = _Image([FixedTopic("orders", UUID(int=1), 3), FixedTopic("payments", UUID(int=2), 2)])
-        self.replaced: Counter[str] = Counter()
         self._members: list[Client] = []
         self._waiting: set[Client] = set()
         """Those with a request that is not answered yet."""
@@ -154,10 +142,11 @@ class ConsumerWorkload:
         self.answered: Counter[str] = Counter()
         """Answers by kind of request or by error, and conversions by kind of group."""
 
-    def converted(self, event: GroupEvent) -> None:
-        """Count the conversions of groups; an event handler of the shard."""
-        if isinstance(event, GroupConverted):
-            self.answered["downgrade" if event.kind == CLASSIC else "upgrade"] += 1
+    def on_effects(self, _partition: int, effects: Sequence[Any]) -> None:
+        """Count the conversions of groups."""
+        for event in effects:
+            if isinstance(event, GroupConverted):
+                self.answered["downgrade" if event.kind == CLASSIC else "upgrade"] += 1
 
     def __call__(self, chance: Random) -> Work:
         if self._classic_share is None:
@@ -246,29 +235,16 @@ class ConsumerWorkload:
         topics: dict[str, UUID] = {}
         """The ids of all topics when the operation ran in a consumer group; nothing in a classic one."""
 
-        def make(reply: Reply[Any]) -> Operation:
+        def make(_reply: Reply[Any]) -> Operation:
             def operation(shard: GroupShard, now_ms: int) -> Result[Any, Any]:
                 self._look_at_groups(shard)
                 if not isinstance(shard.groups.get(member.group_id), ClassicGroup):
                     topics.update({name: topic.topic_id for name, topic in self.image.by_name.items()})
-                return self._until_committed(request, _handle(shard, request, reply, now_ms))
+                return _handle(shard, now_ms, request)
 
             return operation
 
         return Work(make, on_answer=partial(self._answered, kind, member, api, request, topics, is_lost))
-
-    def _until_committed(self, request: Any, result: Result[Any, Any]) -> Result[Any, Any]:
-        """Know the group of a JoinGroup that writes a record: it replaces a static member."""
-        then = result.after
-        if not isinstance(request, m.JoinGroupRequest) or then is None or not result.records:
-            return result
-        self.replaced[request.group_id] += 1
-
-        def after(error: Exception | None) -> Iterable[Release]:
-            self.replaced -= Counter((request.group_id,))
-            return then(error)
-
-        return result.replace(after=after)
 
     def _look_at_groups(self, shard: GroupShard) -> None:
         """In a classic group the coordinator does not assign."""
@@ -335,17 +311,16 @@ def _used(member: Client) -> frozenset[Partition]:
     return member.used if isinstance(member, ProtocolMember) else member.identified
 
 
-def _handle(shard: GroupShard, request: Any, reply: Reply[Any], now_ms: int) -> Result[Any, Any]:
-    classic = shard.context.managers[CLASSIC]
+def _handle(shard: GroupShard, now_ms: int, request: Any) -> Result[Any, Any]:
     if isinstance(request, m.JoinGroupRequest):
-        return join_group(classic, request, _CONTEXT, reply, now_ms)
+        return join_group(shard, now_ms, request, _CONTEXT)
     if isinstance(request, m.SyncGroupRequest):
-        return sync_group(classic, request, reply, now_ms)
+        return sync_group(shard, now_ms, request)
     if isinstance(request, m.HeartbeatRequest):
-        return heartbeat(classic, request)
+        return heartbeat(shard, now_ms, request)
     if isinstance(request, m.LeaveGroupRequest):
-        return leave_group(classic, request, now_ms)
-    return consumer_group_heartbeat(shard.context.managers[CONSUMER], request, _CONTEXT, now_ms)
+        return leave_group(shard, now_ms, request)
+    return consumer_group_heartbeat(shard, now_ms, request, _CONTEXT)
 
 
 def _guarantee(is_kept: bool, otherwise: str) -> None:

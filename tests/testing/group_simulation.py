@@ -10,8 +10,8 @@ member id and generation that the coordinator answered. Beside the guarantees of
 - a stable group that is loaded from the log has the generation, leader, members and assignments of the live one;
 - ten minutes after the last fault every JoinGroup and SyncGroup is answered: members that are silent have expired by then.
 
-A leader that repeats its SyncGroup sends the same assignments, as clients do. With others, while the first write is not
-committed, the log would hold the later ones and the group the first ones, as in Apache Kafka.
+A leader that repeats its SyncGroup gets the assignment of its first one, also while that is not committed. In Apache Kafka
+the log would hold the later one.
 """
 
 from collections import Counter
@@ -27,17 +27,16 @@ from kohort.group.classic.group import ClassicGroup
 from kohort.group.classic.heartbeat import heartbeat
 from kohort.group.classic.join import join_group
 from kohort.group.classic.leave import leave_group
-from kohort.group.classic.registry import ClassicRegistry
 from kohort.group.classic.states import STABLE
 from kohort.group.classic.sync import sync_group
 from kohort.group.configs import GroupConfig
-from kohort.group.groups import CLASSIC
 from kohort.group.offsets.commit import offset_commit
 from kohort.group.offsets.transactional_commit import txn_offset_commit
 from kohort.group.records import GroupRecordSerde
 from kohort.group.shard import GroupShard
 from kohort.machine.bulk import LongRecords
 from kohort.machine.shard import EndTransaction, Producer, Reply, Result, Timers
+from kohort.machine.steps import Operation
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import ErrorCode
 from kohort.testing.context import FixedContext
@@ -53,8 +52,6 @@ _SESSION_MS: Final = 45_000
 _REBALANCE_MS: Final = 9_000
 
 CONFIG: Final = GroupConfig(group_initial_rebalance_delay_ms=500, group_max_size=4)
-
-Operation = Callable[[GroupShard, int], Result[Any, Any]]
 
 
 class GroupGuaranteeError(AssertionError):
@@ -78,15 +75,13 @@ UNSETTLED: Final = _Unsettled()
 
 class GroupPictures(dict[str, object]):
     """
-    The contents of groups by id. A classic group that is not stable may be missing in the other picture: it is created before
-    its first record has a batch, as in Kafka, so that a query may see it a moment early.
+    The contents of groups by id. A group that rebalances equals all contents: it is ahead of its log.
     """
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, GroupPictures):
             return False
-        differ = {id_ for id_ in self.keys() | other.keys() if self.get(id_) != other.get(id_)}
-        return all(UNSETTLED is self.get(id_) or UNSETTLED is other.get(id_) for id_ in differ)
+        return self.keys() == other.keys() and all(value == other[id_] for id_, value in self.items())
 
     __hash__ = None
 
@@ -106,8 +101,7 @@ def picture(shard: GroupShard, offset: int) -> object:
     offsets = shard.offsets
     return {
         "groups": GroupPictures(
-            (group_id, classic_contents(shard, group, offset))
-            for group_id, group in sorted(shard.groups.items_at(offset))
+            (group_id, classic_contents(group, offset)) for group_id, group in sorted(shard.groups.items_at(offset))
         ),
         "offsets": {group_id: dict(table.items_at(offset)) for group_id, table in offsets.by_group.items_at(offset)},
         "pending": {producer: dict(table.items_at(offset)) for producer, table in offsets.pending.items_at(offset)},
@@ -115,16 +109,14 @@ def picture(shard: GroupShard, offset: int) -> object:
     }
 
 
-def classic_contents(shard: GroupShard, group: object, offset: int) -> object:
-    """The contents of a stable group, if nothing has changed since the snapshot at `offset`: they have no past."""
-    newest = shard.groups._tail.registry.newest
-    is_newest = newest is None or (newest.epoch == offset and not newest.deltas)
+def classic_contents(group: object, offset: int) -> object:
+    """The contents of a stable group at an offset."""
     assert isinstance(group, ClassicGroup)
-    members = group.members.values()
-    if not is_newest or group.state is not STABLE or any(member.join_reply is not None for member in members):
+    if group.state_at(offset) is not STABLE:
         return UNSETTLED
-    assignments = sorted((member.member_id, member.assignment) for member in members)
-    return group.generation, group.protocol_name, group.leader, assignments
+    fields = [group.value_at(name, offset) for name in ("generation", "protocol_name", "leader")]
+    assignments = sorted((member.member_id, member.assignment) for _, member in group.members.items_at(offset))
+    return fields, assignments
 
 
 class _Member(msgspec.Struct):
@@ -170,7 +162,11 @@ class GroupWorkload:
         return make(member)
 
     def _work(
-        self, kind: str, member: _Member, operation: Callable[[Reply[Any]], Operation], heard: Callable[[Any], None]
+        self,
+        kind: str,
+        member: _Member,
+        operation: Callable[[Reply[Any]], Callable[[GroupShard, int], Result[Any, Any]]],
+        heard: Callable[[Any], None],
     ) -> Work:
         member.is_waiting = True
 
@@ -201,7 +197,7 @@ class GroupWorkload:
         context = FixedContext(_VERSION, "client", "/127.0.0.1")
 
         def make(reply: Reply[Any]) -> Operation:
-            return lambda shard, now_ms: join_group(_registry(shard), request, context, reply, now_ms)
+            return Operation(join_group, request, context)
 
         return self._work("join", member, make, partial(self._joined, member))
 
@@ -230,7 +226,7 @@ class GroupWorkload:
         )
 
         def make(reply: Reply[Any]) -> Operation:
-            return lambda shard, now_ms: sync_group(_registry(shard), request, reply, now_ms)
+            return Operation(sync_group, request)
 
         return self._work("sync", member, make, partial(self._synced, member, member.member_id, generation))
 
@@ -255,15 +251,13 @@ class GroupWorkload:
         request = m.HeartbeatRequest(
             group_id=member.group_id, generation_id=member.generation, member_id=member.member_id
         )
-        return self._work("heartbeat", member, lambda _: lambda shard, _: heartbeat(_registry(shard), request), _ignore)
+        return self._work("heartbeat", member, lambda _: Operation(heartbeat, request), _ignore)
 
     def _leave(self, member: _Member) -> Work:
         self._members.remove(member)
         identity = m.LeaveGroupRequestMemberIdentity(member_id=member.member_id)
         request = m.LeaveGroupRequest(group_id=member.group_id, members=[identity])
-        return self._work(
-            "leave", member, lambda _: lambda shard, now_ms: leave_group(_registry(shard), request, now_ms), _ignore
-        )
+        return self._work("leave", member, lambda _: Operation(leave_group, request), _ignore)
 
     def _commit(self, member: _Member) -> Work:
         partitions = [
@@ -320,11 +314,6 @@ class GroupWorkload:
     def _ended(self, kind: str, answer: Any) -> None:
         if not isinstance(answer, Exception):
             self.answered[kind] += 1
-
-
-def _registry(shard: GroupShard) -> ClassicRegistry:
-    registry: ClassicRegistry = shard.context.managers[CLASSIC]
-    return registry
 
 
 def _guarantee(is_kept: bool, otherwise: str) -> None:

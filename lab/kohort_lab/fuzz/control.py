@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from kohort.client.addresses import Address
 from kohort.client.connection import ANY, Connection, Versions
-from kohort.model.errors import ConfigError, KohortError
+from kohort.model.errors import ConfigError, ErrorCode, KohortError
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.batches import BatchRecord, build_batch, iter_batches, read_records
@@ -103,11 +103,16 @@ class Control:
             time.sleep(STEP_WAIT_S)
 
     def _read(self, start: int) -> None:
+        """A partition is loaded with its first request; on a busy machine the first answers are KAFKA_STORAGE_ERROR."""
+        deadline = time.monotonic() + TIMEOUT_S
         while start < self.produced:
             wanted = m.FetchRequestFetchPartition(partition=0, fetch_offset=start, partition_max_bytes=_FETCH_BYTES)
             topic = m.FetchRequestFetchTopic(topic=TOPIC, partitions=[wanted])
             request = m.FetchRequest(max_wait_ms=500, min_bytes=1, max_bytes=_FETCH_BYTES, topics=[topic])
             found = self._ask(ApiKey.FETCH, request, within=_BY_NAME).responses[0].partitions[0]
+            if found.error_code == ErrorCode.KAFKA_STORAGE_ERROR and time.monotonic() < deadline:
+                time.sleep(STEP_WAIT_S)
+                continue
             _check("Fetch", (found.error_code, found.high_watermark), (0, self.produced))
             data = bytes(found.records or b"")
             records = [record for position, _ in iter_batches(data) for record in read_records(data[position:])]

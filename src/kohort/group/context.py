@@ -2,16 +2,16 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Protocol
 
 from kohort.group.assignors.interface import SteppedAssignor
 from kohort.group.configs import GroupConfig, GroupConfigs
-from kohort.group.events import GroupEvents, no_events
-from kohort.group.groups import Group
+from kohort.group.conversion import ClassicMembers
+from kohort.group.groups import Group, GroupManager
 from kohort.group.metrics import GroupCounters
 from kohort.group.offsets.offsets import Offsets
-from kohort.machine.shard import Executor, Timers
-from kohort.machine.timeline import SnapshotRegistry, TimelineDict
+from kohort.machine.shard import Deadlines, Executor, Timers
+from kohort.machine.timeline import SnapshotRegistry, TimelineDict, TimelineValue
 from kohort.model.errors import CoordinatorError, ErrorCode, InvariantError
 from kohort.model.image import ClusterImage
 
@@ -22,30 +22,37 @@ class GroupContext:
     Attributes:
         snapshots: of the shard; groups make their timelines with it.
         groups: by group id, as timeline: their past states can be read, down to the high watermark.
+        prepared: groups with soft state that the operation in progress has made; the replay of its records puts them in place.
+        deadlines: of results, for extensions.
         group_configs: of single groups.
         assignors: that members may choose; the first is the default.
         new_uuid: gives the text of a fresh random UUID, for ids of classic members.
         new_member_id: gives a fresh id of a member of another kind of group, in Kafka's form of random ids.
         image: the topics of the cluster; a live view.
+        deleted_topics: whose offsets are to be deleted when the present deletion has ended; as `TopicDeletion.topics`.
+        is_deleting_topics: whether offsets of deleted topics are being deleted.
         make_group: makes a group that only keeps offsets.
         counters: of the partition; they outlive the shard.
-        managers: by kind; each a `kohort.group.groups.GroupManager`, of the class that its kind knows.
+        managers: by kind.
     """
 
     snapshots: SnapshotRegistry
     groups: TimelineDict[str, Group]
+    prepared: TimelineDict[str, Group]
     offsets: Offsets
     timers: Timers
+    deadlines: Deadlines
     config: GroupConfig
     group_configs: GroupConfigs
     assignors: Sequence[SteppedAssignor]
     new_uuid: Callable[[], str]
     new_member_id: Callable[[], str]
-    make_group: Callable[[str], Group]
+    make_group: Callable[[str, SnapshotRegistry], Group]
     counters: GroupCounters
     image: ClusterImage
-    events: GroupEvents = no_events
-    managers: dict[str, Any] = field(default_factory=dict)
+    deleted_topics: TimelineDict[str, int]
+    is_deleting_topics: TimelineValue[bool]
+    managers: dict[str, GroupManager] = field(default_factory=dict)
     executor: Executor | None = None
 
     def get(self, group_id: str) -> Group:
@@ -72,4 +79,15 @@ class GroupContext:
         """Create a group that only keeps offsets, unless there is a group of that id."""
         groups = self.groups
         if group_id not in groups:
-            groups.put(group_id, self.make_group(group_id))
+            groups.put(group_id, self.make_group(group_id, self.snapshots))
+
+    def host_of(self, group: Group | None) -> ClassicMembers | None:
+        """The handlers of members of the classic protocol in a group of another kind; None if there are none."""
+        return None if group is None else self.managers[group.kind].classic_members
+
+
+class HasContext(Protocol):
+    """A shard of groups, as handlers and services see it."""
+
+    @property
+    def context(self) -> GroupContext: ...

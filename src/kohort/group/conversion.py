@@ -8,11 +8,11 @@ the other kind sees them.
 Source: KIP-848, "Migration"; Kafka ConsumerGroup.fromClassicGroup, ClassicGroup.fromConsumerGroup.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from kohort.group.records import GroupRecord
-from kohort.machine.shard import Release, Result
+from kohort.machine.shard import Result
+from kohort.machine.steps import Wake
 from kohort.model.context import RequestContext
 from kohort.wire import messages as m
 
@@ -78,8 +78,8 @@ class ClassicGroups(Protocol):
     def export(self, group: Any, /) -> ClassicState:
         """The group as it is; nothing changes."""
 
-    def dismiss_parked(self, group: Any, /) -> Iterable[Release]:
-        """The answers of all parked requests, because the group becomes one of another kind: REBALANCE_IN_PROGRESS."""
+    def dismiss_waiting(self, group: Any, /) -> Sequence[Wake]:
+        """Answer all requests that wait, because the group becomes one of another kind: REBALANCE_IN_PROGRESS."""
 
     def adopt(
         self,
@@ -89,12 +89,11 @@ class ClassicGroups(Protocol):
         /,
         *,
         rebalance_reason: str | None,
-    ) -> GroupRecord:
+    ) -> Result[Any, None]:
         """
-        Put a Stable classic group in the place of the group of this id.
+        Prepare a Stable classic group; the replay of its record puts it in the place of the group of this id.
 
-        The members vote for the protocol: `state.protocol_name` is not used. The caller writes the record and does not replay
-        it. If it cannot be written, the caller puts the old group back.
+        The members vote for the protocol: `state.protocol_name` is not used.
 
         Args:
             assign: `assign(member id, metadata)` gives the assignment of a member; its metadata are those of the protocol that
@@ -102,5 +101,5 @@ class ClassicGroups(Protocol):
             rebalance_reason: starts a rebalance after the record; None leaves the group Stable.
 
         Returns:
-            The record of the group.
+            The record of the group, the sessions of its members and what else belongs to the result.
         """

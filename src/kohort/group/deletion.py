@@ -4,14 +4,14 @@ DeleteGroups (42), versions 0 to 2: delete empty groups with their offsets, thos
 Source: Kafka GroupCoordinatorShard.deleteGroups.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from kohort.group.context import GroupContext
 from kohort.group.events import GroupDeleted
 from kohort.group.offsets.deletion import offset_tombstones
 from kohort.group.records import GroupRecord
-from kohort.machine.shard import Release, Result
+from kohort.machine.shard import Result
 from kohort.model.errors import CoordinatorError
 from kohort.wire import messages as m
 
@@ -36,11 +36,4 @@ def delete_groups(context: GroupContext, group_ids: Sequence[str]) -> Result[Gro
             records += group.tombstones()
             deleted.append(GroupDeleted(group_id, len(offsets), "DeleteGroups"))
         results.append(m.DeleteGroupsResponseDeletableGroupResult(group_id=group_id, error_code=code))
-
-    def after(error: Exception | None) -> Iterable[Release]:
-        if error is None:
-            for event in deleted:
-                context.events(event)
-        return ()
-
-    return Result(records, tuple(results), after=after if deleted else None)
+    return Result(records, tuple(results), effects=deleted)

@@ -1,10 +1,9 @@
 """
 Events in the life of groups, for a log. The core emits them; a sink outside of the core writes them down.
 
-An event is emitted when it has happened in memory, as Kafka logs it: a rebalance that has started stays started even if a write
-fails. Events that depend on a write are emitted after their records are committed: `StaticMemberReplaced` without a rebalance,
-`AssignmentStored`, `GroupConverted`, `GroupDeleted`, `OffsetsExpired`. If the record of a new group cannot be written, the
-group and its members are removed from memory, and `GroupCreationFailed` revokes the earlier events of that group.
+Events are effects of operations (`kohort.machine.results.Result`): an event is emitted when the records of its operation are
+committed, and one of an operation that is undone is never seen. An operation without records waits for the records that it has
+read.
 
 Heartbeats emit nothing unless they are refused, commits and fetches emit nothing.
 
@@ -143,13 +142,6 @@ class AssignmentStored(GroupEvent, frozen=True):
     members: int
 
 
-class AssignmentDropped(GroupEvent, frozen=True):
-    """A leader's assignment was written after a later rebalance had started, and has no effect."""
-
-    generation: int
-    current_generation: int
-
-
 class GroupEmptied(GroupEvent, frozen=True):
     """The last member has left or expired."""
 
@@ -186,12 +178,6 @@ class GroupConverted(GroupEvent, frozen=True):
     kind: str
 
 
-class GroupCreationFailed(GroupEvent, frozen=True):
-    """The record of a new group could not be written: the group does not exist, and its earlier events are void."""
-
-    error: str
-
-
 class OffsetsExpired(GroupEvent, frozen=True):
     """Committed offsets were deleted because their retention passed."""
 
@@ -209,7 +195,7 @@ class GroupDeleted(GroupEvent, frozen=True):
 
 
 GroupEvents: TypeAlias = Callable[[GroupEvent], None]
-"""A sink. It is called while an operation of the shard runs, and must neither raise nor wait."""
+"""A sink. It must neither raise nor wait."""
 
 
 def no_events(_: GroupEvent) -> None:

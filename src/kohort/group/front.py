@@ -1,9 +1,9 @@
 """The part of a service that every group API needs: the partition of a group, and whether this node coordinates groups."""
 
-from typing import Final, Protocol
+from typing import Final
 
 from kohort.group.configs import GroupConfig
-from kohort.group.context import GroupContext
+from kohort.group.context import HasContext
 from kohort.group.events import GroupEvents, no_events
 from kohort.machine.shard import Runner
 from kohort.model.errors import ErrorCode
@@ -13,13 +13,6 @@ from kohort.model.image import ClusterImage
 NO_OPERATIONS: Final = -2_147_483_648
 GROUP_OPERATIONS: Final = 3_400
 """All operations on a group (read, delete, describe, describe and alter configs), as a bit field by AclOperation code."""
-
-
-class HasContext(Protocol):
-    """A shard of groups, as its services see it."""
-
-    @property
-    def context(self) -> GroupContext: ...
 
 
 class GroupFront:

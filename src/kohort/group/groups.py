@@ -9,14 +9,15 @@ A group may change its kind: an empty group is replaced when a member of another
 Source: Kafka Group, GroupMetadataManager.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from kohort.group.conversion import ClassicMembers
 from kohort.group.offsets.offsets import CommittedOffset
 from kohort.group.records import GroupRecord
-from kohort.machine.shard import Release
+from kohort.machine.shard import Result
+from kohort.machine.steps import Key
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.model.image import ImageDelta
 
@@ -26,6 +27,12 @@ SHARE: Final = "share"
 STREAMS: Final = "streams"
 
 G = TypeVar("G")
+
+
+def session_key(group_id: str, member_id: str) -> Key:
+    """The deadline of a member's session, in a group of any kind."""
+    return ("session", group_id, member_id)
+
 
 BaseTimestamp: TypeAlias = Callable[[CommittedOffset], int]
 """The time in milliseconds from which the retention of an offset counts."""
@@ -115,11 +122,8 @@ class GroupManager(Protocol):
     def classic_members(self) -> ClassicMembers | None:
         """The handlers of members of the classic protocol in these groups; None if there are no such members."""
 
-    def on_loaded(self, group: Any, now_ms: int, /) -> None:
-        """Arm the timers of a group that was replayed."""
-
-    def on_unloaded(self, group: Any, /) -> Iterable[Release]:
-        """The answers of the parked requests of a group that this node no longer coordinates."""
+    def on_loaded(self, group: Any, now_ms: int, /) -> Result[Any, None]:
+        """Begin the deadlines of a group that was replayed."""
 
     def on_image(self, delta: ImageDelta, /) -> None:
         """Note a change of the cluster."""

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Protocol
 from kohort.group.context import GroupContext
 from kohort.group.front import GroupFront
 from kohort.group.groups import Group, GroupManager
+from kohort.machine.timeline import SnapshotRegistry
 from kohort.wire.apis import ApiKey
 
 
@@ -31,4 +32,4 @@ class GroupKind(NamedTuple):
     key_types: Sequence[int]
     make_manager: Callable[[GroupContext], GroupManager]
     make_apis: Callable[[GroupFront], GroupApis]
-    make_group: Callable[[str], Group] | None = None
+    make_group: Callable[[str, SnapshotRegistry], Group] | None = None

@@ -11,10 +11,11 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeVar
 
 from kohort.group.configs import GroupConfig
+from kohort.group.context import HasContext
 from kohort.group.deletion import DeleteGroupResults, delete_groups
 from kohort.group.errors import append_error, stable_fetch_error
 from kohort.group.events import GroupEvents, no_events
-from kohort.group.front import GroupFront, HasContext
+from kohort.group.front import GroupFront
 from kohort.group.groups import Group
 from kohort.group.kind import GroupKind
 from kohort.group.kinds import KINDS

@@ -6,24 +6,25 @@ Handlers are in the rooms beside it, one module per API; they work on `GroupShar
 Source: Kafka GroupCoordinatorShard, GroupMetadataManager, OffsetMetadataManager.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from kohort.group.assignors.builtin import BUILT_IN
 from kohort.group.assignors.interface import SteppedAssignor
 from kohort.group.configs import GroupConfig, GroupConfigs, GroupOverrides, no_overrides
 from kohort.group.context import GroupContext
-from kohort.group.events import GroupEvents, no_events
+from kohort.group.events import GroupEvent
 from kohort.group.groups import Group
 from kohort.group.kind import GroupKind
 from kohort.group.kinds import KINDS
 from kohort.group.metrics import GroupCounters
-from kohort.group.offsets.maintenance import OffsetMaintenance
+from kohort.group.offsets.maintenance import cleanup_deadline, delete_topics
 from kohort.group.offsets.offsets import GroupOffsets, Offsets
 from kohort.group.records import GroupRecord
 from kohort.machine.bulk import PackedRecords, RawRecords
-from kohort.machine.shard import NO_PRODUCER_ID, Executor, Release, Result, Timers
-from kohort.machine.timeline import SnapshotRegistry, TimelineDict
+from kohort.machine.shard import NO_PRODUCER_ID, Executor, Result, Timers
+from kohort.machine.steps import Deadline
+from kohort.machine.timeline import SnapshotRegistry, TimelineDict, TimelineValue
 from kohort.model.image import NO_TOPICS, ClusterImage, ImageDelta
 from kohort.records.values import OffsetCommit, OffsetCommitTombstone
 
@@ -36,7 +37,6 @@ class GroupShard:
         snapshots: the shard's; the runtime takes them.
         new_uuid: gives the text of a fresh random UUID.
         counters: those of the partition, which outlive the shard; new ones by default.
-        events: receives the events of group life.
         kinds: the kinds of groups that there may be.
         overrides: the configurations of single groups.
         assignors: that members of consumer groups may choose; the built-in ones that `config` names by default.
@@ -50,7 +50,6 @@ class GroupShard:
         config: GroupConfig,
         new_uuid: Callable[[], str],
         counters: GroupCounters | None = None,
-        events: GroupEvents = no_events,
         kinds: Sequence[GroupKind] = KINDS,
         overrides: GroupOverrides = no_overrides,
         assignors: Sequence[SteppedAssignor] | None = None,
@@ -60,8 +59,10 @@ class GroupShard:
         self.context = GroupContext(
             snapshots=snapshots,
             groups=groups,
+            prepared=TimelineDict(snapshots),
             offsets=Offsets(snapshots),
             timers=timers,
+            deadlines=timers.deadlines,
             config=config,
             group_configs=GroupConfigs(config, overrides),
             assignors=assignors or [BUILT_IN[name] for name in config.group_consumer_assignors if name in BUILT_IN],
@@ -70,11 +71,11 @@ class GroupShard:
             new_member_id=new_member_id or new_uuid,
             make_group=next(kind.make_group for kind in kinds if kind.make_group is not None),
             counters=counters or GroupCounters(),
-            events=events,
+            deleted_topics=TimelineDict(snapshots),
+            is_deleting_topics=TimelineValue(snapshots, False),
         )
         self.groups = groups
         self.offsets = self.context.offsets
-        self.maintenance = OffsetMaintenance(self.context, snapshots)
         self._replayers: dict[type, Callable[[Any], None]] = {}
         for kind in kinds:
             manager = self.context.managers[kind.name] = kind.make_manager(self.context)
@@ -126,6 +127,8 @@ class GroupShard:
         # With numpy, which a server starts without.
         from kohort.group.bulk import replay_offsets
 
+        if len(records):
+            self.offsets.newest_record_offset = int(records.offsets[-1])
         return replay_offsets(self._table_to_fill, records, replay_one)
 
     def _table_to_fill(self, group_id: str) -> GroupOffsets:
@@ -143,24 +146,25 @@ class GroupShard:
     def use_executor(self, executor: Executor, /) -> None:
         self.context.executor = executor
 
-    def on_loaded(self, image: ClusterImage, now_ms: int, /) -> None:
+    def on_loaded(self, image: ClusterImage, now_ms: int, /) -> Result[GroupRecord, None]:
         self.context.image = image
         managers = self.context.managers
+        deadlines: list[Deadline] = []
+        effects: list[GroupEvent] = []
         for group in self.groups.values():
-            managers[group.kind].on_loaded(group, now_ms)
-        self.maintenance.schedule_cleanup()
+            begun = managers[group.kind].on_loaded(group, now_ms)
+            deadlines += begun.deadlines
+            effects += begun.effects
+        deadlines.append(cleanup_deadline(self.context))
+        return Result(deadlines=deadlines, effects=effects)
 
     def on_image(self, image: ClusterImage, delta: ImageDelta, _now_ms: int, /) -> Result[GroupRecord, None]:
         """Delete the offsets of deleted topics, in operations of their own: there may be many."""
         self.context.image = image
         for manager in self.context.managers.values():
             manager.on_image(delta)
-        if delta.deleted:
-            self.maintenance.delete_topics([topic.name for topic in delta.deleted])
-        return Result()
+        return delete_topics(self.context, [topic.name for topic in delta.deleted]) if delta.deleted else Result()
 
-    def on_unloaded(self) -> Iterable[Release]:
-        """Answer parked requests group by group: there may be many."""
-        managers = self.context.managers
-        for group in self.groups.values():
-            yield from managers[group.kind].on_unloaded(group)
+    def on_unloaded(self) -> tuple[()]:
+        """Nothing waits in the shard: the runtime answers the requests that wait."""
+        return ()

@@ -166,8 +166,11 @@ class Result(Generic[R, T]):
         deadlines: deadlines that begin now, and end with the operation if its records cannot be written.
         effects: values for the host of the runtime, which gets them when the records are committed.
         then: an operation that runs when the records are committed.
-        otherwise: an operation that runs if the records cannot be written, after all operations of the batch were taken back.
-        has_steps: whether the result may have any of the last five, or lets its request wait.
+        otherwise: an operation that runs if the records cannot be written, after all operations of the batch were taken back;
+            its last argument is the error.
+        on_error: answers the request if the records cannot be written, or while it waits, in place of the `on_error` that came
+            with the request. For errors that say more than the handler of the API knows.
+        has_steps: whether the result may have wakes, deadlines, effects or operations, or lets its request wait.
     """
 
     __slots__ = (
@@ -176,6 +179,7 @@ class Result(Generic[R, T]):
         "effects",
         "has_steps",
         "is_atomic",
+        "on_error",
         "otherwise",
         "records",
         "releases",
@@ -199,6 +203,7 @@ class Result(Generic[R, T]):
         effects: Sequence[Any] = _NONE,
         then: Operation | None = None,
         otherwise: Operation | None = None,
+        on_error: Callable[[Exception], Any] | None = None,
     ) -> None:
         self.records: Final = records
         # Typed without the wait: whoever has a response to look at has no request that waits.
@@ -212,6 +217,7 @@ class Result(Generic[R, T]):
         self.effects: Final = effects
         self.then: Final = then
         self.otherwise: Final = otherwise
+        self.on_error: Final = on_error
         self.has_steps: Final = (
             wakes is not _NONE
             or deadlines is not _NONE
@@ -235,6 +241,7 @@ class Result(Generic[R, T]):
             "effects": self.effects,
             "then": self.then,
             "otherwise": self.otherwise,
+            "on_error": self.on_error,
         }
         return Result(**(fields | changes))
 

@@ -185,9 +185,9 @@ class Shard(Protocol[R_contra]):
 
     def on_image(self, image: ClusterImage, delta: ImageDelta, now_ms: int, /) -> Result[Any, None]:
         """
-        React to a change of the cluster; called on active shards only, as a write operation.
+        React to a change of the cluster; called on active shards only, as an operation.
 
-        If the records cannot be written, nothing calls this method again: use `Result.after`, or a timer with `retry`.
+        If the operation fails, or is undone because records cannot be written, the method is called again.
         """
 
     def on_unloaded(self) -> Iterable[Release]:

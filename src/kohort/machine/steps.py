@@ -36,14 +36,15 @@ class Wait:
     A response that comes later: the runtime keeps the request under `key` until another operation wakes it.
 
     Attributes:
-        timeout_ms: the time after which the request is answered with `late`.
+        timeout_ms: the time after which the request is answered with `late`; None if another deadline of the shard ends the
+            wait, so that thousands of requests that wait for one event have one timer.
         late: a response, or an Operation that gives it.
         replaced: the response to this request when another one waits under its key.
     """
 
     __slots__ = ("key", "late", "replaced", "timeout_ms")
 
-    def __init__(self, key: Key, timeout_ms: int, late: Any, replaced: Any) -> None:
+    def __init__(self, key: Key, timeout_ms: int | None, late: Any, replaced: Any) -> None:
         self.key: Final = key
         self.timeout_ms: Final = timeout_ms
         self.late: Final = late
@@ -69,13 +70,19 @@ class Deadline:
     """
     An operation that runs in `delay_ms`, in place of an earlier one with the same key. None cancels the earlier one.
 
+    Attributes:
+        keeps_earlier: whether an earlier deadline with the same key stays, and this one is dropped.
+
     A deadline is gone when its operation runs. If the operation raises, or its records cannot be written, the deadline is back
     and due after `RETRY_BACKOFF_MS`.
     """
 
-    __slots__ = ("delay_ms", "key", "operation")
+    __slots__ = ("delay_ms", "keeps_earlier", "key", "operation")
 
-    def __init__(self, key: Key, delay_ms: int = 0, operation: Operation | None = None) -> None:
+    def __init__(
+        self, key: Key, delay_ms: int = 0, operation: Operation | None = None, *, keeps_earlier: bool = False
+    ) -> None:
         self.key: Final = key
+        self.keeps_earlier: Final = keeps_earlier
         self.delay_ms: Final = delay_ms
         self.operation: Final = operation

@@ -437,6 +437,9 @@ class TimelineSet(Generic[K]):
         del self._elements[element]
         return True
 
+    def clear(self) -> None:
+        self._elements.clear()
+
     def contains_at(self, element: K, epoch: int) -> bool:
         return self._elements.contains_at(element, epoch)
 

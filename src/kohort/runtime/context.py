@@ -74,6 +74,8 @@ class Context(SerialExecution, Generic[S]):
         registry = self.position.registry
         self.waits: DueTable[Waiting] = DueTable(registry, executor.wheel, environment.clock, self._on_wait_over)
         self._deadlines: DueTable[Armed] = DueTable(registry, executor.wheel, environment.clock, self._on_deadline)
+        self._begun = 0
+        """The number of operations that nobody waits for."""
         self._shard_executor: ShardExecutor | None = None
         """Of a shard with background tasks."""
         self._appender: Appender | None = None
@@ -174,7 +176,7 @@ class Context(SerialExecution, Generic[S]):
         log.add_listener(self.on_high_watermark)
         begun = on_loaded(shard, env.clock.now_ms())
         if begun is not None:
-            self._exclusively(partial(self._run_alone, Operation(_return, begun)))
+            self.begin(Operation(_return, begun))
         if log.high_watermark > self.position.last_committed_offset:
             self.on_high_watermark(log.high_watermark)
         self.load_failures, self.load_error = 0, ""
@@ -337,6 +339,8 @@ class Context(SerialExecution, Generic[S]):
             result = operation(shard, now_ms)
             # Also what is no Result is answered.
             records = result.records
+            if result.on_error is not None:
+                on_error = result.on_error
             if due is not None or result.has_steps:
                 step_event = self._take_steps(result, reply, on_error, now_ms, due)
         except Exception as error:  # noqa: BLE001 -- the shard loop: every caller is answered
@@ -418,14 +422,23 @@ class Context(SerialExecution, Generic[S]):
         for waiting, operation in later:
             self._exclusively(partial(self._run_due, operation, self.waits, waiting))
         if result.then is not None:
-            self._exclusively(partial(self._run_alone, result.then))
+            self.begin(result.then)
 
-    def run_otherwise(self, operation: Operation, /) -> None:
-        self._exclusively(partial(self._run_alone, operation))
+    def run_otherwise(self, operation: Operation, error: Exception, /) -> None:
+        self.begin(Operation(operation.function, *operation.arguments, error))
 
-    def _run_alone(self, operation: Operation) -> None:
-        if self.state is _ACTIVE:
-            self._run(operation, None, _nothing, None)
+    def start(self, operation: Operation) -> None:
+        """Run an operation that nobody waits for, now or after the queued ones. If it fails it runs again."""
+        self.begin(operation)
+
+    def begin(self, operation: Operation) -> None:
+        """Run an operation as one of a deadline that has come."""
+        if self.state is not _ACTIVE:
+            return
+        self._begun += 1
+        armed = Armed(("begun", str(self._begun)), self._now_ms(), operation)
+        self._deadlines.insert(armed)
+        self._on_deadline(armed)
 
     def _on_wait_over(self, waiting: Waiting) -> None:
         late = waiting.late

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, Final
 
 from kohort.machine.shard import Producer, RecordSerde, Result
+from kohort.machine.steps import Operation
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import InvariantError, KohortError
 from kohort.model.image import NO_TOPICS, ClusterImage, ImageDelta
@@ -164,16 +165,12 @@ class Runtime(PartitionRunner[S]):
 
     def on_image(self, delta: ImageDelta) -> None:
         """
-        Tell every active shard that the cluster changed, in a write operation of each.
+        Tell every active shard that the cluster changed, in an operation of each. One that fails runs again.
 
         A shard that becomes active later gets the newest image from `Shard.on_loaded`, and no delta.
         """
-
-        def tell(shard: S, now_ms: int) -> Result[Any, None]:
-            return shard.on_image(self._image, delta, now_ms)
-
         for context in self._known():
-            context.write(tell, None, lambda _: None)
+            context.start(Operation(_tell_image, self._image, delta))
 
     def close(self) -> None:
         """
@@ -369,3 +366,8 @@ class _Failed:
 
     def __init__(self, error: Exception) -> None:
         self.error = error
+
+
+def _tell_image(shard: Any, now_ms: int, image: ClusterImage, delta: ImageDelta) -> Result[Any, None]:
+    result: Result[Any, None] = shard.on_image(image, delta, now_ms)
+    return result

@@ -15,10 +15,10 @@ from kohort.runtime.timers.wheel import Wheel, WheelTimer
 
 
 class Due(Protocol):
-    """An entry of a `DueTable`."""
+    """An entry of a `DueTable`. Without a time it is never due."""
 
     key: Key
-    at_ms: int
+    at_ms: int | None
     timer: WheelTimer | None
 
 
@@ -37,7 +37,7 @@ class Waiting:
 
     def __init__(self, wait: Wait, now_ms: int, reply: Reply[Any], on_error: Callable[[Exception], Any]) -> None:
         self.key: Key = wait.key
-        self.at_ms = now_ms + max(0, wait.timeout_ms)
+        self.at_ms: int | None = None if wait.timeout_ms is None else now_ms + max(0, wait.timeout_ms)
         self.late: Final = wait.late
         self.replaced: Final = wait.replaced
         self.parked: Final = reply if isinstance(reply, ParkedReply) else ParkedReply(reply, on_error)
@@ -58,7 +58,7 @@ class Armed:
 
     def __init__(self, key: Key, at_ms: int, operation: Operation) -> None:
         self.key: Key = key
-        self.at_ms = at_ms
+        self.at_ms: int | None = at_ms
         self.operation: Final = operation
         self.timer: WheelTimer | None = None
 
@@ -93,7 +93,13 @@ class DueTable(Generic[E]):
         self.remove(entry.key)
         if not self._is_closed:
             self._entries.put(entry.key, entry)
-            self._arm(entry)
+            if entry.at_ms is not None:
+                self._arm(entry, entry.at_ms)
+
+    def insert(self, entry: E) -> None:
+        """Add an entry without a timer, for an operation that begins now. A revert to an earlier state does not drop it."""
+        if not self._is_closed:
+            dict.__setitem__(self._entries, entry.key, entry)
 
     def remove(self, key: Key) -> None:
         entry = self._entries.remove(key)
@@ -116,16 +122,17 @@ class DueTable(Generic[E]):
                 entry.timer.cancel()
         return entries
 
-    def _arm(self, entry: E) -> None:
-        entry.timer = self._wheel.arm(entry.at_ms, partial(self._on_due, entry))
+    def _arm(self, entry: E, at_ms: int) -> None:
+        entry.timer = self._wheel.arm(at_ms, partial(self._on_due, entry))
 
     def _restored(self, entry: E) -> None:
-        if self._is_closed or (entry.timer is not None and entry.timer.is_armed):
+        at_ms = entry.at_ms
+        if self._is_closed or at_ms is None or (entry.timer is not None and entry.timer.is_armed):
             return
         now_ms = self._clock.now_ms()
-        if entry.at_ms <= now_ms:
-            entry.at_ms = now_ms + RETRY_BACKOFF_MS
-        self._arm(entry)
+        if at_ms <= now_ms:
+            at_ms = entry.at_ms = now_ms + RETRY_BACKOFF_MS
+        self._arm(entry, at_ms)
 
 
 class _Entries(TimelineDict[Key, E]):
@@ -166,5 +173,5 @@ class Deadlines:
 def apply(deadline: Deadline, table: DueTable[Armed], now_ms: int) -> None:
     if deadline.operation is None:
         table.remove(deadline.key)
-    else:
+    elif not deadline.keeps_earlier or table.get(deadline.key) is None:
         table.put(Armed(deadline.key, now_ms + max(0, deadline.delay_ms), deadline.operation))

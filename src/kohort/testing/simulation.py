@@ -88,6 +88,7 @@ class Subject(Generic[S]):
     Attributes:
         picture: returns the hard state of a shard as of an offset with a snapshot, as a value that can be compared.
         wake: returns a request that has the shard answer all parked ones; None if they are answered in time without one.
+        on_effects: see `kohort.runtime.runtime.Runtime`.
     """
 
     make_shard: Callable[[int, SnapshotRegistry, Timers], S]
@@ -96,6 +97,7 @@ class Subject(Generic[S]):
     image: ClusterImage = field(default_factory=FixedImage)
     partition_count: int = 2
     wake: "Callable[[], Work] | None" = None
+    on_effects: Callable[[int, Sequence[Any]], None] | None = None
 
 
 class Work(msgspec.Struct, frozen=True):
@@ -187,6 +189,7 @@ class Simulation(Generic[S]):
             clock=self.node.clock,
             processor=InlineProcessor(self.node.wheel, self.node.defer, self.node.call_soon),
             linger_ms=linger_ms,
+            on_effects=subject.on_effects,
         )
         self._epochs = [0] * subject.partition_count
         self._is_led = [False] * subject.partition_count
@@ -402,6 +405,8 @@ class Simulation(Generic[S]):
     def _ran(self, partition: int, call: _Call, result: Result[Any, Any]) -> Result[Any, Any]:
         call.has_run = True
         call.is_parked = result.response is None or isinstance(result.response, Wait)
+        if result.on_error is not None:
+            result = result.replace(on_error=_Failed)
         if result.has_steps:
             result = watched_steps(result, lambda later: self._ran(partition, _Call(is_timer=True), later))
         pairs = [self.subject.serde.encode(record) for record in result.records]

@@ -72,14 +72,17 @@ def watched_steps(result: Result[Any, Any], watch: Watch) -> Result[Any, Any]:
     return result.replace(
         response=response,
         wakes=[Wake(wake.key, watched(wake.answer)) for wake in result.wakes],
-        deadlines=[Deadline(each.key, each.delay_ms, watched(each.operation)) for each in result.deadlines],
+        deadlines=[
+            Deadline(each.key, each.delay_ms, watched(each.operation), keeps_earlier=each.keeps_earlier)
+            for each in result.deadlines
+        ],
         then=watched(result.then),
         otherwise=watched(result.otherwise),
     )
 
 
-def _run_watched(shard: Any, now_ms: int, operation: Operation, watch: Watch) -> Result[Any, Any]:
-    return watch(operation(shard, now_ms))
+def _run_watched(shard: Any, now_ms: int, operation: Operation, watch: Watch, *outcome: Any) -> Result[Any, Any]:
+    return watch(operation.function(shard, now_ms, *operation.arguments, *outcome))
 
 
 class NoTimers:

@@ -7,7 +7,7 @@ from typing import Any
 from kohort.group.assignors.specs import Assignment
 from kohort.group.configs import GroupConfig
 from kohort.group.consumer.group import ConsumerGroup
-from kohort.group.groups import CONSUMER
+from kohort.group.consumer.registry import registry_of
 from kohort.group.records import GroupRecord
 from kohort.group.shard import GroupShard
 from kohort.machine.timeline import SnapshotRegistry
@@ -22,7 +22,7 @@ def picture(shard: GroupShard) -> dict[str, Any]:
     groups = {
         group_id: group_picture(group) for group_id, group in shard.groups.items() if isinstance(group, ConsumerGroup)
     }
-    index = shard.context.managers[CONSUMER].index
+    index = registry_of(shard).index
     topics = {topic for group in groups.values() for topic in (*group["names"], *group["matches"])}
     return {"groups": groups, "index": {topic: sorted(index.groups(topic)) for topic in sorted(topics)}}
 

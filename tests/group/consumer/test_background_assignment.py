@@ -4,6 +4,7 @@ from kohort.group.assignors.checking import CheckedAssignor
 from kohort.group.assignors.errors import AssignorError
 from kohort.group.assignors.specs import GroupAssignment, GroupSpec
 from kohort.group.consumer.assignment.background_assignment import RECORDS_AT_ONCE
+from kohort.group.consumer.registry import registry_of
 from kohort.group.events import AssignmentFailed
 from kohort.model.errors import ErrorCode
 from kohort.records.values import ConsumerGroupTargetAssignmentMember, ConsumerGroupTargetAssignmentMetadata
@@ -144,7 +145,7 @@ def test_the_next_heartbeat_runs_a_failed_assignor_again() -> None:
     coordinator = large()
     a, b = Member(coordinator, "a"), Member(coordinator, "b")
     a.join()
-    coordinator.shard.context.managers["consumer"].assignors[0] = CheckedAssignor(Failing(1))
+    registry_of(coordinator.shard).assignors[0] = CheckedAssignor(Failing(1))
     b.join()
     (failed,) = [event for event in coordinator.events if isinstance(event, AssignmentFailed)]
     assert (failed.group_id, failed.epoch, failed.error) == ("group", 2, "not today")
@@ -156,7 +157,7 @@ def test_the_next_heartbeat_runs_a_failed_assignor_again() -> None:
 def test_the_assignor_of_a_small_group_fails_its_heartbeat_and_nothing_is_written() -> None:
     """Past bug 45."""
     coordinator = Coordinator()
-    coordinator.shard.context.managers["consumer"].assignors[0] = CheckedAssignor(Failing(1))
+    registry_of(coordinator.shard).assignors[0] = CheckedAssignor(Failing(1))
     a = Member(coordinator, "a")
     answer = a.join()
     assert (answer.code, coordinator.end) == (ErrorCode.UNKNOWN_SERVER_ERROR, 0)

@@ -11,7 +11,7 @@ import pytest
 from kohort.group.assignors.checking import CheckedAssignor
 from kohort.group.assignors.errors import AssignorError
 from kohort.group.assignors.specs import GroupAssignment, GroupSpec
-from kohort.group.groups import CONSUMER
+from kohort.group.consumer.registry import registry_of
 from kohort.model.errors import ErrorCode, UnavailableError
 from kohort.wire import messages as m
 from tests.group.consumer.members import Member, consumer_group, settle, state
@@ -31,7 +31,7 @@ class FailingAssignor:
 def test_an_assignor_that_fails_persists_nothing() -> None:
     """The group epoch neither; the next heartbeat tries again."""
     coordinator = Coordinator()
-    registry = coordinator.shard.context.managers[CONSUMER]
+    registry = registry_of(coordinator.shard)
     working, registry.assignors[:] = list(registry.assignors), [CheckedAssignor(FailingAssignor())]
     a = Member(coordinator, "a")
     answer = a.join()

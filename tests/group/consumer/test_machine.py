@@ -28,7 +28,8 @@ from kohort.group.configs import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupConfig
 from kohort.group.consumer import heartbeat as handler
 from kohort.group.consumer.group import ConsumerGroup
 from kohort.group.consumer.patterns.topic_patterns import match_topics
-from kohort.group.groups import CONSUMER, Group
+from kohort.group.consumer.registry import registry_of
+from kohort.group.groups import Group
 from kohort.group.records import GroupRecordSerde
 from kohort.group.shard import GroupShard
 from kohort.model.errors import ErrorCode
@@ -201,9 +202,9 @@ class Members(Trouble):
         return any(each.member is member for each in self.in_flight)
 
     def compare_with_the_full_handling(self, request: m.ConsumerGroupHeartbeatRequest) -> None:
-        """Both are run on the same state. When the short cut applies, the full handling has no effect but the same timer."""
+        """Both are run on the same state. When the short cut applies, the full handling has no effect but the same deadline."""
         shard = self.coordinator.shard
-        registry = shard.context.managers[CONSUMER]
+        registry = registry_of(shard)
         if request.member_epoch < 0 or self.coordinator.runtime.states().get(0) is None:
             return
         context = FixedContext(1, "client", "/127.0.0.1")
@@ -211,9 +212,11 @@ class Members(Trouble):
         if short is None:
             return
         self.beats_short += 1
-        full = handler._Heartbeat(registry, request, context, self.coordinator.now_ms, []).run()
+        full = handler._Heartbeat(registry, request, context, self.coordinator.now_ms).run()
         assert (list(short.records), short.response) == (list(full.records), full.response)
-        assert full.after is None
+        assert (len(full.wakes), len(full.effects), full.then, full.otherwise) == (0, 0, None, None)
+        (session,) = full.deadlines
+        assert session.key == ("session", request.group_id, request.member_id)
 
     # Members
 
@@ -478,7 +481,7 @@ class Members(Trouble):
 
     def check_targets(self) -> None:
         """Every subscribed partition is assigned once, to a subscriber, and evenly if all subscribe to the same."""
-        registry = self.coordinator.shard.context.managers[CONSUMER]
+        registry = registry_of(self.coordinator.shard)
         for group in self.groups():
             topics_of = group.subscriptions.topics_of
             subscribed = {id_: registry.topic_ids(topics_of(member)) for id_, member in group.members.items()}
@@ -620,19 +623,11 @@ class Members(Trouble):
 
     @invariant()
     def every_member_has_a_session(self) -> None:
-        """
-        Otherwise a client that has gone would keep its partitions for ever. The session of a member of the classic protocol
-        begins when its JoinGroup is answered.
-        """
-        shard = self.coordinator.shard
-        log = self.coordinator.log
-        is_written = not self.coordinator.is_burst and log.high_watermark == log.end_offset
+        """Otherwise a client that has gone would keep its partitions for ever."""
         for group in self.groups():
-            for member_id, member in group.members.items():
-                if member.classic is not None and not is_written:
-                    continue
-                key = f"consumer session {len(group.group_id)} {group.group_id} {member_id}"
-                assert shard.context.timers.is_scheduled(key), f"{member_id} has no session timer"
+            for member_id in group.members:
+                has_session = self.coordinator.has_deadline("session", group.group_id, member_id)
+                assert has_session, f"{member_id} has no session"
 
     @precondition(lambda self: not self.coordinator.is_burst and not self.coordinator.log.is_held)
     @invariant()
@@ -650,10 +645,9 @@ class Members(Trouble):
         for group_id, group in live.groups.items():
             if not isinstance(group, ClassicGroup) or group.state is not STABLE:
                 continue
-            if not any(member.join_reply for member in group.members.values()):
-                found = fresh.groups[group_id]
-                assert isinstance(found, ClassicGroup)
-                assert classic_picture(found) == classic_picture(group)
+            found = fresh.groups[group_id]
+            assert isinstance(found, ClassicGroup)
+            assert classic_picture(found) == classic_picture(group)
 
     @rule(seed=st.integers(0, 1 << 32))
     def compact(self, seed: int) -> None:

@@ -8,6 +8,7 @@ convertToClassicGroup, convertToConsumerGroup, ConsumerGroup.allMembersUseClassi
 from uuid import UUID
 
 from kohort.group.consumer.group import ConsumerGroup
+from kohort.group.consumer.registry import registry_of
 from kohort.group.events import GroupConverted, MemberJoined, MemberLeft
 from kohort.model.errors import ErrorCode, StorageError
 from kohort.records import values as v
@@ -29,7 +30,7 @@ NONE, REBALANCE = ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS
 
 
 def has_session(coordinator: Coordinator, member_id: str) -> bool:
-    return coordinator.shard.context.timers.is_scheduled(f"consumer session {len(GROUP)} {GROUP} {member_id}")
+    return coordinator.has_deadline("session", GROUP, member_id)
 
 
 # Heartbeats and assignments
@@ -204,7 +205,7 @@ def test_a_downgrade_by_replacement_leaves_no_record_of_the_consumer_group() -> 
 
 def test_a_downgraded_group_is_no_longer_told_of_its_topics() -> None:
     coordinator, c, _a, _b = upgraded()
-    index = coordinator.shard.context.managers["consumer"].index
+    index = registry_of(coordinator.shard).index
     assert list(index.groups("orders")) == [GROUP]
     c.leave()
     assert list(index.groups("orders")) == []
@@ -215,6 +216,21 @@ def test_the_sessions_run_again_after_a_downgrade_that_cannot_be_written() -> No
     coordinator.log.fail_next_append = StorageError("disk full")
     assert c.leave().code is not NONE
     assert all(has_session(coordinator, each) for each in ("c", a.member_id, b.member_id))
+
+
+def test_after_a_downgrade_those_that_stay_have_sessions() -> None:
+    coordinator, c, a, b = upgraded()
+    assert c.leave().code is NONE
+    assert [has_session(coordinator, each) for each in ("c", a.member_id, b.member_id)] == [False, True, True]
+
+
+def test_a_member_that_is_removed_has_no_session() -> None:
+    coordinator = Coordinator()
+    members = [Member(coordinator, name) for name in ("a", "b")]
+    for member in members:
+        member.join()
+    members[0].leave()
+    assert [has_session(coordinator, each) for each in ("a", "b")] == [False, True]
 
 
 def test_an_upgrade_that_cannot_be_written_is_not_told() -> None:
@@ -295,5 +311,5 @@ def test_a_downgrade_that_fails_after_a_full_batch_was_written_is_taken_back() -
     assert joined.code is NONE
     assert left.code is not NONE
     assert coordinator.groups[GROUP] is before
-    assert list(coordinator.shard.context.managers["consumer"].index.groups("orders")) == [GROUP]
+    assert list(registry_of(coordinator.shard).index.groups("orders")) == [GROUP]
     assert (a.heartbeat(), b.heartbeat()) == (NONE, NONE)

@@ -21,8 +21,8 @@ from kohort.group.classic.responses import refused_join, refused_sync
 from kohort.group.classic.sync import sync_group
 from kohort.group.errors import append_error
 from kohort.group.front import GROUP_OPERATIONS, NO_OPERATIONS, GroupFront
-from kohort.group.groups import CLASSIC
-from kohort.machine.shard import ParkedReply, Reply
+from kohort.machine.shard import Reply
+from kohort.machine.steps import Operation
 from kohort.model.context import RequestContext
 from kohort.model.errors import ErrorCode
 from kohort.model.ids import coordinator_partition
@@ -53,11 +53,10 @@ class ClassicApis:
             code = ErrorCode.INVALID_SESSION_TIMEOUT
         if code is not ErrorCode.NONE:
             return versions.downgrade_join(refused_join(request.member_id, code), context)
-        downgraded = ParkedReply(versions.downgrading_join(reply, context), _join_failed)
-        response = self._runner.write(
+        response: m.JoinGroupResponse | None = self._runner.write(
             self._front.partition_for(request.group_id),
-            lambda shard, now_ms: join_group(shard.context.managers[CLASSIC], request, context, downgraded, now_ms),
-            downgraded,
+            Operation(join_group, request, context),
+            versions.downgrading_join(reply, context),
             _join_failed,
         )
         return None if response is None else versions.downgrade_join(response, context)
@@ -74,13 +73,10 @@ class ClassicApis:
         code = self._front.refusal(request.group_id)
         if code is not ErrorCode.NONE:
             return refused_sync(code)
-        parked = ParkedReply(reply, _sync_failed)
-        return self._runner.write(
-            self._front.partition_for(request.group_id),
-            lambda shard, now_ms: sync_group(shard.context.managers[CLASSIC], request, parked, now_ms),
-            parked,
-            _sync_failed,
+        response: m.SyncGroupResponse | None = self._runner.write(
+            self._front.partition_for(request.group_id), Operation(sync_group, request), reply, _sync_failed
         )
+        return response
 
     def heartbeat(
         self, request: m.HeartbeatRequest, _context: RequestContext, reply: Reply[m.HeartbeatResponse]
@@ -88,12 +84,11 @@ class ClassicApis:
         group_id = request.group_id
         if not self._front.is_active or not group_id:
             return m.HeartbeatResponse(error_code=int(self._front.refusal(group_id)))
-        return self._runner.write(
-            coordinator_partition(group_id, self._runner.partition_count),
-            lambda shard, _: heartbeat(shard.context.managers[CLASSIC], request),
-            reply,
-            _heartbeat_failed,
+        partition = coordinator_partition(group_id, self._runner.partition_count)
+        response: m.HeartbeatResponse | None = self._runner.write(
+            partition, Operation(heartbeat, request), reply, _heartbeat_failed
         )
+        return response
 
     def leave_group(
         self, request: m.LeaveGroupRequest, context: RequestContext, reply: Reply[m.LeaveGroupResponse]
@@ -103,9 +98,9 @@ class ClassicApis:
             return m.LeaveGroupResponse(error_code=int(code))
         batch = versions.upgrade_leave(request, context)
         downgraded = versions.downgrading_leave(reply, context)
-        response = self._runner.write(
+        response: m.LeaveGroupResponse | None = self._runner.write(
             self._front.partition_for(request.group_id),
-            lambda shard, now_ms: leave_group(shard.context.managers[CLASSIC], batch, now_ms),
+            Operation(leave_group, batch),
             downgraded,
             lambda error: m.LeaveGroupResponse(error_code=int(append_error(error))),
         )

@@ -4,16 +4,20 @@ Classic groups that become groups of another kind, and the reverse; see `kohort.
 Source: Kafka GroupMetadataManager.convertToConsumerGroup, convertToClassicGroup; ClassicGroup.fromConsumerGroup.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+import msgspec
 
 from kohort.group.classic.group import ClassicGroup
 from kohort.group.classic.member import ClassicMember, Protocol
-from kohort.group.classic.rebalance import prepare_rebalance, refuse_parked_join, refuse_parked_sync
-from kohort.group.classic.registry import ClassicRegistry
+from kohort.group.classic.rebalance import GroupSteps
 from kohort.group.classic.states import STABLE
+from kohort.group.context import GroupContext
 from kohort.group.conversion import ClassicMemberState, ClassicState
+from kohort.group.groups import session_key
 from kohort.group.records import GroupRecord
-from kohort.machine.shard import Release
+from kohort.machine.shard import Result
+from kohort.machine.steps import Wake
 from kohort.model.errors import ErrorCode
 
 
@@ -39,24 +43,23 @@ def export_group(group: ClassicGroup) -> ClassicState:
     )
 
 
-def dismiss_parked(group: ClassicGroup) -> list[Release]:
-    """Have every waiting member join again. Timers of the group run out without effect."""
-    releases: list[Release] = []
-    for member in group.members.values():
-        refuse_parked_join(group, member, releases, ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
-        refuse_parked_sync(member, releases, ErrorCode.REBALANCE_IN_PROGRESS)
-    return releases
+def dismiss_waiting(context: GroupContext, group: ClassicGroup) -> Sequence[Wake]:
+    """Have every waiting member join again. Deadlines of the group run out without effect."""
+    steps = GroupSteps(context, group, 0)
+    for member_id in list(group.waiting):
+        steps.refuse_waiting(member_id, ErrorCode.REBALANCE_IN_PROGRESS, member_id)
+    return steps.result().wakes
 
 
 def adopt_group(
-    registry: ClassicRegistry,
+    context: GroupContext,
     state: ClassicState,
     assign: Callable[[str, bytes], bytes],
     now_ms: int,
     rebalance_reason: str | None,
-) -> GroupRecord:
-    group = ClassicGroup(
-        state.group_id,
+) -> Result[GroupRecord, None]:
+    group = ClassicGroup(state.group_id, context.snapshots)
+    group.change(
         state=STABLE,
         state_timestamp_ms=now_ms,
         generation=state.generation,
@@ -65,6 +68,7 @@ def adopt_group(
     for each in state.members:
         member = ClassicMember(
             member_id=each.member_id,
+            session=session_key(state.group_id, each.member_id),
             group_instance_id=each.group_instance_id,
             client_id=each.client_id,
             client_host=each.client_host,
@@ -73,17 +77,16 @@ def adopt_group(
             protocols=tuple(Protocol(name, metadata) for name, metadata in each.protocols),
         )
         group.add(member, state.protocol_type or "")
-    group.protocol_name = group.select_protocol()
-    group.subscribed_topics = group.read_subscribed_topics()
+    group.change(protocol_name=group.select_protocol())
+    group.change(subscribed_topics=group.read_subscribed_topics())
+    for member in list(group.members.values()):
+        assignment = assign(member.member_id, member.metadata(group.protocol_name))
+        group.members.put(member.member_id, msgspec.structs.replace(member, assignment=assignment))
+    context.prepared.put(group.group_id, group)
+    steps = GroupSteps(context, group, now_ms)
+    steps.records.append(group.to_record())
     for member in group.members.values():
-        member.assignment = assign(member.member_id, member.metadata(group.protocol_name))
-    record = group.to_record()
-    registry.groups.put(group.group_id, group)
-    for member in group.members.values():
-        registry.arm_session(group, member)
+        steps.begin_session(member.member_id, member.session_timeout_ms)
     if rebalance_reason is not None:
-        releases: list[Release] = []
-        records = prepare_rebalance(registry, group, releases, now_ms, rebalance_reason)
-        assert not records, "the group has members, so it is not empty"
-        assert not releases, "no request is parked in a new group"
-    return record
+        steps.prepare_rebalance(rebalance_reason)
+    return steps.result()

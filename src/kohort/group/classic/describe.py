@@ -9,7 +9,7 @@ Source: Kafka GroupMetadataManager.describeGroups, ClassicGroup.describe.
 
 from kohort.group.classic.group import ClassicGroup
 from kohort.group.classic.member import ClassicMember
-from kohort.group.classic.states import DEAD, STABLE
+from kohort.group.classic.states import DEAD_NAME, STABLE
 from kohort.group.context import GroupContext
 from kohort.group.groups import CLASSIC, group_of_kind
 from kohort.model.errors import CoordinatorError
@@ -27,19 +27,21 @@ def describe_group(
         group = group_of_kind(found, group_id, CLASSIC, ClassicGroup)
     except CoordinatorError as exc:
         if api_version < NOT_FOUND_SINCE:
-            return m.DescribeGroupsResponseDescribedGroup(group_id=group_id, group_state=DEAD.value)
+            return m.DescribeGroupsResponseDescribedGroup(group_id=group_id, group_state=DEAD_NAME)
         return m.DescribeGroupsResponseDescribedGroup(
-            error_code=int(exc.code), error_message=exc.message, group_id=group_id, group_state=DEAD.value
+            error_code=int(exc.code), error_message=exc.message, group_id=group_id, group_state=DEAD_NAME
         )
-    is_stable = group.state is STABLE
+    state = group.state_at(committed_offset)
+    is_stable = state is STABLE
+    protocol_name = group.value_at("protocol_name", committed_offset)
     return m.DescribeGroupsResponseDescribedGroup(
         group_id=group_id,
-        group_state=group.state.value,
-        protocol_type=group.protocol_type or "",
-        protocol_data=(group.protocol_name or "") if is_stable else "",
+        group_state=state.value,
+        protocol_type=group.value_at("protocol_type", committed_offset) or "",
+        protocol_data=(protocol_name or "") if is_stable else "",
         members=tuple(
-            _describe_member(member, member.metadata(group.protocol_name) if is_stable else b"")
-            for member in group.members.values()
+            _describe_member(member, member.metadata(protocol_name) if is_stable else b"")
+            for _, member in group.members.items_at(committed_offset)
         ),
     )
 

@@ -1,43 +1,44 @@
 """
-A classic group: its members, their votes, and their parked requests.
+A classic group: its members, their votes, and which of them wait for an answer.
 
-The contents of a group are not versioned, as in Kafka: only the map of groups is a timeline. A handler that changes a group
-before its records are written undoes the change itself if the write fails.
+All of it is in timelines, also the soft state: the phase of a rebalance, the members that have joined, the member ids that are
+not used yet. An operation whose records cannot be written takes back its changes of both kinds. The log has a group as of its
+last completed rebalance, or since when it is empty.
 
 Source: Kafka ClassicGroup.
 """
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from kohort.group.classic.member import ClassicMember, Protocol
 from kohort.group.classic.states import (
     COMPLETING_REBALANCE,
-    DEAD,
     EMPTY,
+    PREPARING_REBALANCE,
     STABLE,
     TRANSITIONS,
     ClassicGroupState,
 )
 from kohort.group.classic.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
-from kohort.group.groups import CLASSIC, BaseTimestamp
+from kohort.group.groups import CLASSIC, BaseTimestamp, session_key
 from kohort.group.offsets.offsets import committed_at
 from kohort.group.records import GroupRecord
-from kohort.machine.shard import Reply
+from kohort.machine.timeline import SnapshotRegistry, TimelineDict, TimelineSet
+from kohort.machine.timeline_fields import TimelineFields
 from kohort.model.errors import CoordinatorError, ErrorCode, InvariantError
 from kohort.model.ids import java_bucket
 from kohort.records.values import GroupMetadata, GroupMetadataMember, GroupMetadataTombstone
-from kohort.wire import messages as m
 
 NO_MEMBER_ID: Final = ""
 NO_GENERATION: Final = -1
 NO_LEADER: Final = ""
 
 
-@dataclass(slots=True, eq=False)
-class ClassicGroup:
+class ClassicGroup(TimelineFields):
     """
     Attributes:
         generation: the number of completed join phases.
@@ -45,44 +46,72 @@ class ClassicGroup:
         protocol_name: the protocol that the members of this generation voted for; None without members.
         leader: the member that assigns.
         state_timestamp_ms: the time of the last change of state; None if the log does not have it.
-        pending_members: member ids that were assigned and are not used yet.
-        pending_sync: members of this generation whose SyncGroup has not arrived.
-        stored_generation: the generation whose assignment is being written; -1 for none.
         new_member_added: a member joined during the initial delay, so the delay is extended.
         subscribed_topics: of a consumer group; None if unknown.
+        members: by member id.
+        static_members: member ids by instance id.
+        waiting: the members whose JoinGroup waits (in PREPARING_REBALANCE) or whose SyncGroup does (in COMPLETING_REBALANCE);
+            with each, whether it is new and its first JoinGroup is not answered yet.
+        pending_members: member ids that were assigned and are not used yet.
+        pending_sync: members of this generation whose SyncGroup has not arrived.
     """
 
-    group_id: str
-    state: ClassicGroupState = EMPTY
-    previous_state: ClassicGroupState = EMPTY
-    state_timestamp_ms: int | None = None
-    generation: int = 0
-    protocol_type: str | None = None
-    protocol_name: str | None = None
-    leader: str | None = None
-    members: dict[str, ClassicMember] = field(default_factory=dict)
-    static_members: dict[str, str] = field(default_factory=dict)
-    pending_members: set[str] = field(default_factory=set)
-    pending_sync: set[str] = field(default_factory=set)
-    stored_generation: int = -1
-    new_member_added: bool = False
-    subscribed_topics: frozenset[str] | None = None
-    parked_joins: int = 0
-    _supporters: Counter[str] = field(default_factory=Counter)
+    __slots__ = (
+        "_supporters",
+        "generation",
+        "group_id",
+        "leader",
+        "members",
+        "new_member_added",
+        "pending_members",
+        "pending_sync",
+        "previous_state",
+        "protocol_name",
+        "protocol_type",
+        "state",
+        "state_timestamp_ms",
+        "static_members",
+        "subscribed_topics",
+        "waiting",
+    )
+
+    def __init__(self, group_id: str, registry: SnapshotRegistry) -> None:
+        super().__init__(registry)
+        self.group_id: Final = group_id
+        self.state: ClassicGroupState = EMPTY
+        self.previous_state: ClassicGroupState = EMPTY
+        self.state_timestamp_ms: int | None = None
+        self.generation = 0
+        self.protocol_type: str | None = None
+        self.protocol_name: str | None = None
+        self.leader: str | None = None
+        self.new_member_added = False
+        self.subscribed_topics: frozenset[str] | None = None
+        self.members: Final[TimelineDict[str, ClassicMember]] = TimelineDict(registry)
+        self.static_members: Final[TimelineDict[str, str]] = TimelineDict(registry)
+        self.waiting: Final[TimelineDict[str, bool]] = TimelineDict(registry)
+        self.pending_members: Final[TimelineSet[str]] = TimelineSet(registry)
+        self.pending_sync: Final[TimelineSet[str]] = TimelineSet(registry)
+        self._supporters: Final[TimelineDict[str, int]] = TimelineDict(registry)
+        """The number of members that support each protocol."""
 
     # Properties
 
     @property
     def kind(self) -> str:
-        # Not a ClassVar: mypyc takes one for a field of the dataclass.
         return CLASSIC
 
     @property
     def state_name(self) -> str:
         return self.state.value
 
-    def state_name_at(self, _committed_offset: int, /) -> str:
-        return self.state.value
+    def state_at(self, committed_offset: int) -> ClassicGroupState:
+        """The state as of an offset of the log."""
+        state: ClassicGroupState = self.value_at("state", committed_offset)
+        return state
+
+    def state_name_at(self, committed_offset: int, /) -> str:
+        return self.state_at(committed_offset).value
 
     @property
     def listed_protocol_type(self) -> str:
@@ -104,7 +133,7 @@ class ClassicGroup:
 
     @property
     def has_all_joined(self) -> bool:
-        return self.parked_joins == len(self.members) and not self.pending_members
+        return len(self.waiting) == len(self.members) and not self.pending_members
 
     @property
     def is_consumer(self) -> bool:
@@ -128,7 +157,9 @@ class ClassicGroup:
         if self.state is EMPTY:
             return bool(protocol_type) and bool(protocols)
         size = len(self.members)
-        return self.protocol_type == protocol_type and any(self._supporters[name] == size for name, _ in protocols)
+        return self.protocol_type == protocol_type and any(
+            self._supporters.get(name, 0) == size for name, _ in protocols
+        )
 
     def check_member(self, member_id: str, group_instance_id: str | None) -> ClassicMember:
         """
@@ -164,11 +195,8 @@ class ClassicGroup:
         Check in Kafka's order.
 
         Raises:
-            CoordinatorError: COORDINATOR_NOT_AVAILABLE, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
-                REBALANCE_IN_PROGRESS.
+            CoordinatorError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS.
         """
-        if self.state is DEAD:
-            raise CoordinatorError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if generation_or_epoch < 0:
             if self.state is EMPTY:
                 return
@@ -183,20 +211,14 @@ class ClassicGroup:
             raise CoordinatorError(ErrorCode.REBALANCE_IN_PROGRESS)
 
     def validate_offset_fetch(self, _member_id: str | None, _member_epoch: int, _at: int | None, /) -> None:
-        """The member fields of OffsetFetch concern other kinds of groups."""
-        if self.state is DEAD:
-            raise CoordinatorError(ErrorCode.GROUP_ID_NOT_FOUND)
+        """Do nothing: the member fields of OffsetFetch concern other kinds of groups."""
 
     def validate_offset_delete(self) -> None:
         """Members that are no consumers may use any topic: their subscriptions are unknown."""
-        if self.state is DEAD:
-            raise CoordinatorError(ErrorCode.GROUP_ID_NOT_FOUND)
         if self.state is not EMPTY and not self.is_consumer:
             raise CoordinatorError(ErrorCode.NON_EMPTY_GROUP)
 
     def validate_delete(self) -> None:
-        if self.state is DEAD:
-            raise CoordinatorError(ErrorCode.GROUP_ID_NOT_FOUND)
         if self.state is not EMPTY:
             raise CoordinatorError(ErrorCode.NON_EMPTY_GROUP)
 
@@ -225,34 +247,31 @@ class ClassicGroup:
     def move_to(self, state: ClassicGroupState, now_ms: int) -> None:
         if state not in TRANSITIONS[self.state]:
             raise InvariantError(f"group {self.group_id} cannot go from {self.state.value} to {state.value}")
-        self.previous_state, self.state, self.state_timestamp_ms = self.state, state, now_ms
+        self.change(previous_state=self.state, state=state, state_timestamp_ms=now_ms)
 
     def add(self, member: ClassicMember, protocol_type: str) -> None:
         """Add a member. The first one leads, and decides the protocol type."""
         if not self.members:
-            self.protocol_type = protocol_type
+            self.change(protocol_type=protocol_type)
         if self.leader is None:
-            self.leader = member.member_id
+            self.change(leader=member.member_id)
         if member.group_instance_id is not None:
-            self.static_members[member.group_instance_id] = member.member_id
-        self.members[member.member_id] = member
+            self.static_members.put(member.group_instance_id, member.member_id)
+        self.members.put(member.member_id, member)
         self._count(member.protocols, 1)
-        self.parked_joins += member.join_reply is not None
         self.pending_members.discard(member.member_id)
 
-    def remove(self, member_id: str) -> ClassicMember | None:
-        """Remove a member, pending or not. The caller answers its parked requests."""
-        member = self.members.pop(member_id, None)
+    def remove(self, member_id: str) -> None:
+        """Remove a member, pending or not, whose request does not wait."""
+        member = self.members.remove(member_id)
         if member is not None:
             self._count(member.protocols, -1)
-            self.parked_joins -= member.join_reply is not None
             if member.group_instance_id is not None:
-                self.static_members.pop(member.group_instance_id, None)
+                self.static_members.remove(member.group_instance_id)
         if self.leader == member_id:
-            self.leader = next(iter(self.members), None)
+            self.change(leader=next(iter(self.members), None))
         self.pending_members.discard(member_id)
         self.pending_sync.discard(member_id)
-        return member
 
     def update(
         self,
@@ -261,59 +280,46 @@ class ClassicGroup:
         *,
         rebalance_timeout_ms: int,
         session_timeout_ms: int,
-    ) -> None:
+    ) -> ClassicMember:
         """Replace a member's protocols and timeouts."""
-        self._count(member.protocols, -1)
-        self._count(protocols, 1)
-        member.protocols = protocols
-        member.rebalance_timeout_ms = rebalance_timeout_ms
-        member.session_timeout_ms = session_timeout_ms
+        updated = msgspec.structs.replace(
+            member,
+            protocols=protocols,
+            rebalance_timeout_ms=rebalance_timeout_ms,
+            session_timeout_ms=session_timeout_ms,
+        )
+        if updated != member:
+            self._count(member.protocols, -1)
+            self._count(protocols, 1)
+            self.members.put(member.member_id, updated)
+        return updated
 
     def replace_static(self, old: ClassicMember, new: ClassicMember) -> None:
-        """Put `new` in the place of `old`, which has no parked request: instance id, vote, leadership."""
+        """Put `new` in the place of `old`, whose request does not wait: instance id, vote, leadership."""
         assert old.group_instance_id == new.group_instance_id is not None
-        assert old.join_reply is None is old.sync_reply
         del self.members[old.member_id]
         self._count(old.protocols, -1)
-        self.members[new.member_id] = new
+        self.members.put(new.member_id, new)
         self._count(new.protocols, 1)
-        self.parked_joins += new.join_reply is not None
-        self.static_members[new.group_instance_id] = new.member_id
+        self.static_members.put(new.group_instance_id, new.member_id)
         if self.leader == old.member_id:
-            self.leader = new.member_id
-
-    def park_join(self, member: ClassicMember, reply: Reply[m.JoinGroupResponse]) -> Reply[m.JoinGroupResponse] | None:
-        """Park a member's JoinGroup; returns the reply of an earlier one that it replaces."""
-        replaced, member.join_reply = member.join_reply, reply
-        self.parked_joins += replaced is None
-        return replaced
-
-    def unpark_join(self, member: ClassicMember) -> Reply[m.JoinGroupResponse] | None:
-        reply, member.join_reply = member.join_reply, None
-        self.parked_joins -= reply is not None
-        return reply
+            self.change(leader=new.member_id)
 
     def elect_joined_leader(self) -> bool:
         """Make sure that the leader has joined: another member replaces it if not. False if no member has joined."""
-        leader = self.members.get(self.leader or NO_LEADER)
-        if leader is None or leader.join_reply is None:
-            joined = next((id_ for id_, member in self.members.items() if member.join_reply is not None), None)
+        if self.leader not in self.waiting:
+            joined = next((member_id for member_id in self.members if member_id in self.waiting), None)
             if joined is None:
                 return False
-            self.leader = joined
+            self.change(leader=joined)
         return True
 
     def start_next_generation(self, now_ms: int) -> None:
         """End the join phase: the members vote for a protocol; without members the group is Empty."""
-        self.generation += 1
         self.pending_sync.clear()
-        if self.members:
-            self.protocol_name = self.select_protocol()
-            self.move_to(COMPLETING_REBALANCE, now_ms)
-        else:
-            self.protocol_name = None
-            self.move_to(EMPTY, now_ms)
-        self.subscribed_topics = self.read_subscribed_topics()
+        self.change(generation=self.generation + 1, protocol_name=self.select_protocol() if self.members else None)
+        self.move_to(COMPLETING_REBALANCE if self.members else EMPTY, now_ms)
+        self.change(subscribed_topics=self.read_subscribed_topics())
 
     def select_protocol(self) -> str:
         """
@@ -340,10 +346,13 @@ class ClassicGroup:
 
     def _count(self, protocols: Sequence[Protocol], step: int) -> None:
         # A name listed twice counts once. Kafka counts it twice, and no vote succeeds from then on.
+        supporters = self._supporters
         for name in {name for name, _ in protocols}:
-            self._supporters[name] += step
-            if not self._supporters[name]:
-                del self._supporters[name]
+            count = supporters.get(name, 0) + step
+            if count:
+                supporters.put(name, count)
+            else:
+                del supporters[name]
 
     # Records
 
@@ -376,36 +385,57 @@ class ClassicGroup:
     def tombstones(self) -> Sequence[GroupRecord]:
         return (GroupMetadataTombstone(self.group_id),)
 
+    def replay(self, record: GroupMetadata) -> None:
+        """
+        Take over a record: the group is Stable with the members of the record, or Empty.
 
-def _rebalance_timeout_ms(stored: GroupMetadataMember) -> int:
-    """Value version 0 has no rebalance timeout, and newer versions may hold -1: the session timeout applies."""
-    timeout_ms = stored.rebalance_timeout_ms
-    return stored.session_timeout_ms if timeout_ms == -1 else timeout_ms
-
-
-def group_from_record(record: GroupMetadata) -> ClassicGroup:
-    """The group as logged: each member supports the selected protocol only."""
-    timestamp_ms = record.current_state_timestamp_ms
-    group = ClassicGroup(
-        record.group_id,
-        state=STABLE if record.members else EMPTY,
-        state_timestamp_ms=None if timestamp_ms == -1 else timestamp_ms,
-        generation=record.generation,
-        protocol_name=record.protocol,
-    )
-    for stored in record.members:
-        member = ClassicMember(
-            member_id=stored.member_id,
-            group_instance_id=stored.group_instance_id,
-            client_id=stored.client_id,
-            client_host=stored.client_host,
-            rebalance_timeout_ms=_rebalance_timeout_ms(stored),
-            session_timeout_ms=stored.session_timeout_ms,
-            protocols=(Protocol(record.protocol or "", stored.subscription),),
-            assignment=stored.assignment,
+        The protocols of a member that the log does not have stay. A group that prepares a rebalance is ahead of its record: the
+        operation that wrote the record has begun it.
+        """
+        if self.state is PREPARING_REBALANCE:
+            return
+        members, protocol = self.members, record.protocol
+        stored_ids = {stored.member_id for stored in record.members}
+        for member_id in [member_id for member_id in members if member_id not in stored_ids]:
+            self.remove(member_id)
+        is_changed = protocol != self.protocol_name or not record.members
+        for stored in record.members:
+            old = members.get(stored.member_id)
+            new = _member_from_record(record, stored)
+            if old is not None and old.metadata(protocol) == stored.subscription:
+                new = msgspec.structs.replace(new, protocols=old.protocols)
+                if new != old:
+                    members.put(new.member_id, new)
+                continue
+            if old is not None:
+                self.remove(old.member_id)
+            self.add(new, record.protocol_type)
+            is_changed = True
+        timestamp_ms = record.current_state_timestamp_ms
+        self.change(
+            previous_state=self.state,
+            state=STABLE if record.members else EMPTY,
+            state_timestamp_ms=None if timestamp_ms == -1 else timestamp_ms,
+            generation=record.generation,
+            protocol_type=record.protocol_type or None,
+            protocol_name=protocol,
+            leader=record.leader,
         )
-        group.add(member, record.protocol_type)
-    group.protocol_type = record.protocol_type or None
-    group.leader = record.leader
-    group.subscribed_topics = group.read_subscribed_topics()
-    return group
+        if is_changed:
+            self.change(subscribed_topics=self.read_subscribed_topics())
+
+
+def _member_from_record(record: GroupMetadata, stored: GroupMetadataMember) -> ClassicMember:
+    # Value version 0 has no rebalance timeout, and newer versions may hold -1: the session timeout applies.
+    timeout_ms = stored.rebalance_timeout_ms
+    return ClassicMember(
+        member_id=stored.member_id,
+        session=session_key(record.group_id, stored.member_id),
+        group_instance_id=stored.group_instance_id,
+        client_id=stored.client_id,
+        client_host=stored.client_host,
+        rebalance_timeout_ms=stored.session_timeout_ms if timeout_ms == -1 else timeout_ms,
+        session_timeout_ms=stored.session_timeout_ms,
+        protocols=(Protocol(record.protocol or "", stored.subscription),),
+        assignment=stored.assignment,
+    )

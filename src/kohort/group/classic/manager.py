@@ -1,30 +1,28 @@
-"""Classic groups in one shard: replay, load and unload."""
+"""Classic groups in one shard: replay and load."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from kohort.group.classic.conversion import adopt_group, dismiss_parked, export_group
-from kohort.group.classic.expiry import expire_member
-from kohort.group.classic.group import ClassicGroup, group_from_record
-from kohort.group.classic.rebalance import prepare_rebalance, refuse_parked_join, refuse_parked_sync
-from kohort.group.classic.registry import ClassicRegistry
-from kohort.group.classic.states import DEAD, PREPARING_REBALANCE, STABLE
+from kohort.group.classic.conversion import adopt_group, dismiss_waiting, export_group
+from kohort.group.classic.group import ClassicGroup
+from kohort.group.classic.rebalance import GroupSteps
+from kohort.group.classic.states import PREPARING_REBALANCE, STABLE
 from kohort.group.context import GroupContext
 from kohort.group.conversion import ClassicMembers, ClassicState
 from kohort.group.records import GroupRecord
-from kohort.machine.shard import Release
-from kohort.model.errors import ErrorCode
+from kohort.machine.shard import Result
+from kohort.machine.steps import Wake
 from kohort.model.image import ImageDelta
 from kohort.records.values import GroupMetadata, GroupMetadataTombstone
 
 
-class ClassicGroupManager(ClassicRegistry):
+class ClassicGroupManager:
     """Implements `kohort.group.groups.GroupManager` and `kohort.group.conversion.ClassicGroups`."""
 
-    __slots__ = ()
+    __slots__ = ("_context",)
 
     def __init__(self, context: GroupContext) -> None:
-        super().__init__(context, expire_member)
+        self._context = context
 
     @property
     def replayers(self) -> Mapping[type, Callable[[Any], None]]:
@@ -36,34 +34,31 @@ class ClassicGroupManager(ClassicRegistry):
         return None
 
     def _replay_group(self, record: GroupMetadata) -> None:
-        self.groups.put(record.group_id, group_from_record(record))
+        context, group_id = self._context, record.group_id
+        group = context.groups.get(group_id)
+        if not isinstance(group, ClassicGroup):
+            prepared = context.prepared.remove(group_id)
+            group = prepared if isinstance(prepared, ClassicGroup) else ClassicGroup(group_id, context.snapshots)
+            context.groups.put(group_id, group)
+        group.replay(record)
 
     def _replay_tombstone(self, record: GroupMetadataTombstone) -> None:
-        self.groups.remove(record.group_id)
+        self._context.groups.remove(record.group_id)
 
-    def on_loaded(self, group: ClassicGroup, now_ms: int, /) -> None:
+    def on_loaded(self, group: ClassicGroup, now_ms: int, /) -> Result[GroupRecord, None]:
         """Give every member a whole session timeout. A group larger than `group.max.size` rebalances to shrink."""
+        steps = GroupSteps(self._context, group, now_ms)
         for member in group.members.values():
-            self.arm_session(group, member)
-        if len(group.members) > self.config.group_max_size:
-            releases: list[Release] = []
-            prepare_rebalance(self, group, releases, now_ms, "loaded with more members than group.max.size")
-            assert not releases, "no request is parked right after a load"
-
-    def on_unloaded(self, group: ClassicGroup, /) -> Iterable[Release]:
-        """Send the clients of parked requests to the new coordinator."""
-        releases: list[Release] = []
-        group.move_to(DEAD, group.state_timestamp_ms or 0)
-        for member in group.members.values():
-            refuse_parked_join(group, member, releases, ErrorCode.NOT_COORDINATOR, member.member_id)
-            refuse_parked_sync(member, releases, ErrorCode.NOT_COORDINATOR)
-        return releases
+            steps.begin_session(member.member_id, member.session_timeout_ms)
+        if len(group.members) > self._context.config.group_max_size:
+            steps.prepare_rebalance("loaded with more members than group.max.size")
+        return steps.result()
 
     def export(self, group: ClassicGroup, /) -> ClassicState:
         return export_group(group)
 
-    def dismiss_parked(self, group: ClassicGroup, /) -> Iterable[Release]:
-        return dismiss_parked(group)
+    def dismiss_waiting(self, group: ClassicGroup, /) -> Sequence[Wake]:
+        return dismiss_waiting(self._context, group)
 
     def adopt(
         self,
@@ -73,12 +68,13 @@ class ClassicGroupManager(ClassicRegistry):
         /,
         *,
         rebalance_reason: str | None,
-    ) -> GroupRecord:
-        return adopt_group(self, state, assign, now_ms, rebalance_reason)
+    ) -> Result[GroupRecord, None]:
+        return adopt_group(self._context, state, assign, now_ms, rebalance_reason)
 
     def on_image(self, _delta: ImageDelta, /) -> None:
         """Do nothing: members of classic groups watch the topics themselves."""
 
     def on_offset_commit(self, group: ClassicGroup, member_id: str, /) -> None:
         if group.state is STABLE or group.state is PREPARING_REBALANCE:
-            self.arm_session(group, group.members[member_id])
+            member = group.members[member_id]
+            self._context.deadlines.extend(member.session, member.session_timeout_ms)

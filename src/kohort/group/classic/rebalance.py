@@ -1,215 +1,329 @@
 """
 The rebalance of a classic group: wait for all members to join, start a generation, wait for the leader's assignment.
 
-    prepare_rebalance ─▶ (all joined, or the join timer) complete_join ─▶ (the leader's SyncGroup, see sync.py) Stable
+    prepare_rebalance ─▶ (all joined, or the join deadline) complete_join ─▶ (the leader's SyncGroup, see sync.py) Stable
           ▲                        │ no member left              │
           │                        ▼                             ▼
-          │                      Empty                      sync timer: members without SyncGroup are removed
+          │                      Empty                      sync deadline: members without SyncGroup are removed
           └─────────────────────────────────────────────────────┘
-
-Each step appends the answers of parked requests to `releases` and returns the records to log.
 
 Source: Kafka GroupMetadataManager, "classic group" methods; KIP-134 (initial delay), KIP-345 (static members).
 """
 
-from functools import partial
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
 
 from kohort.group.classic.group import ClassicGroup
 from kohort.group.classic.member import ClassicMember
-from kohort.group.classic.registry import ClassicRegistry, Records, group_result, join_key, sync_key
 from kohort.group.classic.responses import joined, refused_join, refused_sync, synced
-from kohort.group.classic.states import (
-    COMPLETING_REBALANCE,
-    EMPTY,
-    PREPARING_REBALANCE,
-    STABLE,
-    can_rebalance,
-)
-from kohort.group.events import GenerationStarted, GroupEmptied, MemberExpired, RebalanceStarted
+from kohort.group.classic.states import COMPLETING_REBALANCE, EMPTY, PREPARING_REBALANCE, STABLE, can_rebalance
+from kohort.group.context import GroupContext, HasContext
+from kohort.group.events import GenerationStarted, GroupEmptied, GroupEvent, MemberExpired, RebalanceStarted
+from kohort.group.groups import session_key
 from kohort.group.records import GroupRecord
-from kohort.machine.shard import Release, Result
+from kohort.machine.shard import Result
+from kohort.machine.steps import Deadline, Key, Operation, Wake
 from kohort.model.errors import ErrorCode
 
 
-def rebalance_or_complete(
-    registry: ClassicRegistry, group: ClassicGroup, releases: list[Release], now_ms: int, reason: str
-) -> Records:
-    """Start a rebalance because a member joined, or continue the present one."""
-    if can_rebalance(group.state):
-        return prepare_rebalance(registry, group, releases, now_ms, reason)
-    return maybe_complete_join(registry, group, releases, now_ms)
-
-
-def prepare_rebalance(
-    registry: ClassicRegistry, group: ClassicGroup, releases: list[Release], now_ms: int, reason: str
-) -> Records:
+class GroupSteps:
     """
-    Start a rebalance: every member has to join again. The rebalance of an empty group waits for the initial delay.
+    The steps of one operation on a classic group: they change the group, and collect the rest of the result.
 
-    Args:
-        reason: for the log.
+    Attributes:
+        records: the group, if it became empty.
     """
-    registry.emit(RebalanceStarted(group.group_id, group.state.value, group.generation, reason))
-    if group.state is COMPLETING_REBALANCE:
-        drop_assignments(registry, group, releases, ErrorCode.REBALANCE_IN_PROGRESS)
-    group.pending_sync.clear()
-    registry.timers.cancel(sync_key(group.group_id))
-    is_initial = group.state is EMPTY
-    group.move_to(PREPARING_REBALANCE, now_ms)
-    if is_initial:
-        delay_ms = registry.config.group_initial_rebalance_delay_ms
-        remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
-        _schedule_initial(registry, group, delay_ms=delay_ms, remaining_ms=remaining_ms)
-        return ()
-    if group.has_all_joined:
-        return complete_join(registry, group, releases, now_ms)
-    _schedule_join(registry, group)
-    return ()
+
+    __slots__ = ("_context", "_deadlines", "_events", "_now_ms", "_sessions", "_wakes", "group", "records")
+
+    def __init__(self, context: GroupContext, group: ClassicGroup, now_ms: int) -> None:
+        self._context = context
+        self._now_ms = now_ms
+        self._wakes: list[Wake] = []
+        self._deadlines: list[Deadline] = []
+        self._sessions: dict[str, int] = {}
+        """The sessions that begin, by member id, with their timeouts in milliseconds."""
+        self._events: list[GroupEvent] = []
+        self.group = group
+        self.records: list[GroupRecord] = []
+
+    def result(
+        self,
+        response: Any = None,
+        *,
+        otherwise: Operation | None = None,
+        on_error: Callable[[Exception], Any] | None = None,
+    ) -> Result[GroupRecord, Any]:
+        group_id = self.group.group_id
+        for member_id, timeout_ms in self._sessions.items():
+            operation = Operation(expire_member, group_id, member_id)
+            self._deadlines.append(Deadline(session_key(group_id, member_id), timeout_ms, operation))
+        return Result(
+            self.records,
+            response,
+            wakes=self._wakes,
+            deadlines=self._deadlines,
+            effects=self._events,
+            otherwise=otherwise,
+            on_error=on_error,
+        )
+
+    def emit(self, event: GroupEvent) -> None:
+        """Tell an event, once the operation is committed."""
+        self._events.append(event)
+
+    # The phases
+
+    def join(self, member_id: str, reason: str, *, is_new: bool = False) -> None:
+        """Note that a member has joined: start a rebalance, or continue the present one."""
+        group = self.group
+        if can_rebalance(group.state):
+            self.prepare_rebalance(reason, member_id, is_new=is_new)
+        else:
+            group.waiting.put(member_id, group.waiting.get(member_id, is_new))
+            self.maybe_complete_join()
+
+    def prepare_rebalance(self, reason: str, joined_id: str | None = None, *, is_new: bool = False) -> None:
+        """
+        Start a rebalance: every member has to join again. The rebalance of an empty group waits for the initial delay.
+
+        Args:
+            reason: for the log.
+            joined_id: the member whose JoinGroup starts it.
+        """
+        group = self.group
+        self.emit(RebalanceStarted(group.group_id, group.state.value, group.generation, reason))
+        if group.state is COMPLETING_REBALANCE:
+            self.drop_assignments(ErrorCode.REBALANCE_IN_PROGRESS)
+        group.pending_sync.clear()
+        group.move_to(PREPARING_REBALANCE, self._now_ms)
+        if joined_id is not None:
+            group.waiting.put(joined_id, is_new)
+        if group.previous_state is EMPTY:
+            delay_ms = self._context.config.group_initial_rebalance_delay_ms
+            self._begin_initial_delay(delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0))
+        elif group.has_all_joined:
+            self.complete_join()
+        else:
+            self._begin_join()
+
+    def maybe_complete_join(self) -> None:
+        """Complete the join phase if all members have joined. A join or leave never shortens the initial delay."""
+        group = self.group
+        if group.state is PREPARING_REBALANCE and group.has_all_joined and group.previous_state is not EMPTY:
+            self.complete_join()
+
+    def complete_join(self) -> None:
+        """
+        Start the next generation with the members that have joined, and answer their JoinGroups.
+
+        Dynamic members that did not join again are removed. Static members stay until the sync deadline.
+        """
+        group = self.group
+        self._deadlines.append(Deadline(join_deadline(group.group_id)))
+        waiting = group.waiting
+        for member in [each for each in group.members.values() if each.member_id not in waiting and not each.is_static]:
+            group.remove(member.member_id)
+            self.end_session(member.member_id)
+            self.emit(MemberExpired(group.group_id, member.member_id, None, "join"))
+        if group.members and not group.elect_joined_leader():
+            self._begin_join()
+            return
+        group.start_next_generation(self._now_ms)
+        if group.state is EMPTY:
+            self.emit(GroupEmptied(group.group_id, group.generation))
+            self.records.append(group.to_record())
+            return
+        self.emit(
+            GenerationStarted(group.group_id, group.generation, len(group.members), group.protocol_name, group.leader)
+        )
+        for member in group.members.values():
+            if member.member_id in waiting:
+                self._wakes.append(Wake(join_wait(group.group_id, member.member_id), joined(group, member)))
+            self.renew_session(member)
+            group.pending_sync.add(member.member_id)
+        waiting.clear()
+        deadline = Operation(sync_expired, group.group_id)
+        self._deadlines.append(Deadline(sync_deadline(group.group_id), group.rebalance_timeout_ms, deadline))
+
+    def _begin_initial_delay(self, delay_ms: int, remaining_ms: int) -> None:
+        operation = Operation(end_initial_delay, self.group.group_id, delay_ms, remaining_ms)
+        self._deadlines.append(Deadline(join_deadline(self.group.group_id), delay_ms, operation))
+
+    def extend_initial_delay(self, delay_ms: int, remaining_ms: int) -> bool:
+        """Extend the initial delay because a member joined; False if none has, or the rebalance timeout has passed."""
+        if not self.group.new_member_added or not remaining_ms:
+            return False
+        self.group.change(new_member_added=False)
+        next_ms = min(self._context.config.group_initial_rebalance_delay_ms, remaining_ms)
+        self._begin_initial_delay(next_ms, max(remaining_ms - delay_ms, 0))
+        return True
+
+    def _begin_join(self) -> None:
+        operation = Operation(join_expired, self.group.group_id)
+        self._deadlines.append(Deadline(join_deadline(self.group.group_id), self.group.rebalance_timeout_ms, operation))
+
+    # Members
+
+    def begin_session(self, member_id: str, timeout_ms: int) -> None:
+        """Expire the member, or the member id, in `timeout_ms`; replaces an earlier deadline."""
+        self._sessions[member_id] = timeout_ms
+
+    def renew_session(self, member: ClassicMember) -> None:
+        """Give the member a whole session timeout."""
+        if member.member_id in self._sessions:
+            self._sessions[member.member_id] = member.session_timeout_ms
+        else:
+            self._context.deadlines.extend(member.session, member.session_timeout_ms)
+
+    def end_session(self, member_id: str) -> None:
+        self._deadlines.append(Deadline(session_key(self.group.group_id, member_id)))
+
+    def remove_member(self, member: ClassicMember) -> None:
+        """Remove a member; its waiting request is answered UNKNOWN_MEMBER_ID."""
+        self.end_session(member.member_id)
+        # Kafka never answers the waiting SyncGroup of a member that leaves.
+        self.refuse_waiting(member.member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+        self.group.remove(member.member_id)
+
+    # Requests that wait
+
+    def answer_syncs(self, assignments: Mapping[str, bytes]) -> None:
+        """Answer every waiting SyncGroup with the member's new assignment."""
+        group = self.group
+        for member_id in list(group.waiting):
+            wait = sync_wait(group.group_id, member_id)
+            self._wakes.append(Wake(wait, synced(group, assignments.get(member_id, b""))))
+            self.renew_session(group.members[member_id])
+        group.waiting.clear()
+
+    def refuse_waiting(self, member_id: str, code: ErrorCode, told_id: str = "") -> None:
+        """
+        Refuse the request of a member, if one waits.
+
+        Args:
+            told_id: the member id in the answer to a JoinGroup.
+        """
+        group = self.group
+        if group.waiting.remove(member_id) is None:
+            return
+        if group.state is PREPARING_REBALANCE:
+            self._wakes.append(Wake(join_wait(group.group_id, member_id), refused_join(told_id, code)))
+        else:
+            self._wakes.append(Wake(sync_wait(group.group_id, member_id), refused_sync(code)))
+
+    def drop_assignments(self, code: ErrorCode) -> None:
+        """Give up the assignments of this generation; waiting SyncGroups are refused with `code`."""
+        group = self.group
+        for member in list(group.members.values()):
+            if member.member_id in group.waiting:
+                self.refuse_waiting(member.member_id, code)
+                self.renew_session(member)
+            if member.assignment:
+                group.members.put(member.member_id, msgspec.structs.replace(member, assignment=b""))
+
+    def take_answer(self, wait: Key, replaced: Any) -> Any:
+        """Return the answer of the present request, which would wait; an earlier one under its key gets `replaced`."""
+        index = next(index for index, wake in enumerate(self._wakes) if wake.key == wait)
+        answer = self._wakes[index].answer
+        self._wakes[index] = Wake(wait, replaced)
+        return answer
 
 
-def maybe_complete_join(
-    registry: ClassicRegistry, group: ClassicGroup, releases: list[Release], now_ms: int
-) -> Records:
-    """Complete the join phase if all members have joined. A join or leave never shortens the initial delay."""
-    if group.state is PREPARING_REBALANCE and group.has_all_joined and group.previous_state is not EMPTY:
-        return complete_join(registry, group, releases, now_ms)
-    return ()
+# Keys of waits and deadlines
 
 
-def complete_join(registry: ClassicRegistry, group: ClassicGroup, releases: list[Release], now_ms: int) -> Records:
-    """
-    Start the next generation with the members that have joined, and answer their JoinGroups.
-
-    Dynamic members that did not join again are removed. Static members stay until the sync timer.
-    """
-    registry.timers.cancel(join_key(group.group_id))
-    absent = [member for member in group.members.values() if member.join_reply is None and not member.is_static]
-    for member in absent:
-        group.remove(member.member_id)
-        registry.cancel_session(group, member.member_id)
-        registry.emit(MemberExpired(group.group_id, member.member_id, None, "join"))
-    if group.members and not group.elect_joined_leader():
-        _schedule_join(registry, group)
-        return ()
-    group.start_next_generation(now_ms)
-    if group.state is EMPTY:
-        registry.emit(GroupEmptied(group.group_id, group.generation))
-        return (group.to_record(),)
-    registry.emit(
-        GenerationStarted(group.group_id, group.generation, len(group.members), group.protocol_name, group.leader)
-    )
-    for member in group.members.values():
-        answer_join(group, member, releases)
-        registry.arm_session(group, member)
-        member.is_new = False
-        group.pending_sync.add(member.member_id)
-    _schedule_sync(registry, group)
-    return ()
+def join_wait(group_id: str, member_id: str) -> Key:
+    return ("join", group_id, member_id)
 
 
-def answer_join(group: ClassicGroup, member: ClassicMember, releases: list[Release]) -> None:
-    """Answer a parked JoinGroup with the new generation."""
-    reply = group.unpark_join(member)
-    if reply is not None:
-        releases.append(Release(reply, joined(group, member)))
+def sync_wait(group_id: str, member_id: str) -> Key:
+    return ("sync", group_id, member_id)
 
 
-def refuse_parked_join(
-    group: ClassicGroup, member: ClassicMember, releases: list[Release], code: ErrorCode, member_id: str = ""
-) -> None:
-    reply = group.unpark_join(member)
-    if reply is not None:
-        releases.append(Release(reply, refused_join(member_id, code)))
+def join_deadline(group_id: str) -> Key:
+    return ("join", group_id)
 
 
-def refuse_parked_sync(member: ClassicMember, releases: list[Release], code: ErrorCode) -> bool:
-    """Refuse the member's parked SyncGroup; False if none is parked."""
-    reply, member.sync_reply = member.sync_reply, None
-    if reply is None:
-        return False
-    releases.append(Release(reply, refused_sync(code)))
-    return True
+def sync_deadline(group_id: str) -> Key:
+    return ("sync", group_id)
 
 
-def drop_assignments(registry: ClassicRegistry, group: ClassicGroup, releases: list[Release], code: ErrorCode) -> None:
-    """Give up the assignments of this generation; parked SyncGroups are refused with `code`."""
-    for member in group.members.values():
-        member.assignment = b""
-        if refuse_parked_sync(member, releases, code):
-            registry.arm_session(group, member)
+# Deadlines
 
 
-def answer_parked_syncs(registry: ClassicRegistry, group: ClassicGroup, releases: list[Release]) -> None:
-    """Answer every parked SyncGroup with the member's assignment."""
-    for member in group.members.values():
-        reply, member.sync_reply = member.sync_reply, None
-        if reply is not None:
-            releases.append(Release(reply, synced(group, member)))
-            registry.arm_session(group, member)
+def find_group(context: GroupContext, group_id: str) -> ClassicGroup | None:
+    """The group, if there is one of this id and kind."""
+    group = context.groups.get(group_id)
+    return group if isinstance(group, ClassicGroup) else None
 
 
-def remove_member(
-    registry: ClassicRegistry, group: ClassicGroup, member: ClassicMember, releases: list[Release]
-) -> None:
-    """Remove a member; its parked requests are answered UNKNOWN_MEMBER_ID."""
-    registry.cancel_session(group, member.member_id)
-    refuse_parked_join(group, member, releases, ErrorCode.UNKNOWN_MEMBER_ID)
-    # Kafka never answers the parked SyncGroup of a member that leaves.
-    refuse_parked_sync(member, releases, ErrorCode.UNKNOWN_MEMBER_ID)
-    group.remove(member.member_id)
-
-
-# The timers of a rebalance
-
-
-def _schedule_initial(registry: ClassicRegistry, group: ClassicGroup, *, delay_ms: int, remaining_ms: int) -> None:
-    operation = partial(_end_initial_delay, registry, group, delay_ms, remaining_ms)
-    registry.timers.schedule(join_key(group.group_id), delay_ms, operation)
-
-
-def _end_initial_delay(
-    registry: ClassicRegistry, group: ClassicGroup, delay_ms: int, remaining_ms: int, now_ms: int
+def end_initial_delay(
+    shard: HasContext, now_ms: int, group_id: str, delay_ms: int, remaining_ms: int
 ) -> Result[GroupRecord, None]:
     """End the initial delay, or extend it because a member joined; at most up to the rebalance timeout."""
-    if not registry.is_current(group) or group.state is not PREPARING_REBALANCE:
+    group = find_group(shard.context, group_id)
+    if group is None or group.state is not PREPARING_REBALANCE:
         return Result()
-    if group.new_member_added and remaining_ms:
-        group.new_member_added = False
-        next_ms = min(registry.config.group_initial_rebalance_delay_ms, remaining_ms)
-        _schedule_initial(registry, group, delay_ms=next_ms, remaining_ms=max(remaining_ms - delay_ms, 0))
+    steps = GroupSteps(shard.context, group, now_ms)
+    if not steps.extend_initial_delay(delay_ms, remaining_ms):
+        steps.complete_join()
+    return steps.result()
+
+
+def join_expired(shard: HasContext, now_ms: int, group_id: str) -> Result[GroupRecord, None]:
+    """Start the generation without the members that have not joined."""
+    group = find_group(shard.context, group_id)
+    if group is None or group.state is not PREPARING_REBALANCE:
         return Result()
-    return _join_expired(registry, group, now_ms)
+    steps = GroupSteps(shard.context, group, now_ms)
+    steps.complete_join()
+    return steps.result()
 
 
-def _schedule_join(registry: ClassicRegistry, group: ClassicGroup) -> None:
-    operation = partial(_join_expired, registry, group)
-    registry.timers.schedule(join_key(group.group_id), group.rebalance_timeout_ms, operation)
-
-
-def _join_expired(registry: ClassicRegistry, group: ClassicGroup, now_ms: int) -> Result[GroupRecord, None]:
-    if not registry.is_current(group) or group.state is not PREPARING_REBALANCE:
-        return Result()
-    releases: list[Release] = []
-    return group_result(complete_join(registry, group, releases, now_ms), releases)
-
-
-def _schedule_sync(registry: ClassicRegistry, group: ClassicGroup) -> None:
-    operation = partial(_sync_expired, registry, group, group.generation)
-    registry.timers.schedule(sync_key(group.group_id), group.rebalance_timeout_ms, operation)
-
-
-def _sync_expired(
-    registry: ClassicRegistry, group: ClassicGroup, generation: int, now_ms: int
-) -> Result[GroupRecord, None]:
+def sync_expired(shard: HasContext, now_ms: int, group_id: str) -> Result[GroupRecord, None]:
     """Remove the members of this generation whose SyncGroup has not arrived, static members too."""
-    is_stale = not registry.is_current(group) or group.generation != generation
-    if is_stale or group.state not in (COMPLETING_REBALANCE, STABLE) or not group.pending_sync:
+    group = find_group(shard.context, group_id)
+    if group is None or not group.pending_sync:
         return Result()
-    releases: list[Release] = []
+    steps = GroupSteps(shard.context, group, now_ms)
     for member_id in sorted(group.pending_sync):
         member = group.members.get(member_id)
         if member is not None:  # a static member may have been replaced meanwhile
-            remove_member(registry, group, member, releases)
-            registry.emit(MemberExpired(group.group_id, member_id, member.group_instance_id, "sync"))
-    records = prepare_rebalance(registry, group, releases, now_ms, "members sent no SyncGroup in time")
-    return group_result(records, releases)
+            steps.remove_member(member)
+            steps.emit(MemberExpired(group_id, member_id, member.group_instance_id, "sync"))
+    steps.prepare_rebalance("members sent no SyncGroup in time")
+    return steps.result()
+
+
+def expire_member(shard: HasContext, now_ms: int, group_id: str, member_id: str) -> Result[GroupRecord, None]:
+    """
+    Remove the member whose session timeout has passed, or the member id that was assigned and not used.
+
+    A member whose request waits cannot heartbeat and stays, unless it is new: its client may have disconnected before it got
+    its first answer.
+
+    Source: Kafka GroupMetadataManager.expireClassicGroupMemberHeartbeat.
+    """
+    group = find_group(shard.context, group_id)
+    if group is None:
+        return Result()
+    steps = GroupSteps(shard.context, group, now_ms)
+    member = group.members.get(member_id)
+    if member_id in group.pending_members:
+        group.remove(member_id)
+        steps.emit(MemberExpired(group_id, member_id, None, "member id"))
+        if group.state is PREPARING_REBALANCE and group.has_all_joined:
+            steps.complete_join()
+    elif member is not None and not group.waiting.get(member_id, True):
+        steps.begin_session(member_id, member.session_timeout_ms)
+    elif member is not None:
+        steps.remove_member(member)
+        steps.emit(MemberExpired(group_id, member_id, member.group_instance_id, "session"))
+        if group.state in (STABLE, COMPLETING_REBALANCE):
+            steps.prepare_rebalance(f"the session of member {member_id} expired")
+        elif group.state is PREPARING_REBALANCE and group.has_all_joined:
+            steps.complete_join()
+    return steps.result()

@@ -18,17 +18,15 @@ def refused_join(member_id: str, code: ErrorCode) -> m.JoinGroupResponse:
     )
 
 
-def joined(group: ClassicGroup, member: ClassicMember, *, shows_members: bool | None = None) -> m.JoinGroupResponse:
+def joined(group: ClassicGroup, member: ClassicMember) -> m.JoinGroupResponse:
     """The current generation; the leader also gets its members."""
-    if shows_members is None:
-        shows_members = group.is_leader(member.member_id)
     return m.JoinGroupResponse(
         generation_id=group.generation,
         protocol_type=group.protocol_type,
         protocol_name=group.protocol_name,
         leader=group.leader or NO_LEADER,
         member_id=member.member_id,
-        members=members_of(group) if shows_members else (),
+        members=members_of(group) if group.is_leader(member.member_id) else (),
     )
 
 
@@ -48,7 +46,7 @@ def refused_sync(code: ErrorCode) -> m.SyncGroupResponse:
     return m.SyncGroupResponse(error_code=code, protocol_type=None, protocol_name=None, assignment=b"")
 
 
-def synced(group: ClassicGroup, member: ClassicMember) -> m.SyncGroupResponse:
+def synced(group: ClassicGroup, assignment: bytes) -> m.SyncGroupResponse:
     return m.SyncGroupResponse(
-        protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=member.assignment
+        protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=assignment
     )

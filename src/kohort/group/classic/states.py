@@ -8,7 +8,7 @@ The states of a classic group and their transitions.
                                 └─────────────────────────────────────────────────────┘
                                   a member joins, leaves, expires or changes its metadata
 
-A group is DEAD when this node stops coordinating it. Deleting a group removes the object instead.
+Deleting a group removes the object.
 
 Source: Kafka ClassicGroupState.
 """
@@ -24,22 +24,21 @@ class ClassicGroupState(Enum):
     PREPARING_REBALANCE = "PreparingRebalance"
     COMPLETING_REBALANCE = "CompletingRebalance"
     STABLE = "Stable"
-    DEAD = "Dead"
 
 
 EMPTY: Final = ClassicGroupState.EMPTY
 PREPARING_REBALANCE: Final = ClassicGroupState.PREPARING_REBALANCE
 COMPLETING_REBALANCE: Final = ClassicGroupState.COMPLETING_REBALANCE
 STABLE: Final = ClassicGroupState.STABLE
-DEAD: Final = ClassicGroupState.DEAD
+DEAD_NAME: Final = "Dead"
+"""The state that DescribeGroups shows of a group that does not exist; in Kafka also that of a group during an unload."""
 
 # fmt: off
 TRANSITIONS: dict[ClassicGroupState, frozenset[ClassicGroupState]] = {
-    EMPTY:                frozenset({PREPARING_REBALANCE, DEAD}),
-    PREPARING_REBALANCE:  frozenset({COMPLETING_REBALANCE, EMPTY, DEAD}),
-    COMPLETING_REBALANCE: frozenset({STABLE, PREPARING_REBALANCE, DEAD}),
-    STABLE:               frozenset({PREPARING_REBALANCE, DEAD}),
-    DEAD:                 frozenset({DEAD}),
+    EMPTY:                frozenset({PREPARING_REBALANCE}),
+    PREPARING_REBALANCE:  frozenset({COMPLETING_REBALANCE, EMPTY}),
+    COMPLETING_REBALANCE: frozenset({STABLE, PREPARING_REBALANCE}),
+    STABLE:               frozenset({PREPARING_REBALANCE}),
 }
 # fmt: on
 

@@ -11,61 +11,78 @@ from typing import TypeAlias
 
 from kohort.group.classic.group import ClassicGroup
 from kohort.group.classic.member import ClassicMember
-from kohort.group.classic.rebalance import answer_parked_syncs, drop_assignments, prepare_rebalance
-from kohort.group.classic.registry import ClassicRegistry, group_result, sync_key
+from kohort.group.classic.rebalance import GroupSteps, find_group, sync_wait
 from kohort.group.classic.responses import refused_sync, synced
-from kohort.group.classic.states import COMPLETING_REBALANCE, DEAD, EMPTY, PREPARING_REBALANCE, STABLE
+from kohort.group.classic.states import COMPLETING_REBALANCE, EMPTY, PREPARING_REBALANCE, STABLE
+from kohort.group.context import HasContext
 from kohort.group.errors import append_error
-from kohort.group.events import AssignmentDropped, AssignmentStored
+from kohort.group.events import AssignmentStored
 from kohort.group.groups import Group
 from kohort.group.records import GroupRecord
-from kohort.machine.shard import Release, Reply, Result
+from kohort.machine.shard import Result
+from kohort.machine.steps import Operation, Wait
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.wire import messages as m
 
 SyncResult: TypeAlias = Result[GroupRecord, m.SyncGroupResponse]
 
 
-def sync_group(
-    registry: ClassicRegistry, request: m.SyncGroupRequest, reply: Reply[m.SyncGroupResponse], now_ms: int
-) -> SyncResult:
-    """Answer with the member's assignment, or park the request until the leader's assignment is committed."""
-    found = registry.groups.get(request.group_id)
-    if not isinstance(found, ClassicGroup):
-        host = registry.host_of(found)
-        if host is not None:
-            return host.sync_group(found, request)
+def sync_group(shard: HasContext, now_ms: int, request: m.SyncGroupRequest) -> SyncResult:
+    """Answer with the member's assignment when it is committed; until the leader sends it, the request waits."""
+    context = shard.context
+    found = context.groups.get(request.group_id)
+    host = None if isinstance(found, ClassicGroup) else context.host_of(found)
+    if host is not None:
+        return host.sync_group(found, request)
     try:
         group, member = _check(found, request)
     except CoordinatorError as exc:
         return Result(response=refused_sync(exc.code))
     if group.state is PREPARING_REBALANCE:
         return Result(response=refused_sync(ErrorCode.REBALANCE_IN_PROGRESS))
-    _note_sync(registry, group, member)
+    steps = GroupSteps(context, group, now_ms)
+    group.pending_sync.discard(member.member_id)
     if group.state is STABLE:
-        return Result(response=synced(group, member))
-    replaced, member.sync_reply = member.sync_reply, reply
-    releases: list[Release] = []
-    if replaced is not None:
-        # Kafka never answers the earlier request.
-        releases.append(Release(replaced, refused_sync(ErrorCode.REBALANCE_IN_PROGRESS)))
-    # The leader may repeat its request, with another assignment, before the first one is written. Kafka writes the second one,
-    # too, and gives it to the members after the next load only.
-    if group.is_leader(member.member_id) and group.stored_generation != group.generation:
-        return _log_assignments(registry, group, request, releases, now_ms)
-    return group_result((), releases)
+        return steps.result(synced(group, member.assignment))
+    group.waiting.put(member.member_id, False)
+    key = sync_wait(group.group_id, member.member_id)
+    # Kafka never answers a request that another one replaces.
+    replaced = refused_sync(ErrorCode.REBALANCE_IN_PROGRESS)
+    if not group.is_leader(member.member_id):
+        # The sync deadline of the group ends the wait.
+        return steps.result(Wait(key, None, None, replaced))
+    # The replay of the record makes the group Stable. A member without an entry gets an empty assignment. Entries for unknown
+    # member ids are ignored.
+    assignments = {entry.member_id: bytes(entry.assignment) for entry in request.assignments}
+    steps.records.append(group.to_record(assignments))
+    steps.answer_syncs(assignments)
+    steps.emit(AssignmentStored(group.group_id, group.generation, member.member_id, len(group.members)))
+    otherwise = Operation(assignment_failed, group.group_id, group.generation)
+    return steps.result(steps.take_answer(key, replaced), otherwise=otherwise)
+
+
+def assignment_failed(
+    shard: HasContext, now_ms: int, group_id: str, generation: int, error: Exception
+) -> Result[GroupRecord, None]:
+    """The assignments could not be written: the members that wait are refused, and the group rebalances."""
+    group = find_group(shard.context, group_id)
+    if group is None or group.state is not COMPLETING_REBALANCE or group.generation != generation:
+        return Result()
+    code = append_error(error, from_sync=True)
+    steps = GroupSteps(shard.context, group, now_ms)
+    steps.drop_assignments(code)
+    steps.prepare_rebalance(f"the assignment could not be stored: {code.name}")
+    return steps.result()
 
 
 def _check(group: Group | None, request: m.SyncGroupRequest) -> tuple[ClassicGroup, ClassicMember]:
     """
     Raises:
-        CoordinatorError: UNKNOWN_MEMBER_ID, COORDINATOR_NOT_AVAILABLE, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
+        CoordinatorError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
             INCONSISTENT_GROUP_PROTOCOL; checked in this order.
     """
     if not isinstance(group, ClassicGroup) or group.state is EMPTY:
         raise CoordinatorError(ErrorCode.UNKNOWN_MEMBER_ID)
-    if group.state is DEAD:
-        raise CoordinatorError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     member = group.check_member(request.member_id, request.group_instance_id)
     if request.generation_id != group.generation:
         raise CoordinatorError(ErrorCode.ILLEGAL_GENERATION)
@@ -76,46 +93,3 @@ def _check(group: Group | None, request: m.SyncGroupRequest) -> tuple[ClassicGro
 
 def _differ(requested: str | None, current: str | None) -> bool:
     return requested is not None and current is not None and requested != current
-
-
-def _note_sync(registry: ClassicRegistry, group: ClassicGroup, member: ClassicMember) -> None:
-    group.pending_sync.discard(member.member_id)
-    if not group.pending_sync:
-        registry.timers.cancel(sync_key(group.group_id))
-
-
-def _log_assignments(
-    registry: ClassicRegistry, group: ClassicGroup, request: m.SyncGroupRequest, releases: list[Release], now_ms: int
-) -> SyncResult:
-    """
-    Log the assignments; they take effect when the record is committed.
-
-    A member without an entry gets an empty assignment. Entries for unknown member ids are ignored.
-    """
-    assignments = {entry.member_id: bytes(entry.assignment) for entry in request.assignments}
-    generation, leader = group.generation, request.member_id
-    group.stored_generation = generation
-
-    def after(error: Exception | None) -> list[Release]:
-        if group.stored_generation == generation:
-            group.stored_generation = -1
-        # Another rebalance may have started during the write.
-        if group.state is not COMPLETING_REBALANCE or group.generation != generation:
-            registry.emit(AssignmentDropped(group.group_id, generation, group.generation))
-            return releases
-        if error is not None:
-            code = append_error(error, from_sync=True)
-            drop_assignments(registry, group, releases, code)
-            reason = f"the assignment could not be stored: {code.name}"
-            records = prepare_rebalance(registry, group, releases, now_ms, reason)
-            assert not records, "no member has left, so the group is not empty"
-            return releases
-        for member in group.members.values():
-            member.assignment = assignments.get(member.member_id, b"")
-        group.move_to(STABLE, now_ms)
-        registry.counters.completed_rebalances += 1
-        registry.emit(AssignmentStored(group.group_id, generation, leader, len(group.members)))
-        answer_parked_syncs(registry, group, releases)
-        return releases
-
-    return Result((group.to_record(assignments),), after=after, replayed=False)

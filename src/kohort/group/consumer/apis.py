@@ -21,6 +21,7 @@ from kohort.group.front import GROUP_OPERATIONS, GroupFront
 from kohort.group.groups import CONSUMER
 from kohort.machine.gradual import CHUNK
 from kohort.machine.shard import Reply
+from kohort.machine.steps import Operation
 from kohort.model.context import RequestContext
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.model.ids import coordinator_partition
@@ -59,12 +60,13 @@ class ConsumerApis:
         except CoordinatorError as error:
             self._front.emit(HeartbeatRefused.of_consumer(request, error))
             return heartbeat_refused(error)
-        return self._runner.write(
+        response: m.ConsumerGroupHeartbeatResponse | None = self._runner.write(
             coordinator_partition(request.group_id, self._runner.partition_count),
-            lambda shard, now_ms: consumer_group_heartbeat(shard.context.managers[CONSUMER], request, context, now_ms),
+            Operation(consumer_group_heartbeat, request, context),
             reply,
             heartbeat_failed,
         )
+        return response
 
     def consumer_group_describe(
         self,

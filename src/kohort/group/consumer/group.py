@@ -6,8 +6,8 @@ Everything here is hard state in timelines, changed by replay alone, except for 
 Source: Kafka ConsumerGroup, ModernGroup.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from kohort.group.assignors.specs import Assignment
 from kohort.group.consumer.assignment.partition_owners import PartitionOwners
@@ -18,7 +18,6 @@ from kohort.group.consumer.topic_index import TopicIndex
 from kohort.group.groups import CONSUMER, BaseTimestamp
 from kohort.group.offsets.offsets import committed_at
 from kohort.group.records import GroupRecord
-from kohort.machine.shard import Result
 from kohort.machine.timeline import SnapshotRegistry, TimelineDict, TimelineValue
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.records.values import (
@@ -52,8 +51,6 @@ class ConsumerGroup:
         refresh_at_ms, refresh_epoch: soft state. From this time on, or while the group epoch is below that epoch, a heartbeat
             computes the metadata hash anew.
         resolve_after_ms: soft state. After a resolution that failed, patterns are not resolved again before this time.
-        timers: soft state. By member id, the key and the operation of its session timer, kept because each heartbeat schedules
-            it again.
     """
 
     __slots__ = (
@@ -70,7 +67,6 @@ class ConsumerGroup:
         "static_members",
         "subscriptions",
         "targets",
-        "timers",
     )
 
     def __init__(self, group_id: str, registry: SnapshotRegistry, index: TopicIndex) -> None:
@@ -89,7 +85,6 @@ class ConsumerGroup:
         self.refresh_at_ms = 0
         self.refresh_epoch = 0
         self.resolve_after_ms = 0
-        self.timers: dict[str, tuple[str, Callable[[int], Result[Any, None]]]] = {}
 
     # Properties, as `kohort.group.groups.Group` describes them
 

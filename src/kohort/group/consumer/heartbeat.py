@@ -8,6 +8,7 @@ member id, and may subscribe with a regular expression.
 Source: Kafka GroupMetadataManager.consumerGroupHeartbeat; KIP-848.
 """
 
+from collections.abc import Sequence
 from typing import TypeAlias
 from uuid import UUID
 
@@ -16,20 +17,22 @@ import msgspec
 from kohort.group.assignors.specs import Assignment
 from kohort.group.configs import ConsumerTimeouts
 from kohort.group.consumer.assignment.assignments import entries_of
-from kohort.group.consumer.emit import AnswerParked, EmitEvents
 from kohort.group.consumer.group import ConsumerGroup
+from kohort.group.consumer.members.expiry import rebalance_deadline, session_deadline
 from kohort.group.consumer.members.member import NO_TIMEOUT_MS, ConsumerMember
 from kohort.group.consumer.members.membership import check_size, dynamic_member, static_member
 from kohort.group.consumer.members.removal import leave, leave_for_a_while
-from kohort.group.consumer.migration.upgrade import Upgraded, upgrade
+from kohort.group.consumer.migration.upgrade import upgrade, upgraded_sessions
 from kohort.group.consumer.patterns.patterns import patterns_are_due
-from kohort.group.consumer.registry import ConsumerRegistry
-from kohort.group.consumer.states import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, STABLE, UNREVOKED_PARTITIONS
+from kohort.group.consumer.registry import ConsumerRegistry, registry_of
+from kohort.group.consumer.states import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, STABLE
 from kohort.group.consumer.steps import MemberSteps
-from kohort.group.events import HeartbeatRefused
-from kohort.group.groups import CONSUMER, Transition, of_another_kind, transition
+from kohort.group.context import HasContext
+from kohort.group.events import GroupConverted, HeartbeatRefused
+from kohort.group.groups import CONSUMER, Group, Transition, of_another_kind, transition
 from kohort.group.records import GroupRecord
-from kohort.machine.shard import Release, Result
+from kohort.machine.shard import Result
+from kohort.machine.steps import Wake
 from kohort.model.context import RequestContext
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.wire import messages as m
@@ -42,26 +45,28 @@ def heartbeat_refused(error: CoordinatorError) -> m.ConsumerGroupHeartbeatRespon
 
 
 def consumer_group_heartbeat(
-    registry: ConsumerRegistry, request: m.ConsumerGroupHeartbeatRequest, context: RequestContext, now_ms: int
+    shard: HasContext, now_ms: int, request: m.ConsumerGroupHeartbeatRequest, context: RequestContext
 ) -> HeartbeatResult:
     """Handle a heartbeat whose form is valid. Nothing is written if it is refused."""
+    registry = registry_of(shard)
     try:
         if request.member_epoch == LEAVE_EPOCH:
             return leave(registry, request, now_ms)
         if request.member_epoch == LEAVE_STATIC_EPOCH:
             return leave_for_a_while(registry, request)
     except CoordinatorError as error:
-        registry.emit(HeartbeatRefused.of_consumer(request, error))
-        return Result(response=heartbeat_refused(error))
+        return _refused(request, error)
     unchanged = _unchanged(registry, request, context, now_ms)
     if unchanged is not None:
         return unchanged
-    releases: list[Release] = []
     try:
-        return _Heartbeat(registry, request, context, now_ms, releases).run()
+        return _Heartbeat(registry, request, context, now_ms).run()
     except CoordinatorError as error:
-        registry.emit(HeartbeatRefused.of_consumer(request, error))
-        return Result(response=heartbeat_refused(error), after=AnswerParked(releases) if releases else None)
+        return _refused(request, error)
+
+
+def _refused(request: m.ConsumerGroupHeartbeatRequest, error: CoordinatorError) -> HeartbeatResult:
+    return Result(response=heartbeat_refused(error), effects=[HeartbeatRefused.of_consumer(request, error)])
 
 
 def _unchanged(
@@ -95,7 +100,7 @@ def settled_timeouts(
     registry: ConsumerRegistry, request: m.ConsumerGroupHeartbeatRequest, context: RequestContext, now_ms: int
 ) -> ConsumerTimeouts | None:
     """
-    Arm the session of the member, if it is at its target and a heartbeat that tells nothing changes nothing.
+    Renew the session of the member, if it is at its target and a heartbeat that tells nothing changes nothing.
 
     Returns:
         The timeouts of the group's members; None if the heartbeat may change something.
@@ -120,7 +125,7 @@ def settled_timeouts(
     ):
         return None
     timeouts = registry.timeouts(request.group_id)
-    registry.arm_session(group, request.member_id, timeouts.session_timeout_ms)
+    registry.renew_session(request.group_id, request.member_id, timeouts.session_timeout_ms)
     return timeouts
 
 
@@ -144,18 +149,20 @@ class _Heartbeat:
         request: m.ConsumerGroupHeartbeatRequest,
         context: RequestContext,
         now_ms: int,
-        releases: list[Release],
     ) -> None:
         self._registry = registry
         self._request = request
         self._context = context
         self._now_ms = now_ms
         self._records: list[GroupRecord] = []
-        self._is_upgrade = False
-        """Whether this heartbeat turns a classic group with members into the consumer group."""
-        self._releases = releases
-        self._group = self._find_group()
+        classic = self._find_classic()
+        self._group = self._find_group() if classic is None else upgrade(registry, classic, self._records)
         self._steps = MemberSteps(registry, self._group, self._records, now_ms)
+        self._wakes: Sequence[Wake] = ()
+        if classic is not None:
+            self._wakes = registry.classic_groups.dismiss_waiting(classic)
+            self._steps.deadlines += upgraded_sessions(self._group)
+            self._steps.events.append(GroupConverted(request.group_id, CONSUMER))
         # Version 0: the coordinator makes the id of a member that has none.
         self._member_id = request.member_id or registry.new_member_id()
 
@@ -176,10 +183,10 @@ class _Heartbeat:
             self._request.topic_partitions,
             subscription_changed=names_changed or pattern_changed,
         )
-        if reconciled is not updated:
-            self._arm_rebalance(reconciled)
         timeouts = registry.timeouts(group.group_id)
-        registry.arm_session(group, updated.member_id, timeouts.session_timeout_ms)
+        steps.deadlines.append(session_deadline(group.group_id, updated.member_id, timeouts.session_timeout_ms))
+        if reconciled is not updated:
+            steps.deadlines.append(rebalance_deadline(group.group_id, reconciled))
         shows_assignment = self._is_full_request() or reconciled.assigned != member.assigned
         response = m.ConsumerGroupHeartbeatResponse(
             member_id=reconciled.member_id,
@@ -190,13 +197,15 @@ class _Heartbeat:
         return self._result(response)
 
     def _result(self, response: m.ConsumerGroupHeartbeatResponse) -> HeartbeatResult:
-        events = self._steps.events
-        if self._is_upgrade:
-            upgraded = Upgraded(self._registry, self._group.group_id, events, self._releases)
-            return Result(self._records, response, after=upgraded)
-        if not events:
-            return Result(self._records, response)
-        return Result(self._records, response, after=EmitEvents(self._registry.emit, events))
+        steps = self._steps
+        return Result(self._records, response, wakes=self._wakes, deadlines=steps.deadlines, effects=steps.events)
+
+    def _find_classic(self) -> Group | None:
+        """The group of another kind that this heartbeat turns into the consumer group."""
+        found = self._registry.groups.get(self._request.group_id)
+        if found is None or found.kind == CONSUMER or self._request.member_epoch != JOIN_EPOCH:
+            return None
+        return found if transition(found, CONSUMER) is Transition.CONVERT else None
 
     def _find_group(self) -> ConsumerGroup:
         """
@@ -216,11 +225,7 @@ class _Heartbeat:
             return registry.new_group(group_id)
         if not is_join:
             raise of_another_kind(group_id, CONSUMER)
-        rule = transition(found, CONSUMER)
-        if rule is Transition.CONVERT:
-            self._is_upgrade = True
-            return upgrade(registry, found, self._records, self._releases)
-        if rule is not Transition.REPLACE:
+        if transition(found, CONSUMER) is not Transition.REPLACE:
             raise of_another_kind(group_id, CONSUMER)
         self._records += found.tombstones()
         return registry.new_group(group_id)
@@ -256,14 +261,6 @@ class _Heartbeat:
             server_assignor=member.server_assignor if request.server_assignor is None else request.server_assignor,
             classic=None,
         )
-
-    def _arm_rebalance(self, member: ConsumerMember) -> None:
-        """Bound the time that the member takes to revoke partitions."""
-        registry, group_id = self._registry, self._group.group_id
-        if member.state == UNREVOKED_PARTITIONS:
-            registry.arm_rebalance(group_id, member.member_id, member.epoch, member.rebalance_timeout_ms)
-        else:
-            registry.cancel_rebalance(group_id, member.member_id)
 
     def _is_full_request(self) -> bool:
         """Whether the member tells everything, as it does after an error, so that it wants to hear everything."""

@@ -1,18 +1,19 @@
 """Consumer groups in one shard: replay, load, changes of topics."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kohort.group.consumer.assignment.assignments import assignment_of
 from kohort.group.consumer.classic_members.handlers import ClassicMemberHandlers
 from kohort.group.consumer.group import ConsumerGroup
+from kohort.group.consumer.members.expiry import loaded_deadlines
 from kohort.group.consumer.members.member import NO_EPOCH, ConsumerMember
-from kohort.group.consumer.members.removal import expire_member
 from kohort.group.consumer.registry import ConsumerRegistry
 from kohort.group.consumer.subscriptions import ResolvedPattern
 from kohort.group.context import GroupContext
 from kohort.group.conversion import ClassicMembers
-from kohort.machine.shard import Release
+from kohort.group.records import GroupRecord
+from kohort.machine.shard import Result
 from kohort.model.image import ImageDelta
 from kohort.records import values as v
 
@@ -28,7 +29,7 @@ class ConsumerGroupManager(ConsumerRegistry):
     __slots__ = ("_classic_members",)
 
     def __init__(self, context: GroupContext) -> None:
-        super().__init__(context, expire_member)
+        super().__init__(context)
         self._classic_members = ClassicMemberHandlers(self)
 
     @property
@@ -138,20 +139,15 @@ class ConsumerGroupManager(ConsumerRegistry):
 
     # Life cycle
 
-    def on_loaded(self, group: ConsumerGroup, _now_ms: int, /) -> None:
+    def on_loaded(self, group: ConsumerGroup, _now_ms: int, /) -> Result[GroupRecord, None]:
         """
-        Give every member a whole session timeout, and one that has to revoke partitions a whole rebalance timeout.
+        Begin the deadlines of the members.
 
         Topics may have been created since the last resolution. Patterns are resolved again if the image is newer.
         """
         if self.topic_names.created_version < 0:
             self.topic_names.created_version = self.context.image.version
-        for member in group.members.values():
-            self.arm_timers(group, member)
-
-    def on_unloaded(self, _group: ConsumerGroup, /) -> Iterable[Release]:
-        """No request of a consumer group is parked."""
-        return ()
+        return Result(deadlines=loaded_deadlines(self, group))
 
     def on_offset_commit(self, _group: ConsumerGroup, _member_id: str, /) -> None:
         """A commit does not extend the session of a member."""

@@ -14,12 +14,13 @@ from kohort.group.consumer.heartbeat import (
     steady_response,
     tells_nothing,
 )
-from kohort.group.consumer.registry import ConsumerRegistry
+from kohort.group.consumer.registry import registry_of
+from kohort.group.context import HasContext
 from kohort.group.errors import append_error
 from kohort.group.front import GroupFront
-from kohort.group.groups import CONSUMER
 from kohort.group.records import GroupRecord
 from kohort.machine.shard import Reply, Result
+from kohort.machine.steps import Operation
 from kohort.model.context import RequestContext
 from kohort.model.ids import coordinator_partition
 from kohort.wire import messages as m
@@ -53,12 +54,12 @@ class SteadyHeartbeat:
         self._interval_ms = -1
         self._result: SteadyResult = Result()
 
-    def run(self, registry: ConsumerRegistry, context: RequestContext, now_ms: int) -> SteadyResult:
+    def run(self, shard: HasContext, now_ms: int, context: RequestContext) -> SteadyResult:
         """The result of this heartbeat, by the short way if it changes nothing."""
         request = self.request
-        timeouts = settled_timeouts(registry, request, context, now_ms)
+        timeouts = settled_timeouts(registry_of(shard), request, context, now_ms)
         if timeouts is None:
-            return cast("SteadyResult", consumer_group_heartbeat(registry, request, context, now_ms))
+            return cast("SteadyResult", consumer_group_heartbeat(shard, now_ms, request, context))
         interval_ms = timeouts.heartbeat_interval_ms
         if interval_ms != self._interval_ms:
             response = steady_response(request, timeouts)
@@ -98,13 +99,10 @@ class RepeatedHeartbeats:
             steady = template.memo = SteadyHeartbeat(first, partition)
         if not self._front.is_active:
             return self._heartbeat(steady.request, context, reply)
-        found = steady
-        return self._front.runner.write(
-            found.partition,
-            lambda shard, now_ms: found.run(shard.context.managers[CONSUMER], context, now_ms),
-            reply,
-            heartbeat_failed,
+        response: HeartbeatResponse | None = self._front.runner.write(
+            steady.partition, Operation(steady.run, context), reply, heartbeat_failed
         )
+        return response
 
     def with_numbers(
         self, request: m.ConsumerGroupHeartbeatRequest, _numbers: Iterator[int], /

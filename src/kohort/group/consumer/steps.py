@@ -18,6 +18,7 @@ from kohort.group.consumer.records import current_record, member_record
 from kohort.group.consumer.registry import ConsumerRegistry
 from kohort.group.events import GroupEvent, MemberJoined
 from kohort.group.records import GroupRecord
+from kohort.machine.steps import Deadline
 
 
 class MemberSteps:
@@ -25,8 +26,7 @@ class MemberSteps:
     The steps of one member in one request, in the order of the methods.
 
     Attributes:
-        records: of the request so far.
-        events: emitted when the records are committed.
+        records: of the request so far, like the events and deadlines.
     """
 
     def __init__(
@@ -37,6 +37,7 @@ class MemberSteps:
         self._now_ms = now_ms
         self.records = records
         self.events: list[GroupEvent] = []
+        self.deadlines: list[Deadline] = []
 
     def update(self, member: ConsumerMember, updated: ConsumerMember) -> bool:
         """

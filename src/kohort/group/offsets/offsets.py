@@ -61,7 +61,7 @@ class Offsets:
         by_group: committed offsets; only groups that have some.
         pending: offsets of open transactions, by producer id.
         writers: the ids of the producers with a pending offset, by group and partition; only groups that have some.
-        newest_record_offset: the log offset of the newest of their records; records of a bulk load do not count.
+        newest_record_offset: the log offset of the newest of their records.
     """
 
     __slots__ = ("_registry", "by_group", "newest_record_offset", "pending", "writers")

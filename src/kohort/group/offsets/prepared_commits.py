@@ -16,9 +16,9 @@ from uuid import UUID
 
 import msgspec
 
-from kohort.group.context import GroupContext
+from kohort.group.context import GroupContext, HasContext
 from kohort.group.errors import append_error
-from kohort.group.front import GroupFront, HasContext
+from kohort.group.front import GroupFront
 from kohort.group.offsets.commit import NO_RETENTION_MS, accept, commit_refused, validate
 from kohort.group.offsets.offsets import CommittedOffset, GroupOffsets, Partition
 from kohort.group.offsets.validation import TOPIC_IDS_SINCE, check_commit, topic_by_id

@@ -125,8 +125,8 @@ class StepHost(Protocol):
     def carry_out(self, result: Result[Any, Any], later: Sequence[tuple[Waiting, Operation]], /) -> None:
         """Hand out the effects of a committed operation, run the operations of requests that it wakes, and its next one."""
 
-    def run_otherwise(self, operation: Operation, /) -> None:
-        """Run the operation of a result whose records could not be written."""
+    def run_otherwise(self, operation: Operation, error: Exception, /) -> None:
+        """Run the operation of a result whose records could not be written, with the error as its last argument."""
 
 
 class StepEvent(DeferredEvent):
@@ -222,7 +222,7 @@ class StepEvent(DeferredEvent):
             if not self._host.waits.has(waiting):
                 outbox.append((waiting.parked, waiting.on_error(error)))
         if self._result.otherwise is not None:
-            self._host.run_otherwise(self._result.otherwise)
+            self._host.run_otherwise(self._result.otherwise, error)
 
     def expire(self, error: Exception) -> Answer | None:
         if not self._may_expire():

@@ -13,6 +13,7 @@ from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.configs.group_configs import check_broker
 from kohort.broker.features import GROUP_VERSION
 from kohort.group.configs import GroupConfig, MigrationPolicy
+from kohort.group.effects import GroupEffects
 from kohort.group.events import GroupEvent, HeartbeatRefused, MemberExpired
 from kohort.group.groups import CONSUMER
 from kohort.group.kinds import record_serde
@@ -85,7 +86,6 @@ def group_coordinator(broker: Broker) -> Coordinator[GroupShard, GroupService]:
             group_config,
             lambda: str(uuid4()),
             counters[partition],
-            events,
             overrides=lambda group_id: catalog.configured_group(group_id).configs,
             assignors=list(assignors.values()),
             new_member_id=lambda: uuid_text(new_topic_id()),
@@ -107,6 +107,7 @@ def group_coordinator(broker: Broker) -> Coordinator[GroupShard, GroupService]:
         serde=record_serde(),
         make_shard=make_shard,
         make_service=make_service,
+        on_effects=GroupEffects(counters.__getitem__, events),
         figures=figures,
         is_transactional=True,
         write_timeout_ms=config.get_int("offsets.commit.timeout.ms"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import msgspec
@@ -57,7 +57,7 @@ class Coordinator(msgspec.Struct, Generic[S, V], frozen=True, kw_only=True):
         is_transactional: whether clients write to the topic within transactions. If not, they may name it in a transaction,
             but it takes no markers.
         verification: what verifies the transactions of producers, of a service that sees all shards.
-        write_timeout_ms, load_buffer_bytes, linger_ms, codec: see `kohort.runtime.runtime.Runtime`.
+        on_effects, write_timeout_ms, load_buffer_bytes, linger_ms, codec: see `kohort.runtime.runtime.Runtime`.
     """
 
     topic: str
@@ -66,6 +66,7 @@ class Coordinator(msgspec.Struct, Generic[S, V], frozen=True, kw_only=True):
     make_shard: Callable[[Runtime[S], int, SnapshotRegistry, ShardTimers], S]
     make_service: Callable[[Runner[S]], V]
     figures: Callable[[V], Iterator[Family | None]]
+    on_effects: Callable[[int, Sequence[Any]], None] | None = None
     is_transactional: bool = False
     verification: Callable[[V], Verification] | None = None
     write_timeout_ms: int
@@ -103,6 +104,7 @@ class HostedCoordinator:
             linger_ms=coordinator.linger_ms,
             codec=coordinator.codec,
             load_buffer_bytes=coordinator.load_buffer_bytes,
+            on_effects=coordinator.on_effects,
         )
         self._service: Service = coordinator.make_service(self.runtime)
         self._services = [self._service]

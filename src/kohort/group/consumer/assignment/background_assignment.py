@@ -19,10 +19,12 @@ from kohort.group.assignors.interface import SteppedAssignor
 from kohort.group.assignors.specs import GroupAssignment, GroupSpec
 from kohort.group.consumer.assignment.target_records import target_records
 from kohort.group.consumer.group import ConsumerGroup
-from kohort.group.consumer.registry import ConsumerRegistry
+from kohort.group.consumer.registry import ConsumerRegistry, registry_of
+from kohort.group.context import HasContext
 from kohort.group.events import AssignmentFailed
 from kohort.group.records import GroupRecord
 from kohort.machine.shard import Result
+from kohort.machine.steps import Operation
 
 COST_MAX: Final = 2_000
 """
@@ -50,11 +52,11 @@ def assign_in_background(
     executor = registry.context.executor
     assert executor is not None
     registry.assigning.add(group.group_id)
-    run = _Run(registry, group.group_id, epoch)
+    group_id = group.group_id
     executor.schedule(
-        f"assign {group.group_id}",
+        f"assign {group_id}",
         partial(assignor.assign_in_steps, spec, _partition_counts(spec, registry)),
-        run.on_computed,
+        partial(_computed, registry, group_id, epoch),
     )
 
 
@@ -78,47 +80,52 @@ def _partition_counts(spec: GroupSpec, registry: ConsumerRegistry) -> _Topics:
     return _Topics({topic_id: registry.partition_count(topic_id) for topic_id in spec.topic_ids}, registry)
 
 
-class _Run:
-    """One target assignment, from its computation to its last record."""
+def _computed(
+    registry: ConsumerRegistry,
+    group_id: str,
+    epoch: int,
+    assignment: GroupAssignment | None,
+    error: Exception | None,
+    _now_ms: int,
+) -> Result[GroupRecord, None]:
+    """Write the first targets. The next heartbeat starts anew if there is no result."""
+    if assignment is None:
+        registry.assigning.discard(group_id)
+        return Result(effects=[AssignmentFailed(group_id, epoch, str(error))])
+    return _write(registry, group_id, epoch, list(assignment), assignment)
 
-    __slots__ = ("_epoch", "_group_id", "_registry")
 
-    def __init__(self, registry: ConsumerRegistry, group_id: str, epoch: int) -> None:
-        self._registry = registry
-        self._group_id = group_id
-        self._epoch = epoch
+def write_targets(
+    shard: HasContext, _now_ms: int, group_id: str, epoch: int, member_ids: Sequence[str], assignment: GroupAssignment
+) -> Result[GroupRecord, None]:
+    """Write the next targets of an assignment."""
+    return _write(registry_of(shard), group_id, epoch, member_ids, assignment)
 
-    def on_computed(
-        self, assignment: GroupAssignment | None, error: Exception | None, _now_ms: int
-    ) -> Result[GroupRecord, None]:
-        """Write the first targets. The next heartbeat starts anew if there is no result."""
-        if assignment is None:
-            self._registry.assigning.discard(self._group_id)
-            self._registry.emit(AssignmentFailed(self._group_id, self._epoch, str(error)))
-            return Result()
-        return self._write(list(assignment), assignment)
 
-    def _write(self, member_ids: Sequence[str], assignment: GroupAssignment) -> Result[GroupRecord, None]:
-        """Write the targets of these members, or as many as one operation may; the epoch comes last."""
-        registry = self._registry
-        group = registry.find(self._group_id)
-        if group is None or not self._is_current(group, assignment):
-            registry.assigning.discard(self._group_id)
-            return Result()
-        some, rest = member_ids[:RECORDS_AT_ONCE], member_ids[RECORDS_AT_ONCE:]
-        present = [member_id for member_id in some if member_id in group.members]
-        records = target_records(group, present, assignment, None if rest else self._epoch)
-        return Result(records, after=partial(self._after, rest, assignment))
+def _write(
+    registry: ConsumerRegistry, group_id: str, epoch: int, member_ids: Sequence[str], assignment: GroupAssignment
+) -> Result[GroupRecord, None]:
+    """Write the targets of these members, or as many as one operation may; the epoch comes last."""
+    group = registry.find(group_id)
+    if group is None or not _is_current(group, epoch, assignment):
+        registry.assigning.discard(group_id)
+        return Result()
+    some, rest = member_ids[:RECORDS_AT_ONCE], member_ids[RECORDS_AT_ONCE:]
+    present = [member_id for member_id in some if member_id in group.members]
+    records = target_records(group, present, assignment, None if rest else epoch)
+    following = Operation(write_targets, group_id, epoch, rest, assignment) if rest else Operation(end_run, group_id)
+    return Result(records, then=following, otherwise=Operation(end_run, group_id))
 
-    def _is_current(self, group: ConsumerGroup, assignment: GroupAssignment) -> bool:
-        """False if the write that raised the epoch failed, or if another group of this id took the place of the group."""
-        epoch = group.epoch.get()
-        return epoch > self._epoch or (epoch == self._epoch and group.members.keys() == assignment.keys())
 
-    def _after(self, rest: Sequence[str], assignment: GroupAssignment, error: Exception | None) -> tuple[()]:
-        registry = self._registry
-        if error is not None or not rest:
-            registry.assigning.discard(self._group_id)
-        else:
-            registry.timers.schedule(f"assign {self._group_id}", 0, lambda _now_ms: self._write(rest, assignment))
-        return ()
+def end_run(
+    shard: HasContext, _now_ms: int, group_id: str, _error: Exception | None = None
+) -> Result[GroupRecord, None]:
+    """Let the next heartbeat start anew, if there is need: the assignment is written, or could not be."""
+    registry_of(shard).assigning.discard(group_id)
+    return Result()
+
+
+def _is_current(group: ConsumerGroup, of_epoch: int, assignment: GroupAssignment) -> bool:
+    """False if the write that raised the epoch failed, or if another group of this id took the place of the group."""
+    epoch = group.epoch.get()
+    return epoch > of_epoch or (epoch == of_epoch and group.members.keys() == assignment.keys())

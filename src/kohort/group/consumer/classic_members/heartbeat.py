@@ -6,6 +6,7 @@ Source: Kafka GroupMetadataManager.classicGroupHeartbeatToConsumerGroup, Consume
 
 from kohort.group.consumer.classic_members.checks import classic_member
 from kohort.group.consumer.group import ConsumerGroup
+from kohort.group.consumer.members.expiry import join_deadline
 from kohort.group.consumer.members.member import ConsumerMember
 from kohort.group.consumer.registry import ConsumerRegistry
 from kohort.group.consumer.states import UNRELEASED_PARTITIONS, UNREVOKED_PARTITIONS
@@ -19,18 +20,20 @@ from kohort.wire import messages as m
 def heartbeat(
     registry: ConsumerRegistry, group: ConsumerGroup, request: m.HeartbeatRequest
 ) -> Result[GroupRecord, m.HeartbeatResponse]:
-    """Arm the member's session again, and have the member join again if it is due to change its partitions."""
+    """Extend the member's session, and have the member join again if it is due to change its partitions."""
     try:
         member = classic_member(group, request.member_id, request.group_instance_id, request.generation_id)
     except CoordinatorError as error:
-        registry.emit(HeartbeatRefused.of_classic(request, error))
-        return Result(response=m.HeartbeatResponse(error_code=int(error.code)))
+        refused = m.HeartbeatResponse(error_code=int(error.code))
+        return Result(response=refused, effects=[HeartbeatRefused.of_classic(request, error)])
     assert member.classic is not None
-    registry.arm_session(group, member.member_id, member.classic.session_timeout_ms)
+    registry.renew_session(group.group_id, member.member_id, member.classic.session_timeout_ms)
     if not _must_join(group, member):
         return Result(response=m.HeartbeatResponse())
-    registry.arm_join(group.group_id, member.member_id, member.rebalance_timeout_ms)
-    return Result(response=m.HeartbeatResponse(error_code=int(ErrorCode.REBALANCE_IN_PROGRESS)))
+    return Result(
+        response=m.HeartbeatResponse(error_code=int(ErrorCode.REBALANCE_IN_PROGRESS)),
+        deadlines=[join_deadline(group.group_id, member.member_id, member.rebalance_timeout_ms)],
+    )
 
 
 def _must_join(group: ConsumerGroup, member: ConsumerMember) -> bool:

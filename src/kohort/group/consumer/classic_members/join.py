@@ -7,22 +7,20 @@ generation. SyncGroup then brings its partitions. A member that had to give up p
 Source: Kafka GroupMetadataManager.classicGroupJoinToConsumerGroup.
 """
 
-from collections.abc import Iterable, Sequence
-
 import msgspec
 
 from kohort.group.consumer.classic_members.embedded import classic_metadata, with_topic_ids
-from kohort.group.consumer.emit import emit_all
 from kohort.group.consumer.group import ConsumerGroup
+from kohort.group.consumer.members.expiry import session_deadline, sync_deadline
 from kohort.group.consumer.members.member import NO_TIMEOUT_MS, ConsumerMember
 from kohort.group.consumer.members.membership import check_size, known_member, replace_member
 from kohort.group.consumer.migration.downgrade import can_downgrade_by, downgrade_by
-from kohort.group.consumer.registry import ConsumerRegistry
+from kohort.group.consumer.registry import ConsumerRegistry, join_key
 from kohort.group.consumer.steps import MemberSteps
-from kohort.group.events import GroupEvent
 from kohort.group.groups import CONSUMER
 from kohort.group.records import GroupRecord
-from kohort.machine.shard import Release, Result
+from kohort.machine.shard import Result
+from kohort.machine.steps import Deadline
 from kohort.model.context import RequestContext
 from kohort.model.errors import CoordinatorError, ErrorCode, WireError
 from kohort.records.consumer_protocol import read_subscription
@@ -111,8 +109,14 @@ class _Join:
                 is_changed=is_changed,
             )
         updated = self._reconcile(updated, epoch, subscription, is_changed=is_changed)
-        after = _Joined(registry, group.group_id, updated, self._rebalance_timeout_ms(), steps.events)
-        return Result(steps.records, _joined(updated), after=after)
+        # The member has to ask for its assignment within its rebalance timeout.
+        group_id, member_id = group.group_id, updated.member_id
+        deadlines = [
+            Deadline(join_key(group_id, member_id)),
+            session_deadline(group_id, member_id, request.session_timeout_ms),
+            sync_deadline(group_id, member_id, self._rebalance_timeout_ms()),
+        ]
+        return Result(steps.records, _joined(updated), deadlines=deadlines, effects=steps.events)
 
     def _find_member(self) -> ConsumerMember:
         """
@@ -166,38 +170,6 @@ class _Join:
         target, target_epoch = self._steps.target(updated, epoch)
         owned = with_topic_ids(subscription.owned_partitions, self._registry.context.image)
         return self._steps.reconcile(updated, target, target_epoch, owned, subscription_changed=is_changed)
-
-
-class _Joined:
-    """A `kohort.machine.shard.After`: the member has to ask for its assignment within its rebalance timeout."""
-
-    __slots__ = ("_events", "_group_id", "_member", "_registry", "_timeout_ms")
-
-    def __init__(
-        self,
-        registry: ConsumerRegistry,
-        group_id: str,
-        member: ConsumerMember,
-        timeout_ms: int,
-        events: Sequence[GroupEvent],
-    ) -> None:
-        self._registry = registry
-        self._group_id = group_id
-        self._member = member
-        self._timeout_ms = timeout_ms
-        self._events = events
-
-    def __call__(self, error: Exception | None) -> Iterable[Release]:
-        if error is not None:
-            return ()
-        registry, group_id, member = self._registry, self._group_id, self._member
-        registry.cancel_join(group_id, member.member_id)
-        group = registry.find(group_id)
-        if group is not None and member.classic is not None:
-            registry.arm_session(group, member.member_id, member.classic.session_timeout_ms)
-            registry.arm_sync(group_id, member.member_id, self._timeout_ms)
-        emit_all(registry.emit, self._events)
-        return ()
 
 
 def _supports(group: ConsumerGroup, request: m.JoinGroupRequest) -> bool:

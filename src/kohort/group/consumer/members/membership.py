@@ -111,9 +111,8 @@ def replace_member(
     """
     Write a static member under its new id, with its target and its partitions.
 
-    The timers of the old id run on: they have no effect, unless the records cannot be written.
+    The deadlines of the old id run out without effect.
     """
-    group.timers.pop(old.member_id, None)
     group_id = group.group_id
     records += member_tombstones(group_id, old.member_id)
     records.append(member_record(group_id, new))

@@ -1,17 +1,15 @@
 """
 The removal of members: they leave, or are fenced because a timeout passed.
 
-Source: Kafka GroupMetadataManager.consumerGroupLeave, consumerGroupFenceMembers, consumerGroupStaticMemberGroupLeave,
-scheduleConsumerGroupSessionTimeout.
+Source: Kafka GroupMetadataManager.consumerGroupLeave, consumerGroupFenceMembers, consumerGroupStaticMemberGroupLeave.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Final, TypeVar
+from collections.abc import Sequence
+from typing import TypeVar
 
 import msgspec
 
 from kohort.group.assignors.specs import NO_ASSIGNMENT
-from kohort.group.consumer.emit import emit_all
 from kohort.group.consumer.epochs import epoch_without
 from kohort.group.consumer.group import ConsumerGroup
 from kohort.group.consumer.members.member import ConsumerMember
@@ -19,15 +17,14 @@ from kohort.group.consumer.members.membership import known_member
 from kohort.group.consumer.migration.downgrade import can_downgrade_without, downgrade_without
 from kohort.group.consumer.patterns.patterns import drop_unused_patterns
 from kohort.group.consumer.records import current_record, member_tombstones
-from kohort.group.consumer.registry import ConsumerRegistry
+from kohort.group.consumer.registry import ConsumerRegistry, member_keys
 from kohort.group.consumer.states import LEAVE_EPOCH, LEAVE_STATIC_EPOCH
-from kohort.group.events import EpochRaised, GroupEvent, MemberExpired, MemberLeft
+from kohort.group.events import EpochRaised, GroupEvent, MemberLeft
 from kohort.group.groups import CONSUMER, group_of_kind
 from kohort.group.records import GroupRecord
-from kohort.machine.shard import Release, Result
+from kohort.machine.shard import Result
+from kohort.machine.steps import Deadline
 from kohort.wire import messages as m
-
-_CLASSIC_TIMEOUTS: Final = ("join", "sync")
 
 T = TypeVar("T")
 
@@ -74,66 +71,19 @@ def remove(
     Remove members in one step: the group epoch rises by one, or the group is downgraded.
 
     Args:
-        events: emitted when the records are committed.
+        events: of the removal.
     """
     if can_downgrade_without(registry, group, members):
         return downgrade_without(registry, group, members, events, response, now_ms)
     records: list[GroupRecord] = []
-    armed: list[ConsumerMember] = []
+    deadlines: list[Deadline] = []
     for member in members:
-        if registry.cancel_timers(group, member.member_id):
-            armed.append(member)
+        deadlines += [Deadline(key) for key in member_keys(group.group_id, member.member_id)]
         records += member_tombstones(group.group_id, member.member_id)
     drop_unused_patterns(group, members, records)
     epoch = epoch_without(registry, group, members, records)
     raised = EpochRaised(group.group_id, epoch, None)
-    return Result(records, response, after=_Removed(registry, group, armed, [*events, raised]))
-
-
-class _Removed:
-    """A `kohort.machine.shard.After`: if the records could not be written, the members are there and their timers run again."""
-
-    __slots__ = ("_armed", "_events", "_group", "_registry")
-
-    def __init__(
-        self,
-        registry: ConsumerRegistry,
-        group: ConsumerGroup,
-        armed: Sequence[ConsumerMember],
-        events: Sequence[GroupEvent],
-    ) -> None:
-        self._registry = registry
-        self._group = group
-        self._armed = armed
-        self._events = events
-
-    def __call__(self, error: Exception | None) -> Iterable[Release]:
-        if error is None:
-            emit_all(self._registry.emit, self._events)
-        else:
-            for member in self._armed:
-                self._registry.arm_timers(self._group, member)
-        return ()
-
-
-def expire_member(
-    registry: ConsumerRegistry, group_id: str, member_id: str, kind: str, epoch: int | None, now_ms: int
-) -> Result[GroupRecord, None]:
-    """
-    Fence a member whose timer has run out.
-
-    Args:
-        kind: of timeout. "join" and "sync" concern members of the classic protocol only.
-        epoch: the member is fenced only if it still has this epoch; None fences it at any epoch.
-    """
-    group = registry.find(group_id)
-    member = None if group is None else group.members.get(member_id)
-    if group is None or member is None or (epoch is not None and member.epoch != epoch):
-        return Result()
-    if kind in _CLASSIC_TIMEOUTS and member.classic is None:
-        return Result()
-    event = MemberExpired(group_id, member_id, member.instance_id, kind)
-    return remove(registry, group, [member], [event], None, now_ms)
+    return Result(records, response, deadlines=deadlines, effects=[*events, raised])
 
 
 def _find(registry: ConsumerRegistry, group_id: str) -> ConsumerGroup:

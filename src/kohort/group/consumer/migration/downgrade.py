@@ -13,15 +13,15 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final, TypeVar
 
 from kohort.group.consumer.classic_members.embedded import assignment_bytes
-from kohort.group.consumer.emit import emit_all
 from kohort.group.consumer.group import ConsumerGroup
 from kohort.group.consumer.members.member import ConsumerMember
-from kohort.group.consumer.registry import ConsumerRegistry
+from kohort.group.consumer.registry import ConsumerRegistry, member_keys
 from kohort.group.conversion import ClassicMemberState, ClassicState
 from kohort.group.events import GroupConverted, GroupEvent
-from kohort.group.groups import CLASSIC, CONSUMER, Group
+from kohort.group.groups import CLASSIC, CONSUMER
 from kohort.group.records import GroupRecord
-from kohort.machine.shard import Release, Result
+from kohort.machine.shard import Result
+from kohort.machine.steps import Deadline
 
 _POLICIES: Final = ("bidirectional", "downgrade")
 
@@ -62,8 +62,8 @@ def downgrade_without(
     """Downgrade the group without the members that are removed."""
     gone = {member.member_id for member in removed}
     members = [member for member in group.members.values() if member.member_id not in gone]
-    record = _adopt(registry, group, members, {}, now_ms, "the group was downgraded: members left")
-    return _result(registry, group, [*group.tombstones(), record], events, response, now_ms)
+    adopted = _adopt(registry, group, members, {}, now_ms, "the group was downgraded: members left")
+    return _result(group, group.tombstones(), adopted, events, response)
 
 
 def downgrade_by(
@@ -88,9 +88,9 @@ def downgrade_by(
     others = [member for member in group.members.values() if member.member_id != replaced.member_id]
     reason = "the group was downgraded: a static member changed its subscription" if is_changed else None
     holders = {joined.member_id: replaced.member_id}
-    record = _adopt(registry, group, [*others, joined], holders, now_ms, reason)
+    adopted = _adopt(registry, group, [*others, joined], holders, now_ms, reason)
     tombstones = group.tombstones((replaced.member_id, joined.member_id))
-    return _result(registry, group, [*records, *tombstones, record], events, response, now_ms)
+    return _result(group, [*records, *tombstones], adopted, events, response)
 
 
 def _adopt(
@@ -100,9 +100,9 @@ def _adopt(
     holders: dict[str, str],
     now_ms: int,
     reason: str | None,
-) -> GroupRecord:
+) -> Result[GroupRecord, None]:
     """
-    Put the classic group in place.
+    Prepare the classic group.
 
     Args:
         holders: by member id, the id under which the group has the member's target.
@@ -114,6 +114,23 @@ def _adopt(
         lambda member_id, metadata: assignment_bytes(targets.get(holders.get(member_id, member_id)), metadata, image),
         now_ms,
         rebalance_reason=reason,
+    )
+
+
+def _result(
+    group: ConsumerGroup,
+    records: Sequence[GroupRecord],
+    adopted: Result[GroupRecord, None],
+    events: Sequence[GroupEvent],
+    response: T | None,
+) -> Result[GroupRecord, T]:
+    """Remove the consumer group by its tombstones; the record of the classic group is the last one."""
+    cancelled = [Deadline(key) for member_id in group.members for key in member_keys(group.group_id, member_id)]
+    return Result(
+        [*records, *adopted.records],
+        response,
+        deadlines=[*cancelled, *adopted.deadlines],
+        effects=[*events, GroupConverted(group.group_id, CLASSIC), *adopted.effects],
     )
 
 
@@ -129,72 +146,3 @@ def _export(member: ConsumerMember) -> ClassicMemberState:
         [(protocol.name, protocol.metadata) for protocol in member.classic.supported_protocols],
         b"",
     )
-
-
-def _result(
-    registry: ConsumerRegistry,
-    group: ConsumerGroup,
-    records: Sequence[GroupRecord],
-    events: Sequence[GroupEvent],
-    response: T | None,
-    now_ms: int,
-) -> Result[GroupRecord, T]:
-    """The classic group is in the map already, so the records are only written."""
-    classic = registry.groups[group.group_id]
-    armed = [member for member in group.members.values() if registry.cancel_timers(group, member.member_id)]
-    topics = group.subscribed_topics()
-    for topic in topics:
-        registry.index.remove(topic, group.group_id)
-    after = _Downgraded(registry, group, classic, topics, armed, events, now_ms)
-    return Result(records, response, after=after, replayed=False)
-
-
-class _Downgraded:
-    """
-    A `kohort.machine.shard.After`: if the records could not be written, the consumer group is there again, and the members that
-    wait in the classic group join again.
-    """
-
-    __slots__ = ("_armed", "_classic", "_events", "_group", "_now_ms", "_registry", "_topics")
-
-    def __init__(
-        self,
-        registry: ConsumerRegistry,
-        group: ConsumerGroup,
-        classic: Group,
-        topics: Collection[str],
-        armed: Sequence[ConsumerMember],
-        events: Sequence[GroupEvent],
-        now_ms: int,
-    ) -> None:
-        self._registry = registry
-        self._group = group
-        self._classic = classic
-        self._topics = topics
-        self._armed = armed
-        self._events = events
-        self._now_ms = now_ms
-
-    def __call__(self, error: Exception | None) -> Iterable[Release]:
-        registry, group = self._registry, self._group
-        if error is None:
-            emit_all(registry.emit, self._events)
-            registry.emit(GroupConverted(group.group_id, CLASSIC))
-            return ()
-        # Requests that came since then may wait in the classic group, which nobody else knows any more.
-        releases = registry.classic_groups.dismiss_parked(self._classic)
-        present = registry.groups.get(group.group_id)
-        if present is self._classic:
-            # An earlier batch was full and ended after this operation had put the classic group in place.
-            registry.groups.put(group.group_id, group)
-            for topic in self._topics:
-                registry.index.add(topic, group.group_id)
-        elif present is not group:
-            # The same batch had created the consumer group, so the failure took that back, too. Kafka puts it into the map
-            # again, where it has no members.
-            if present is not None:
-                registry.context.managers[present.kind].on_loaded(present, self._now_ms)
-            return releases
-        for member in self._armed:
-            registry.arm_timers(group, member)
-        return releases

@@ -2,8 +2,8 @@
 Upgrade: a classic group with members becomes a consumer group when a member joins by ConsumerGroupHeartbeat.
 
 Its members go on with the classic protocol. Group epoch, assignment epoch and member epochs are the generation, and the target
-is the last assignment of the classic group. The member that joins raises the epoch. Members with a parked JoinGroup or
-SyncGroup join again.
+is the last assignment of the classic group. The member that joins raises the epoch. Members whose JoinGroup or SyncGroup waits
+join again; if the upgrade fails they wait on (in Kafka they join again then, too).
 
 Source: Kafka GroupMetadataManager.validateOnlineUpgrade, convertToConsumerGroup; ConsumerGroup.fromClassicGroup; KIP-848.
 """
@@ -13,17 +13,16 @@ from typing import Final
 
 from kohort.group.consumer.assignment.assignments import assignment_of
 from kohort.group.consumer.classic_members.embedded import classic_metadata, with_topic_ids
-from kohort.group.consumer.emit import emit_all
 from kohort.group.consumer.group import ConsumerGroup
+from kohort.group.consumer.members.expiry import session_deadline
 from kohort.group.consumer.members.member import ConsumerMember
 from kohort.group.consumer.records import current_record, member_record, target_record
 from kohort.group.consumer.registry import ConsumerRegistry
 from kohort.group.consumer.topic_index import TopicIndex
 from kohort.group.conversion import ClassicMemberState, ClassicState
-from kohort.group.events import GroupConverted, GroupEvent
 from kohort.group.groups import CONSUMER, Group
 from kohort.group.records import GroupRecord
-from kohort.machine.shard import Release
+from kohort.machine.steps import Deadline
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import CoordinatorError, ErrorCode, InvariantError, WireError
 from kohort.records.consumer_protocol import read_assignment, read_subscription
@@ -32,17 +31,12 @@ from kohort.records.values import ConsumerGroupMetadata, ConsumerGroupTargetAssi
 _POLICIES: Final = ("bidirectional", "upgrade")
 
 
-def upgrade(
-    registry: ConsumerRegistry, classic: Group, records: list[GroupRecord], releases: list[Release]
-) -> ConsumerGroup:
+def upgrade(registry: ConsumerRegistry, classic: Group, records: list[GroupRecord]) -> ConsumerGroup:
     """
     The consumer group that a classic group becomes. It is not in the map of groups: the replay of `records` puts it there.
 
     Args:
         records: get the conversion.
-        releases: get the answers of requests that were parked in the classic group. As in Kafka, its members have to join again
-            even if the upgrade fails, unless the configuration, the protocol type or the size forbids it, or they have not
-            voted for a protocol yet.
 
     Raises:
         CoordinatorError: GROUP_ID_NOT_FOUND, the group cannot be upgraded; the message says why. COORDINATOR_LOAD_IN_PROGRESS,
@@ -56,7 +50,6 @@ def upgrade(
             ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
             f"Group {state.group_id} can be upgraded when the first generation of its members is complete.",
         )
-    releases += registry.classic_groups.dismiss_parked(classic)
     members = [_member(registry, state, each) for each in state.members]
     try:
         group = _group(registry, state, members)
@@ -64,10 +57,6 @@ def upgrade(
         raise CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR) from error
     records += classic.tombstones()
     records += _records(group, members)
-    for member in members:
-        # Like Kafka, before the upgrade is certain: the timer of a group that stays classic has no effect.
-        assert member.classic is not None
-        registry.arm_session(group, member.member_id, member.classic.session_timeout_ms)
     return group
 
 
@@ -144,25 +133,10 @@ def _records(group: ConsumerGroup, members: Sequence[ConsumerMember]) -> Iterabl
     yield from (current_record(group_id, member) for member in members)
 
 
-class Upgraded:
-    """
-    A `kohort.machine.shard.After`: answers the requests that were parked in the classic group, and emits events.
-
-    The requests are answered whether the records could be written or not: their members join again.
-    """
-
-    __slots__ = ("_events", "_group_id", "_registry", "_releases")
-
-    def __init__(
-        self, registry: ConsumerRegistry, group_id: str, events: Sequence[GroupEvent], releases: Sequence[Release]
-    ) -> None:
-        self._registry = registry
-        self._group_id = group_id
-        self._events = events
-        self._releases = releases
-
-    def __call__(self, error: Exception | None) -> Iterable[Release]:
-        if error is None:
-            self._registry.emit(GroupConverted(self._group_id, CONSUMER))
-            emit_all(self._registry.emit, self._events)
-        return self._releases
+def upgraded_sessions(group: ConsumerGroup) -> list[Deadline]:
+    """The sessions of the members that come from the classic group."""
+    return [
+        session_deadline(group.group_id, member.member_id, member.classic.session_timeout_ms)
+        for member in group.members.values()
+        if member.classic is not None
+    ]

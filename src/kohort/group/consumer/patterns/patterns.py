@@ -11,16 +11,17 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Final
 
-from kohort.group.consumer.emit import EmitEvents
 from kohort.group.consumer.epochs import epoch_with_patterns
 from kohort.group.consumer.group import ConsumerGroup
 from kohort.group.consumer.members.member import ConsumerMember
 from kohort.group.consumer.patterns.topic_patterns import check_pattern, match_topics
-from kohort.group.consumer.registry import ConsumerRegistry
+from kohort.group.consumer.registry import ConsumerRegistry, registry_of
 from kohort.group.consumer.subscriptions import ResolvedPattern
+from kohort.group.context import HasContext
 from kohort.group.events import GroupEvent
 from kohort.group.records import GroupRecord
-from kohort.machine.shard import Executor, Release, Result
+from kohort.machine.shard import Executor, Result
+from kohort.machine.steps import Operation
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.model.limits import PATTERNS_OF_GROUP_MAX
 from kohort.records.values import ConsumerGroupRegularExpression, ConsumerGroupRegularExpressionTombstone
@@ -181,7 +182,7 @@ def _store(
     ]
     events: list[GroupEvent] = []
     epoch_with_patterns(registry, group, resolved, member_id, now_ms, records, events)
-    return Result(records, after=_Stored(registry, events, group, now_ms))
+    return Result(records, effects=events, otherwise=Operation(_resolution_failed, group_id))
 
 
 def _executor(registry: ConsumerRegistry) -> Executor:
@@ -194,17 +195,9 @@ def _key(group: ConsumerGroup) -> str:
     return f"patterns-{group.group_id}"
 
 
-class _Stored(EmitEvents):
-    """Emits events. If the records could not be written, the next resolution waits."""
-
-    __slots__ = ("_group", "_now_ms")
-
-    def __init__(self, registry: ConsumerRegistry, events: list[GroupEvent], group: ConsumerGroup, now_ms: int) -> None:
-        super().__init__(registry.emit, events)
-        self._group = group
-        self._now_ms = now_ms
-
-    def __call__(self, error: Exception | None) -> Iterable[Release]:
-        if error is not None:
-            self._group.resolve_after_ms = self._now_ms + MIN_INTERVAL_MS
-        return super().__call__(error)
+def _resolution_failed(shard: HasContext, now_ms: int, group_id: str, _error: Exception) -> Result[GroupRecord, None]:
+    """The result could not be written: the next resolution waits."""
+    group = registry_of(shard).find(group_id)
+    if group is not None:
+        group.resolve_after_ms = now_ms + MIN_INTERVAL_MS
+    return Result()
