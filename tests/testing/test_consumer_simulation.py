@@ -8,9 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from kohort.group.consumer.assignment.partition_owners import PartitionOwners
-from kohort.group.consumer.group import ConsumerGroup
-from kohort.group.consumer.members.member import ConsumerMember
+from kohort.group.consumer.group import ConsumerGroup, PartitionOwners
+from kohort.group.consumer.member import ConsumerMember
 from kohort.group.records import GroupRecordSerde
 from kohort.records.values import ConsumerGroupCurrentMemberAssignment
 from kohort.testing import Faults, SimulationError, Subject, simulate

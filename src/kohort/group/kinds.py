@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from kohort.group.classic.kind import CLASSIC_KIND
-from kohort.group.consumer.kind import CONSUMER_KIND
+from kohort.group.consumer.manager import CONSUMER_KIND
 from kohort.group.kind import GroupKind
 from kohort.group.records import GroupRecordSerde
 

@@ -3,8 +3,8 @@
 from kohort.group.assignors.checking import CheckedAssignor
 from kohort.group.assignors.errors import AssignorError
 from kohort.group.assignors.specs import GroupAssignment, GroupSpec
-from kohort.group.consumer.assignment.background_assignment import RECORDS_AT_ONCE
 from kohort.group.consumer.registry import registry_of
+from kohort.group.consumer.target_assignment import RECORDS_AT_ONCE
 from kohort.group.events import AssignmentFailed
 from kohort.model.errors import ErrorCode
 from kohort.records.values import ConsumerGroupTargetAssignmentMember, ConsumerGroupTargetAssignmentMetadata

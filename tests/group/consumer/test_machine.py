@@ -27,7 +27,7 @@ from kohort.group.classic.states import COMPLETING_REBALANCE, PREPARING_REBALANC
 from kohort.group.configs import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupConfig
 from kohort.group.consumer import heartbeat as handler
 from kohort.group.consumer.group import ConsumerGroup
-from kohort.group.consumer.patterns.topic_patterns import match_topics
+from kohort.group.consumer.patterns import match_topics
 from kohort.group.consumer.registry import registry_of
 from kohort.group.groups import Group
 from kohort.group.records import GroupRecordSerde

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from kohort.group.consumer.assignment.partition_owners import PartitionOwners
-from kohort.group.consumer.assignment.reconciliation import reconcile
-from kohort.group.consumer.members.member import ConsumerMember
-from kohort.group.consumer.states import STABLE, UNRELEASED_PARTITIONS, UNREVOKED_PARTITIONS
+from kohort.group.consumer.group import PartitionOwners
+from kohort.group.consumer.member import STABLE, UNRELEASED_PARTITIONS, UNREVOKED_PARTITIONS, ConsumerMember
+from kohort.group.consumer.steps import reconcile
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import ErrorCode
 from kohort.records.values import ConsumerGroupCurrentMemberAssignment, ConsumerGroupMemberMetadata

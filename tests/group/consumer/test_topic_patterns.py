@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 import re2
 
-from kohort.group.consumer.patterns import topic_patterns
-from kohort.group.consumer.patterns.topic_patterns import check_pattern, match_topics
+from kohort.group.consumer import patterns
+from kohort.group.consumer.patterns import check_pattern, match_topics
 from kohort.model.errors import CoordinatorError
 
 DATA = Path(__file__).parents[2] / "data" / "topic-patterns-4.2.1.json"
@@ -66,9 +66,9 @@ NAMES = ("orders", "orders-eu", "Orders", "payments", "_internal", "a.b", "x" * 
 def test_matching(pattern: str, matched: set[str], finder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # If the automaton of the set needs too much memory, the patterns are matched one by one.
     if finder == "no set":
-        monkeypatch.setattr(topic_patterns, "_finder", lambda _patterns: None)
+        monkeypatch.setattr(patterns, "_finder", lambda _patterns: None)
     elif finder == "a set out of memory":
-        monkeypatch.setattr(topic_patterns, "_finder", lambda _patterns: SimpleNamespace(Match=lambda _name: None))
+        monkeypatch.setattr(patterns, "_finder", lambda _patterns: SimpleNamespace(Match=lambda _name: None))
     assert match_topics(("zzz", pattern, "orders"), NAMES) == {
         "zzz": frozenset(),
         pattern: frozenset(matched),

@@ -1,32 +1,190 @@
 """
-The APIs of consumer groups: ConsumerGroupHeartbeat, ConsumerGroupDescribe.
+The APIs of consumer groups: ConsumerGroupHeartbeat, with the checks that need no group, and ConsumerGroupDescribe.
 
-Methods are as `kohort.group.service` describes.
+ConsumerGroupDescribe (69), versions 0 and 1, answers with the members of a group, their assignments and their targets; 1 adds
+the protocol of each member. Methods are as `kohort.group.service` describes.
 
-Source: Kafka GroupCoordinatorService, and the group handlers of KafkaApis.
+Source: Kafka GroupCoordinatorService.throwIfConsumerGroupHeartbeatRequestIsInvalid, GroupMetadataManager.consumerGroupDescribe,
+ConsumerGroup.asDescribedGroup, and the group handlers of KafkaApis.
 """
 
-from collections.abc import Callable, Generator, Mapping
-from typing import Any
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from kohort.group.consumer.describe import GroupPicture, describe_in_steps, picture_of
+from kohort.group.assignors.specs import NO_ASSIGNMENT, Assignment
+from kohort.group.consumer.group import ConsumerGroup
 from kohort.group.consumer.heartbeat import consumer_group_heartbeat, heartbeat_refused
+from kohort.group.consumer.member import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, ConsumerMember, preferred_assignor
 from kohort.group.consumer.repeated_heartbeats import RepeatedHeartbeats, heartbeat_failed
-from kohort.group.consumer.validation import check_heartbeat
+from kohort.group.context import GroupContext
 from kohort.group.errors import append_error
 from kohort.group.events import HeartbeatRefused
 from kohort.group.front import GROUP_OPERATIONS, GroupFront
-from kohort.group.groups import CONSUMER
-from kohort.machine.gradual import CHUNK
+from kohort.group.groups import CONSUMER, group_of_kind
+from kohort.machine.gradual import CHUNK, HANDLER_STEP
 from kohort.machine.shard import Reply
 from kohort.machine.steps import Operation
 from kohort.model.context import RequestContext
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.model.ids import coordinator_partition
+from kohort.model.image import ClusterImage
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
+
+MEMBER_ID_REQUIRED_SINCE: Final = 1
+"""The version from which on a client makes its own member id."""
+
+
+def check_heartbeat(request: m.ConsumerGroupHeartbeatRequest, api_version: int, assignors: Sequence[str]) -> None:
+    """
+    Check in Kafka's order. A text of blanks counts as empty.
+
+    Args:
+        assignors: the names of the assignors that members may choose.
+
+    Raises:
+        CoordinatorError: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR; UNKNOWN_MEMBER_ID, see `_tells_a_change_only`.
+    """
+    epoch = request.member_epoch
+    if api_version >= MEMBER_ID_REQUIRED_SINCE or epoch > JOIN_EPOCH or epoch == LEAVE_EPOCH:
+        _check_not_empty(request.member_id, "MemberId can't be empty.")
+    _check_not_empty(request.group_id, "GroupId can't be empty.")
+    _check_not_empty(request.instance_id, "InstanceId can't be empty.")
+    _check_not_empty(request.rack_id, "RackId can't be empty.")
+    if epoch == JOIN_EPOCH:
+        _check_join(request, api_version)
+    elif epoch == LEAVE_STATIC_EPOCH:
+        if request.instance_id is None:
+            raise _invalid("InstanceId can't be null.")
+    elif epoch < LEAVE_STATIC_EPOCH:
+        raise _invalid("MemberEpoch is invalid.")
+    assignor = request.server_assignor
+    if assignor is not None and assignor not in assignors:
+        raise CoordinatorError(
+            ErrorCode.UNSUPPORTED_ASSIGNOR,
+            f"ServerAssignor {assignor} is not supported. Supported assignors: {', '.join(assignors)}.",
+        )
+
+
+def _check_join(request: m.ConsumerGroupHeartbeatRequest, api_version: int) -> None:
+    if request.rebalance_timeout_ms == -1:
+        message = "RebalanceTimeoutMs must be provided in first request."
+        if api_version >= MEMBER_ID_REQUIRED_SINCE and _tells_a_change_only(request):
+            raise CoordinatorError(ErrorCode.UNKNOWN_MEMBER_ID, message)
+        raise _invalid(message)
+    if request.topic_partitions is None or request.topic_partitions:
+        raise _invalid("TopicPartitions must be empty when (re-)joining.")
+    if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
+        raise _invalid("Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.")
+
+
+def _tells_a_change_only(request: m.ConsumerGroupHeartbeatRequest) -> bool:
+    """
+    Whether a heartbeat at epoch 0 is that of a member which changes its subscription.
+
+    librdkafka (seen with 2.16) sends it if the subscription changes again while the member leaves or joins. INVALID_REQUEST,
+    Kafka's answer, is fatal for the client; after UNKNOWN_MEMBER_ID it joins.
+    """
+    return bool(request.subscribed_topic_names) and request.topic_partitions is None
+
+
+def _check_not_empty(text: str | None, message: str) -> None:
+    if text is not None and not text.strip():
+        raise _invalid(message)
+
+
+def _invalid(message: str) -> CoordinatorError:
+    return CoordinatorError(ErrorCode.INVALID_REQUEST, message)
+
+
+CLASSIC_MEMBER: Final = 0
+CONSUMER_MEMBER: Final = 1
+
+
+class GroupPicture(NamedTuple):
+    """
+    A group as of an offset of the log. Its values are immutable, so that the members can be described in steps.
+
+    Attributes:
+        group: described without its members.
+        members: each with its target.
+    """
+
+    group: m.ConsumerGroupDescribeResponseDescribedGroup
+    members: Sequence[tuple[ConsumerMember, Assignment]]
+    image: ClusterImage
+
+
+def picture_of(
+    context: GroupContext, group_id: str, *, committed_offset: int
+) -> GroupPicture | m.ConsumerGroupDescribeResponseDescribedGroup:
+    """The picture of a group as of an offset of the log; the answer with the error, if there is no such consumer group."""
+    found = context.groups.get_at(group_id, committed_offset)
+    try:
+        group = group_of_kind(found, group_id, CONSUMER, ConsumerGroup)
+    except CoordinatorError as error:
+        return m.ConsumerGroupDescribeResponseDescribedGroup(
+            error_code=int(error.code), error_message=error.message, group_id=group_id, group_state=""
+        )
+    members = [member for _, member in group.members.items_at(committed_offset)]
+    described = m.ConsumerGroupDescribeResponseDescribedGroup(
+        group_id=group_id,
+        group_state=group.state_at(committed_offset).value,
+        group_epoch=group.epoch.get_at(committed_offset),
+        assignment_epoch=group.assignment_epoch.get_at(committed_offset),
+        assignor_name=preferred_assignor(members) or context.assignors[0].name,
+    )
+    targets = (group.targets.get_at(member.member_id, committed_offset) or NO_ASSIGNMENT for member in members)
+    return GroupPicture(described, list(zip(members, targets, strict=True)), context.image)
+
+
+def describe_in_steps(
+    picture: GroupPicture,
+) -> Generator[None, None, m.ConsumerGroupDescribeResponseDescribedGroup]:
+    """Describe a group with its members."""
+    described = []
+    topics = 0
+    for member, target in picture.members:
+        described.append(_describe_member(member, target, picture.image))
+        topics += 1 + len(member.assigned) + len(target)
+        if topics >= HANDLER_STEP:
+            topics = 0
+            yield
+    return msgspec.structs.replace(picture.group, members=tuple(described))
+
+
+def _describe_member(
+    member: ConsumerMember, target: Assignment, image: ClusterImage
+) -> m.ConsumerGroupDescribeResponseMember:
+    return m.ConsumerGroupDescribeResponseMember(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        member_epoch=member.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=tuple(sorted(member.topic_names)),
+        subscribed_topic_regex=member.topic_pattern,
+        assignment=_assignment(member.assigned, image),
+        target_assignment=_assignment(target, image),
+        member_type=CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
+    )
+
+
+def _assignment(assignment: Assignment, image: ClusterImage) -> m.ConsumerGroupDescribeResponseAssignment:
+    return m.ConsumerGroupDescribeResponseAssignment(topic_partitions=tuple(_topics(assignment, image)))
+
+
+def _topics(assignment: Assignment, image: ClusterImage) -> Iterable[m.ConsumerGroupDescribeResponseTopicPartitions]:
+    """The topics of an assignment; deleted ones are left out."""
+    for topic_id, partitions in assignment.items():
+        topic = image.topic_by_id(topic_id)
+        if topic is not None:
+            yield m.ConsumerGroupDescribeResponseTopicPartitions(
+                topic_id=topic_id, topic_name=topic.name, partitions=partitions
+            )
 
 
 class ConsumerApis:

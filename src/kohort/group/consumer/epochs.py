@@ -7,7 +7,7 @@ Source: Kafka GroupMetadataManager.updateSubscriptionMetadata, consumerGroupFenc
 from collections.abc import Iterable, Mapping
 
 from kohort.group.consumer.group import ConsumerGroup
-from kohort.group.consumer.members.member import ConsumerMember
+from kohort.group.consumer.member import ConsumerMember
 from kohort.group.consumer.registry import REFRESH_INTERVAL_MS, ConsumerRegistry
 from kohort.group.consumer.subscriptions import UNRESOLVED, ResolvedPattern, SubscriptionView
 from kohort.group.events import EpochRaised, GroupEvent

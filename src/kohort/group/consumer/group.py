@@ -8,18 +8,16 @@ Source: Kafka ConsumerGroup, ModernGroup.
 
 from collections.abc import Iterable, Sequence
 from typing import Final
+from uuid import UUID
 
 from kohort.group.assignors.specs import Assignment
-from kohort.group.consumer.assignment.partition_owners import PartitionOwners
-from kohort.group.consumer.members.member import NO_EPOCH, ConsumerMember
-from kohort.group.consumer.states import ConsumerGroupState
-from kohort.group.consumer.subscriptions import ResolvedPattern, Subscriptions
-from kohort.group.consumer.topic_index import TopicIndex
+from kohort.group.consumer.member import NO_EPOCH, ConsumerGroupState, ConsumerMember
+from kohort.group.consumer.subscriptions import ResolvedPattern, Subscriptions, TopicIndex
 from kohort.group.groups import CONSUMER, BaseTimestamp
 from kohort.group.offsets.offsets import committed_at
 from kohort.group.records import GroupRecord
 from kohort.machine.timeline import SnapshotRegistry, TimelineDict, TimelineValue
-from kohort.model.errors import CoordinatorError, ErrorCode
+from kohort.model.errors import CoordinatorError, ErrorCode, InvariantError
 from kohort.records.values import (
     ConsumerGroupCurrentMemberAssignmentTombstone,
     ConsumerGroupMemberMetadataTombstone,
@@ -29,6 +27,57 @@ from kohort.records.values import (
     ConsumerGroupTargetAssignmentMemberTombstone,
     ConsumerGroupTargetAssignmentMetadataTombstone,
 )
+
+
+class PartitionOwners:
+    """Epochs by topic and partition."""
+
+    __slots__ = ("_by_topic", "_registry")
+
+    def __init__(self, registry: SnapshotRegistry) -> None:
+        self._registry = registry
+        self._by_topic: TimelineDict[UUID, TimelineDict[int, int]] = TimelineDict(registry)
+
+    def is_free(self, topic_id: UUID, partition: int) -> bool:
+        epochs = self._by_topic.get(topic_id)
+        return epochs is None or partition not in epochs
+
+    def add(self, assignment: Assignment, epoch: int) -> None:
+        """
+        Note a member's partitions.
+
+        During the load of a log that was compacted meanwhile, the release of a partition may be missing. Its present owner then
+        has the higher epoch.
+
+        Raises:
+            InvariantError: a partition has an owner of this epoch or a higher one.
+        """
+        for topic_id, partitions in assignment.items():
+            epochs = self._by_topic.get(topic_id)
+            if epochs is None:
+                epochs = TimelineDict(self._registry)
+                self._by_topic.put(topic_id, epochs)
+            for partition in partitions:
+                owner = epochs.get(partition)
+                if owner is not None and owner >= epoch:
+                    raise InvariantError(
+                        f"partition {partition} of topic {topic_id} cannot pass to a member of epoch {epoch}: "
+                        f"a member of epoch {owner} owns it"
+                    )
+            epochs.put_each(partitions, [epoch] * len(partitions))
+
+    def remove(self, assignment: Assignment, epoch: int) -> None:
+        """Release a member's partitions; a partition that another epoch owns stays with it."""
+        for topic_id, partitions in assignment.items():
+            epochs = self._by_topic.get(topic_id)
+            if epochs is None:
+                continue
+            for partition in partitions:
+                if epochs.get(partition) == epoch:
+                    del epochs[partition]
+            if not epochs:
+                self._by_topic.remove(topic_id)
+
 
 MEMBER_EPOCHS_SINCE: Final = 9
 """The version of OffsetCommit from which on its generation may be a member epoch."""

@@ -16,17 +16,22 @@ import msgspec
 
 from kohort.group.assignors.specs import Assignment
 from kohort.group.configs import ConsumerTimeouts
-from kohort.group.consumer.assignment.assignments import entries_of
+from kohort.group.consumer.assignments import entries_of
 from kohort.group.consumer.group import ConsumerGroup
-from kohort.group.consumer.members.expiry import rebalance_deadline, session_deadline
-from kohort.group.consumer.members.member import NO_TIMEOUT_MS, ConsumerMember
-from kohort.group.consumer.members.membership import check_size, dynamic_member, static_member
-from kohort.group.consumer.members.removal import leave, leave_for_a_while
-from kohort.group.consumer.migration.upgrade import upgrade, upgraded_sessions
-from kohort.group.consumer.patterns.patterns import patterns_are_due
+from kohort.group.consumer.member import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    LEAVE_STATIC_EPOCH,
+    NO_TIMEOUT_MS,
+    STABLE,
+    ConsumerMember,
+)
+from kohort.group.consumer.membership import check_size, dynamic_member, static_member
+from kohort.group.consumer.patterns import patterns_are_due
 from kohort.group.consumer.registry import ConsumerRegistry, registry_of
-from kohort.group.consumer.states import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, STABLE
+from kohort.group.consumer.removal import leave, leave_for_a_while, rebalance_deadline, session_deadline
 from kohort.group.consumer.steps import MemberSteps
+from kohort.group.consumer.upgrade import upgrade, upgraded_sessions
 from kohort.group.context import HasContext
 from kohort.group.events import GroupConverted, HeartbeatRefused
 from kohort.group.groups import CONSUMER, Group, Transition, of_another_kind, transition

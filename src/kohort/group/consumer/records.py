@@ -7,8 +7,8 @@ Source: Kafka GroupCoordinatorRecordHelpers.
 from uuid import UUID
 
 from kohort.group.assignors.specs import Assignment
-from kohort.group.consumer.assignment.assignments import entries_of
-from kohort.group.consumer.members.member import ConsumerMember
+from kohort.group.consumer.assignments import entries_of
+from kohort.group.consumer.member import ConsumerMember
 from kohort.group.records import GroupRecord
 from kohort.records.values import (
     ConsumerGroupCurrentMemberAssignment,

@@ -1,10 +1,11 @@
 """
-The topics that the members of a group are subscribed to, counted.
+The topics that the members of a group are subscribed to, counted; and groups by topic.
 
 A topic is subscribed by name, or because it matches a resolved pattern. The counts are hard state: replay keeps them. A handler
 that has a changed member in hand asks `after` for the topics as they will be.
 
-Source: Kafka ModernGroup.subscribedTopicNames, SubscriptionCount, ConsumerGroup.subscriptionType.
+Source: Kafka ModernGroup.subscribedTopicNames, SubscriptionCount, ConsumerGroup.subscriptionType,
+GroupMetadataManager.groupsByTopics.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -12,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from kohort.group.consumer.members.member import ConsumerMember
+from kohort.group.consumer.member import ConsumerMember
 from kohort.machine.timeline import SnapshotRegistry, TimelineDict
 
 NO_TOPICS: Final[frozenset[str]] = frozenset()
@@ -188,3 +189,31 @@ def _change(counts: TimelineDict[str, int], key: str, step: int) -> None:
         counts.put(key, count)
     else:
         counts.remove(key)
+
+
+class TopicIndex:
+    """The ids of the groups of one shard that are subscribed to each topic. It is part of the hard state."""
+
+    __slots__ = ("_groups", "_registry")
+
+    def __init__(self, registry: SnapshotRegistry) -> None:
+        self._registry = registry
+        self._groups: TimelineDict[str, TimelineDict[str, None]] = TimelineDict(registry)
+
+    def add(self, topic: str, group_id: str) -> None:
+        groups = self._groups.get(topic)
+        if groups is None:
+            groups = TimelineDict(self._registry)
+            self._groups.put(topic, groups)
+        groups.put(group_id, None)
+
+    def remove(self, topic: str, group_id: str) -> None:
+        groups = self._groups.get(topic)
+        if groups is not None:
+            groups.remove(group_id)
+            if not groups:
+                self._groups.remove(topic)
+
+    def groups(self, topic: str) -> Iterable[str]:
+        """The ids of the groups that are subscribed to the topic."""
+        return tuple(self._groups.get(topic, ()))

@@ -31,7 +31,7 @@ class NamedPartitions(Protocol):
 
 
 class OwnedPartitions(NamedTuple):
-    """Implements `kohort.group.consumer.assignment.assignments.TopicPartitions`."""
+    """Implements `kohort.group.consumer.assignments.TopicPartitions`."""
 
     topic_id: UUID | None
     partitions: Sequence[int]

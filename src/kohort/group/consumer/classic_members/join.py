@@ -10,12 +10,12 @@ Source: Kafka GroupMetadataManager.classicGroupJoinToConsumerGroup.
 import msgspec
 
 from kohort.group.consumer.classic_members.embedded import classic_metadata, with_topic_ids
+from kohort.group.consumer.downgrade import can_downgrade_by, downgrade_by
 from kohort.group.consumer.group import ConsumerGroup
-from kohort.group.consumer.members.expiry import session_deadline, sync_deadline
-from kohort.group.consumer.members.member import NO_TIMEOUT_MS, ConsumerMember
-from kohort.group.consumer.members.membership import check_size, known_member, replace_member
-from kohort.group.consumer.migration.downgrade import can_downgrade_by, downgrade_by
+from kohort.group.consumer.member import NO_TIMEOUT_MS, ConsumerMember
+from kohort.group.consumer.membership import check_size, known_member, replace_member
 from kohort.group.consumer.registry import ConsumerRegistry, join_key
+from kohort.group.consumer.removal import session_deadline, sync_deadline
 from kohort.group.consumer.steps import MemberSteps
 from kohort.group.groups import CONSUMER
 from kohort.group.records import GroupRecord

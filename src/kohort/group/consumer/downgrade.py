@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 from kohort.group.consumer.classic_members.embedded import assignment_bytes
 from kohort.group.consumer.group import ConsumerGroup
-from kohort.group.consumer.members.member import ConsumerMember
+from kohort.group.consumer.member import ConsumerMember
 from kohort.group.consumer.registry import ConsumerRegistry, member_keys
 from kohort.group.conversion import ClassicMemberState, ClassicState
 from kohort.group.events import GroupConverted, GroupEvent

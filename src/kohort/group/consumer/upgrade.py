@@ -11,14 +11,14 @@ Source: Kafka GroupMetadataManager.validateOnlineUpgrade, convertToConsumerGroup
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from kohort.group.consumer.assignment.assignments import assignment_of
+from kohort.group.consumer.assignments import assignment_of
 from kohort.group.consumer.classic_members.embedded import classic_metadata, with_topic_ids
 from kohort.group.consumer.group import ConsumerGroup
-from kohort.group.consumer.members.expiry import session_deadline
-from kohort.group.consumer.members.member import ConsumerMember
+from kohort.group.consumer.member import ConsumerMember
 from kohort.group.consumer.records import current_record, member_record, target_record
 from kohort.group.consumer.registry import ConsumerRegistry
-from kohort.group.consumer.topic_index import TopicIndex
+from kohort.group.consumer.removal import session_deadline
+from kohort.group.consumer.subscriptions import TopicIndex
 from kohort.group.conversion import ClassicMemberState, ClassicState
 from kohort.group.groups import CONSUMER, Group
 from kohort.group.records import GroupRecord

@@ -1,30 +1,56 @@
 """
-Target assignments of large groups, computed in the background.
+The target assignment of a consumer group: the assignor that its members prefer, its input, and the records of the result.
 
 A small group gets its target within the heartbeat that raised its epoch, as in Kafka 4.2. The assignor of a large group would
 hold up all other requests: it runs on another thread, over a copy of its input, in steps. Until its result is written, the
 members keep their present targets. Members that join meanwhile share the next run, because at most one run per group is under
-way.
+way. Kafka 4.2 has no such way; KIP-1263 describes one for later versions.
 
-Kafka 4.2 has no such way; KIP-1263 describes one for later versions.
+Source: Kafka TargetAssignmentBuilder, GroupMetadataManager.updateTargetAssignment.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 from uuid import UUID
 
 from kohort.group.assignors.cost import assignment_cost
-from kohort.group.assignors.interface import SteppedAssignor
-from kohort.group.assignors.specs import GroupAssignment, GroupSpec
-from kohort.group.consumer.assignment.target_records import target_records
+from kohort.group.assignors.errors import AssignorError
+from kohort.group.assignors.interface import SteppedAssignor, run_to_end
+from kohort.group.assignors.specs import NO_ASSIGNMENT, Assignment, GroupAssignment, GroupSpec, MemberSpec
+from kohort.group.consumer.epochs import view_after
 from kohort.group.consumer.group import ConsumerGroup
+from kohort.group.consumer.member import ConsumerMember, preferred_assignor
+from kohort.group.consumer.records import target_record
 from kohort.group.consumer.registry import ConsumerRegistry, registry_of
 from kohort.group.context import HasContext
 from kohort.group.events import AssignmentFailed
 from kohort.group.records import GroupRecord
 from kohort.machine.shard import Result
 from kohort.machine.steps import Operation
+from kohort.model.errors import CoordinatorError, ErrorCode
+from kohort.records.values import ConsumerGroupTargetAssignmentMetadata
+
+
+def target_records(
+    group: ConsumerGroup, members: Iterable[str], assignment: Mapping[str, Assignment], epoch: int | None
+) -> list[GroupRecord]:
+    """
+    The targets of these members that change. A member without target gets one, even an empty one.
+
+    Args:
+        epoch: of the assignment, for the last record; None if further targets follow.
+    """
+    records: list[GroupRecord] = []
+    for member_id in members:
+        target = assignment.get(member_id, NO_ASSIGNMENT)
+        old = group.targets.get(member_id)
+        if old is None or (old is not target and old != target):
+            records.append(target_record(group.group_id, member_id, target))
+    if epoch is not None:
+        records.append(ConsumerGroupTargetAssignmentMetadata(group.group_id, epoch))
+    return records
+
 
 COST_MAX: Final = 2_000
 """
@@ -129,3 +155,82 @@ def _is_current(group: ConsumerGroup, of_epoch: int, assignment: GroupAssignment
     """False if the write that raised the epoch failed, or if another group of this id took the place of the group."""
     epoch = group.epoch.get()
     return epoch > of_epoch or (epoch == of_epoch and group.members.keys() == assignment.keys())
+
+
+def assign(
+    registry: ConsumerRegistry,
+    group: ConsumerGroup,
+    updated: ConsumerMember,
+    epoch: int,
+    records: list[GroupRecord],
+) -> tuple[Assignment, int]:
+    """
+    Compute the target assignment of a group epoch, at once or in the background (`background_assignment`).
+
+    Args:
+        updated: the member that the heartbeat changes.
+        records: get the targets that change, and the epoch.
+
+    Returns:
+        The target of `updated` and its epoch; the present ones if the new target is computed in the background.
+
+    Raises:
+        CoordinatorError: UNKNOWN_SERVER_ERROR, the assignor failed.
+    """
+    present = group.target_of(updated) or NO_ASSIGNMENT, group.assignment_epoch.get()
+    # The first member needs an epoch above 0 at once: 0 would tell it to join again.
+    may_wait = present[1] > 0 and registry.context.executor is not None
+    if may_wait and is_under_way(registry, group.group_id):
+        return present
+    members = members_after(group, updated)
+    assignor = choose_assignor(registry, members.values())
+    is_homogeneous = view_after(group, updated).is_homogeneous(len(members))
+    spec = group_spec(registry, group, members, is_homogeneous=is_homogeneous)
+    if may_wait and is_large(spec, registry):
+        assign_in_background(registry, group, assignor, spec, epoch)
+        return present
+    try:
+        assignment = run_to_end(assignor.assign_in_steps(spec, registry))
+    except AssignorError as error:
+        raise CoordinatorError(
+            ErrorCode.UNKNOWN_SERVER_ERROR, f"Failed to compute a new target assignment for epoch {epoch}: {error}"
+        ) from error
+    records += target_records(group, members, assignment, epoch)
+    return assignment.get(updated.member_id, NO_ASSIGNMENT), epoch
+
+
+def members_after(group: ConsumerGroup, updated: ConsumerMember) -> dict[str, ConsumerMember]:
+    """The members of the group with `updated` in place of itself, or of the static member whose instance id it takes over."""
+    members = dict(group.members)
+    holder = group.static_member(updated.instance_id)
+    if holder is not None and holder.member_id != updated.member_id:
+        del members[holder.member_id]
+    members[updated.member_id] = updated
+    return members
+
+
+def choose_assignor(registry: ConsumerRegistry, members: Iterable[ConsumerMember]) -> SteppedAssignor:
+    """The assignor that most members prefer, or the first one of the configuration."""
+    name = preferred_assignor(members)
+    return next((assignor for assignor in registry.assignors if assignor.name == name), registry.assignors[0])
+
+
+def group_spec(
+    registry: ConsumerRegistry,
+    group: ConsumerGroup,
+    members: Mapping[str, ConsumerMember],
+    *,
+    is_homogeneous: bool,
+) -> GroupSpec:
+    """The input of the assignor. Members with equal subscriptions share one set of topic ids."""
+    subscriptions = group.subscriptions
+    shared: dict[tuple[frozenset[str], str], frozenset[object]] = {}
+    specs: dict[str, MemberSpec] = {}
+    for member_id, member in members.items():
+        key = (member.topic_names, member.topic_pattern)
+        topic_ids = shared.get(key)
+        if topic_ids is None:
+            topic_ids = shared[key] = registry.topic_ids(subscriptions.topics_of(member))
+        target = group.target_of(member) or NO_ASSIGNMENT
+        specs[member_id] = MemberSpec(topic_ids, target, member.instance_id, member.rack_id)  # type: ignore[arg-type]
+    return GroupSpec(specs, is_homogeneous)

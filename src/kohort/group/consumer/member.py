@@ -1,23 +1,59 @@
 """
-A member of a consumer group, as a value: a change makes a new one.
+A member of a consumer group, as a value: a change makes a new one. The states of groups and of members.
 
-Source: Kafka ConsumerGroupMember.
+Source: Kafka ConsumerGroupMember, ConsumerGroup.ConsumerGroupState, MemberState; KIP-848.
 """
 
 from collections.abc import Iterable
+from enum import Enum
 from typing import Final
 
 import msgspec
 
 from kohort.group.assignors.specs import NO_ASSIGNMENT, Assignment
-from kohort.group.consumer.assignment.assignments import assignment_of
-from kohort.group.consumer.states import JOIN_EPOCH, KNOWN_STATES, LEAVE_STATIC_EPOCH, STABLE, UNKNOWN
+from kohort.group.consumer.assignments import assignment_of
 from kohort.model.ids import java_bucket
 from kohort.records.values import (
     ConsumerGroupCurrentMemberAssignment,
     ConsumerGroupMemberMetadata,
     ConsumerGroupMemberMetadataClassicMemberMetadata,
 )
+
+
+class ConsumerGroupState(Enum):
+    """
+    EMPTY: there are no members.
+    ASSIGNING: the group epoch is above the epoch of the target assignment.
+    RECONCILING: a member is not at its target assignment.
+    STABLE: every member is at its target assignment.
+    DEAD: shown for a group that does not exist.
+    """
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+# The state of a member, as its record has it.
+STABLE: Final = 0
+"""The member is at the epoch of its assignment."""
+UNREVOKED_PARTITIONS: Final = 1
+"""The member has to revoke partitions before it goes on to its target."""
+UNRELEASED_PARTITIONS: Final = 2
+"""The member waits for partitions that other members have not released."""
+UNKNOWN: Final = 127
+"""The log has a state of a newer version: the member has to give up its partitions first."""
+
+KNOWN_STATES: Final = frozenset((STABLE, UNREVOKED_PARTITIONS, UNRELEASED_PARTITIONS))
+
+# Member epochs with a meaning of their own, in requests.
+JOIN_EPOCH: Final = 0
+LEAVE_EPOCH: Final = -1
+LEAVE_STATIC_EPOCH: Final = -2
+"""A static member is away for a while; its partitions stay its own until its session ends."""
+
 
 NO_EPOCH: Final = -1
 NO_TIMEOUT_MS: Final = -1
@@ -32,7 +68,7 @@ class ConsumerMember(msgspec.Struct, frozen=True):
         topic_names: the topics that it subscribes to by name.
         topic_pattern: the regular expression of its other topics; "" for none.
         server_assignor: the assignor that it prefers; None without preference.
-        state: one of `kohort.group.consumer.states`.
+        state: one of `kohort.group.consumer.member`.
         assigned: the partitions that it owns or was told to own.
         pending_revocation: the partitions that it was told to revoke.
         classic: the session timeout and the protocols of a member that uses the classic protocol; None for all others.

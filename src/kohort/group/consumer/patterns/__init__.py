@@ -1,1 +1,0 @@
-"""Regular expressions over topic names that members subscribe to."""
