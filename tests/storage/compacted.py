@@ -65,7 +65,7 @@ def make_durable(owner: Owner, store: DiskStore) -> None:
     for _ in range(2):  # one may be running, begun before the last append
         store._flush_coordinator.want_checkpoint()
         owner.run_turn()
-        owner.wait_for(lambda: store._flush_coordinator._running is None)
+        owner.wait_for(lambda: store._flush_coordinator.checkpoints.running is None)
 
 
 def clean(owner: Owner, store: DiskStore, config: CleanerConfig = CLEANER) -> None:

@@ -75,7 +75,7 @@ def left_behind(root: Path, stop: str) -> tuple[Tree, Answers]:
 
 def settle(owner: Owner, store: DiskStore) -> None:
     """Wait for a checkpoint that is running."""
-    owner.wait_for(lambda: store._flush_coordinator._running is None)
+    owner.wait_for(lambda: store._flush_coordinator.checkpoints.running is None)
     owner.run_posted()
 
 

@@ -142,7 +142,7 @@ class Story:
     def checkpoint(self) -> None:
         """A minute passes; the background thread does what it does then."""
         self.begin_checkpoint()
-        self.owner.wait_for(lambda: self.store._flush_coordinator._running is None)
+        self.owner.wait_for(lambda: self.store._flush_coordinator.checkpoints.running is None)
         self.settle()
 
     def begin_checkpoint(self) -> None:

@@ -115,14 +115,14 @@ def test_a_partition_made_again_does_not_begin_where_its_namesake_did(
     owner.run_turn()
     if when == "after a checkpoint":
         store.flush()
-        owner.wait_for(lambda: store._flush_coordinator._running is None)
+        owner.wait_for(lambda: store._flush_coordinator.checkpoints.running is None)
     store.delete(PARTITION)
     log = store.open(PARTITION, SECOND, LogConfig())
     for number in range(count):
         log.append(batch(f"second's {number}"), leader_epoch=0)
     owner.run_turn()
     store.flush()
-    owner.wait_for(lambda: store._flush_coordinator._running is None)
+    owner.wait_for(lambda: store._flush_coordinator.checkpoints.running is None)
     data_dir = crashed(tmp_path, store, "crashed")
     store.close()
     store = Owner().disk(data_dir, flush=flush)
@@ -215,7 +215,7 @@ def test_a_partition_made_again_does_not_miss_the_files_of_its_namesake(base: Pa
         log = store.open(PARTITION, SECOND, LogConfig())
         files.release(thread)
         store.flush()
-        owner.wait_for(lambda: store._flush_coordinator._running is None)
+        owner.wait_for(lambda: store._flush_coordinator.checkpoints.running is None)
         owner.run_posted()
         assert log.refusal is None
         assert log.append(batch("second's"), leader_epoch=0) == 1

@@ -286,7 +286,7 @@ def test_a_checkpoint_that_failed_is_over(base: Path) -> None:
         files.refuse = fail_on("sync", ".log")
         store._flush_coordinator.want_checkpoint()
         owner.wait_for(lambda: store.offline_reason is not None)
-        assert store._flush_coordinator._running is None
+        assert store._flush_coordinator.checkpoints.running is None
         store.close()
 
 
@@ -306,7 +306,7 @@ def test_segments_that_cannot_be_taken_out_take_their_partition_offline_alone(ba
             log.delete_before(8)
         store.flush()
         owner.wait_for(lambda: logs[1].first_base_offset > 0 and logs[0].refusal is not None)
-        assert store._flush_coordinator._running is None
+        assert store._flush_coordinator.checkpoints.running is None
         with pytest.raises(UnavailableError, match=r"t-0 is offline .* make that file system writable"):
             logs[0].read(8, bytes_max=1)
         assert logs[1].append(batch("more"), leader_epoch=0) == 10

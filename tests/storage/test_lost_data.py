@@ -49,7 +49,7 @@ def minute_passes(owner: Owner, store: DiskStore, log: DiskLog) -> None:
     owner.clock.set(owner.clock.now_ms() + CHECKPOINT_INTERVAL_MS)
     log.append(batch("b"), leader_epoch=0)
     store.flush()
-    owner.wait_for(lambda: store._flush_coordinator._running is None)
+    owner.wait_for(lambda: store._flush_coordinator.checkpoints.running is None)
     owner.run_posted()
 
 

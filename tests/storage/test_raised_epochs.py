@@ -141,7 +141,7 @@ def test_journaled_data_of_a_log_that_is_not_loaded_is_kept(tmp_path: Path) -> N
         make_durable(owner, store)
     log.append(batch("seen"), leader_epoch=0)
     store.flush()
-    owner.wait_for(lambda: store._flush_coordinator._running is None)
+    owner.wait_for(lambda: store._flush_coordinator.checkpoints.running is None)
     shutil.copytree(tmp_path / "data", tmp_path / "damaged")
     store.close()
     with (tmp_path / "damaged" / str(PARTITION) / f"{0:020d}.log").open("r+b") as file:

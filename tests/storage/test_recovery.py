@@ -251,7 +251,7 @@ def test_after_a_checkpoint_the_journal_is_not_needed(owner: Owner, tmp_path: Pa
         """Not while a checkpoint is on its way: if it lasted long, files would be flushed themselves instead."""
         log.append(batch("value"), leader_epoch=0)
         store.flush()
-        owner.wait_for(lambda: store._flush_coordinator._running is None)
+        owner.wait_for(lambda: store._flush_coordinator.checkpoints.running is None)
 
     while read_offsets(points).get(PARTITION, 0) < 50:
         append()
@@ -396,7 +396,7 @@ def test_without_recovery_points_everything_is_checked_and_nothing_dropped(
         owner.clock.set(owner.clock.now_ms() + CHECKPOINT_INTERVAL_MS)
         log.append(batch("x" * 200), leader_epoch=3)
         store.flush()
-        owner.wait_for(lambda: store._flush_coordinator._running is None)
+        owner.wait_for(lambda: store._flush_coordinator.checkpoints.running is None)
     log.append(batch("more"), leader_epoch=3)
     store.flush()
     at = crash(store, tmp_path / "crashed")

@@ -50,7 +50,7 @@ class FoundPartitions:
         self._clock = clock
         self._flush_coordinator = flush_coordinator
         self.directories = find_partitions(data_dir)
-        self.missing = flush_coordinator.load_checkpoints(self.directories)
+        self.missing = flush_coordinator.checkpoints.load(self.directories)
         self.damaged: dict[TopicPartition, str] = {}
         self.loads = BriefWaits("kohort-load", self.read)
         self._told: dict[TopicPartition, str] = {}
@@ -58,7 +58,7 @@ class FoundPartitions:
 
     def forget_missing(self, topic_partition: TopicPartition) -> None:
         if self.missing.pop(topic_partition, None) is not None:
-            self._flush_coordinator.on_removed(topic_partition)
+            self._flush_coordinator.checkpoints.on_removed(topic_partition)
 
     def note_missing(self, topic_partition: TopicPartition, topic_id: UUID) -> CorruptError:
         """
@@ -110,12 +110,14 @@ class FoundPartitions:
         """
         directory = self.directories[topic_partition]
         topic_id = read_partition_metadata(directory)
-        durable_until = flushed_until(self._flush_coordinator.offsets.get(topic_partition, 0), journaled, topic_id)
+        durable_until = flushed_until(
+            self._flush_coordinator.checkpoints.offsets.get(topic_partition, 0), journaled, topic_id
+        )
         return topic_id, load_partition(
             directory,
             LogConfig(),
             self._clock,
-            log_start_offset=self._flush_coordinator.start_offsets.get(topic_partition, 0),
+            log_start_offset=self._flush_coordinator.checkpoints.start_offsets.get(topic_partition, 0),
             recovery_point=recovery_point,
             durable_until=durable_until,
             is_gapless=is_gapless,
@@ -159,7 +161,7 @@ class FoundPartitions:
         """Forget a partition that is not loaded, or cannot be; returns its directory."""
         self.damaged.pop(topic_partition, None)
         self._told.pop(topic_partition, None)
-        self._flush_coordinator.on_removed(topic_partition)
+        self._flush_coordinator.checkpoints.on_removed(topic_partition)
         return self.directories.pop(topic_partition)
 
     @property

@@ -175,7 +175,7 @@ class OpenLogs:
             with suppress(OSError):  # the next start removes them
                 syscalls.sync_directory(self._data_dir)
                 for topic_partition, path in renamed:
-                    self._flush_coordinator.forget(topic_partition)
+                    self._flush_coordinator.checkpoints.forget(topic_partition)
                     syscalls.remove_tree(path)
 
 

@@ -60,7 +60,7 @@ class StartRecovery:
             journal: the directory of the journal.
             is_journaled: whether the journal is there, and whole.
         """
-        is_gapless = is_journaled and self._flush_coordinator.checkpoint_files.has_points
+        is_gapless = is_journaled and self._flush_coordinator.checkpoints.files.has_points
         started_ms = self._clock.now_ms()
         entries: dict[TopicPartition, list[JournalEntry]] = {}
         try:
@@ -74,7 +74,7 @@ class StartRecovery:
         self._find_missing(entries)
         files: set[Path] = set()
         points = {
-            topic_partition: self._flush_coordinator.offsets.get(topic_partition, 0)
+            topic_partition: self._flush_coordinator.checkpoints.offsets.get(topic_partition, 0)
             for topic_partition in self._found.directories
         }
         bytes_total = sum(

@@ -201,7 +201,7 @@ class DiskStore:
         return Cleaner(
             self.data_dir,
             logs=self._logs.values,
-            recovery_point=lambda topic_partition: flush_coordinator.offsets.get(topic_partition, 0),
+            recovery_point=lambda topic_partition: flush_coordinator.checkpoints.offsets.get(topic_partition, 0),
             want_checkpoint=flush_coordinator.want_checkpoint,
             submit=flush_coordinator.submit,
             call_soon_threadsafe=call_soon_threadsafe,
@@ -234,7 +234,7 @@ class DiskStore:
         gone = [each for each in self._found.missing if any(is_deletion_of(path, each) for path in deleted)]
         if gone:
             # First: an entry without a directory means that data is missing.
-            self._flush_coordinator.checkpoint_files.forget(gone)
+            self._flush_coordinator.checkpoints.files.forget(gone)
         for topic_partition in gone:
             self.forget_missing(topic_partition)
         for path in deleted:
@@ -251,7 +251,7 @@ class DiskStore:
             recovery.run(journal, is_journaled=journal.is_dir() and lost is None)
         remove_journal(self.data_dir)
         if self._is_journaled:
-            self._flush_coordinator.checkpoint_files.begin()
+            self._flush_coordinator.checkpoints.files.begin()
             syscalls.ensure_directory(journal)
             syscalls.sync_directory(self.data_dir)
         if marker.exists():

@@ -16,17 +16,16 @@ first file is free when the checkpoint has ended.
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from kohort.model.errors import UnavailableError
-from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Clock, Defer
 from kohort.storage.batchset import Span
 from kohort.storage.durability.checkpoint import Checkpoint, FailedCheckpoint, write_epochs
-from kohort.storage.durability.checkpoint_files import CheckpointFiles
+from kohort.storage.durability.checkpoints import Checkpoints
 from kohort.storage.durability.flusher import BackgroundThread, FlushBatch, Flusher
 from kohort.storage.durability.journal import Journal
 from kohort.storage.durability.parallel import for_each
@@ -63,9 +62,6 @@ OWNER_FLUSHES_MAX: Final = 16
 """How many flushes the owner waits for before the event loop has to read input: answers may bring requests."""
 CHECKPOINT_INTERVAL_MS: Final = 60_000
 """Source: log.flush.offset.checkpoint.interval.ms."""
-_UNFLUSHED_BYTES_MAX: Final = 256 * 1024 * 1024
-"""Without a journal: the unflushed bytes at which a checkpoint begins, because a recovery reads all of them."""
-
 FlushMode: TypeAlias = Literal["commit", "os"]
 Sync: TypeAlias = Callable[[int], None]
 """Makes a file descriptor's data durable, or raises OSError."""
@@ -98,9 +94,7 @@ class FlushCoordinator:
     Attributes:
         tails: the memory of the newest bytes of all logs.
         handles: the cache of the files that the disk thread writes to.
-        offsets: the recovery points of the last checkpoint, of all partitions on disk.
-        start_offsets: the log start offsets of the last checkpoint.
-        checkpoint_files: the files with these offsets.
+        checkpoints: what changed since the last checkpoint, and the offsets of that one.
         offline_reason: the reason after a flush failed, a sentence; nothing is acknowledged from then on. None before.
     """
 
@@ -123,8 +117,7 @@ class FlushCoordinator:
         on_offline: Callable[[str], None],
         on_missing: Callable[[Path, OSError], None],
     ) -> None:
-        self.offsets: dict[TopicPartition, int] = {}
-        self.start_offsets: dict[TopicPartition, int] = {}
+        self.checkpoints = Checkpoints(data_dir, clock=clock, interval_ms=checkpoint_interval_ms)
         self.offline_reason: str | None = None
         self.on_append = self._on_append_journaled if flush == "commit" else self._on_append_unflushed
         self.tails = Tails(written_bytes_kept)
@@ -132,9 +125,6 @@ class FlushCoordinator:
         self._is_direct = True
         """Whether operations are run at once: before the start and after the end of the threads."""
         self._data_dir = data_dir
-        self.checkpoint_files = CheckpointFiles(data_dir)
-        self._deleted: set[TopicPartition] = set()
-        """Deleted partitions that the checkpoint files may still name."""
         self._is_journaled = flush == "commit"
         self._defer = defer
         self._call_soon_threadsafe = call_soon_threadsafe
@@ -142,20 +132,14 @@ class FlushCoordinator:
         self._clock = clock
         self._journal_file_bytes = journal_file_bytes
         self._bulk_bytes = BULK_BYTES
-        self._checkpoint_interval_ms = checkpoint_interval_ms
         self._on_offline = on_offline
         self._on_missing = on_missing
         self._flush_batch: FlushBatch[DiskLog] = FlushBatch()
         self._done: deque[_Done] = deque()
-        self._dirty: dict[DiskLog, None] = {}
-        self._dirty_bytes = 0
-        self._wants_checkpoint = False
-        self._running: Checkpoint | None = None
         self._owner_wait_ms = owner_wait_ms
         self._owner_flushes_max = owner_flushes_max
         self._owner_flushes = 0
         """Flushes that the owner waited for since the event loop last read input."""
-        self._checkpointed_ms = clock.now_ms()
         self._background = BackgroundThread()
         self._flusher: Flusher[DiskLog] = Flusher(
             Journal(data_dir / JOURNAL, file_bytes=journal_file_bytes, sync=sync),
@@ -168,21 +152,6 @@ class FlushCoordinator:
             entry_prefix_of=lambda log: log.journal_prefix,
             owner_flush_ms_max=owner_flush_ms_max,
         )
-
-    def load_checkpoints(self, found: Container[TopicPartition]) -> dict[TopicPartition, int]:
-        """
-        Read the checkpoint files. Return the recovery points of partitions with data, but without a directory; other entries
-        of partitions without a directory are dropped.
-
-        Raises:
-            CorruptError: a file is not a checkpoint file.
-        """
-        self.offsets, self.start_offsets = self.checkpoint_files.read()
-        missing = {key: offset for key, offset in self.offsets.items() if offset and key not in found}
-        for topic_partition in {*self.offsets, *self.start_offsets} - missing.keys():
-            if topic_partition not in found:
-                self.on_removed(topic_partition)
-        return missing
 
     # Operations
 
@@ -250,7 +219,7 @@ class FlushCoordinator:
             log.flush_batch_bytes += size
         else:
             log.flush_batch, log.flush_batch_bytes = flush_batch, size
-            self._mark_dirty(log)
+            self.checkpoints.mark_dirty(log)
         if log.flush_batch_bytes > self._bulk_bytes:
             flush_batch.bulk.add(log)
             return
@@ -270,8 +239,8 @@ class FlushCoordinator:
         self, log: DiskLog, segment: Segment, data: bytearray, rest: bytes | memoryview, spans: list[Span]
     ) -> None:
         flush_batch = self._take(log, segment, data, rest, spans)
-        self._dirty_bytes += len(data) + len(rest)
-        self._mark_dirty(log)
+        self.checkpoints.dirty_bytes += len(data) + len(rest)
+        self.checkpoints.mark_dirty(log)
         if log.config.flush_messages < LONG_MAX:
             flush_batch.ends[log] = log.end_offset
             self._flush_if_many(log)
@@ -293,35 +262,16 @@ class FlushCoordinator:
         """Flush the files of logs that were not flushed for their `flush.ms`. With the journal, nothing waits for a flush."""
         if self._is_journaled or self.offline_reason is not None:
             return
-        for log in self._dirty:
+        for log in self.checkpoints.dirty:
             if log.refusal is None and not log.is_deleted and now_ms - log.flushed_ms >= log.config.flush_ms:
                 self._open_batch().ends[log] = log.end_offset
                 self._flush_with_batch(log, now_ms)
 
     def on_delete(self, log: DiskLog) -> None:
         """Note a deletion, so that recovery does not restore the log."""
-        self.on_removed(log.topic_partition)
-        self._dirty.pop(log, None)
+        self.checkpoints.on_deleted(log)
         if self._is_journaled and log.has_segments:
             self._add_entry(log, DELETE, b"")
-
-    def on_removed(self, topic_partition: TopicPartition) -> None:
-        """Forget a partition whose directory was renamed or removed."""
-        self.offsets.pop(topic_partition, None)
-        self.start_offsets.pop(topic_partition, None)
-        self._deleted.add(topic_partition)
-        if self._running is not None:
-            self._running.deleted.add(topic_partition)
-
-    def forget(self, topic_partition: TopicPartition) -> None:
-        """
-        Remove a deleted partition from the checkpoint files. On the background thread, so before any checkpoint that has a new
-        partition of the same name: an entry without a directory means that data is missing.
-
-        Raises:
-            OSError: a file could not be written.
-        """
-        self.checkpoint_files.forget(frozenset((topic_partition,)))
 
     def on_new(self, log: DiskLog) -> None:
         """
@@ -330,9 +280,10 @@ class FlushCoordinator:
         Raises:
             OSError: the store is starting, and a file could not be written.
         """
-        if log.topic_partition in self._deleted:
-            self.run(log, partial(self.checkpoint_files.forget, frozenset(self._deleted)))
-            self._deleted.clear()
+        deleted = self.checkpoints.deleted
+        if log.topic_partition in deleted:
+            self.run(log, partial(self.checkpoints.files.forget, frozenset(deleted)))
+            deleted.clear()
 
     def _add_entry(self, log: DiskLog, kind: int, content: bytes) -> None:
         """Add an entry that is not an append to the current flush batch."""
@@ -342,7 +293,7 @@ class FlushCoordinator:
 
     def on_epoch(self, log: DiskLog) -> None:
         """Make a leader epoch durable that has no batch yet."""
-        self._mark_dirty(log)
+        self.checkpoints.mark_dirty(log)
         if self._is_journaled:
             self._add_entry(log, EPOCH, pack_epoch(log.leader_epoch, log.end_offset))
             return
@@ -356,15 +307,10 @@ class FlushCoordinator:
         except OSError as exc:
             self._post_done(exc)
 
-    def _mark_dirty(self, log: DiskLog) -> None:
-        if not log.is_dirty:
-            log.is_dirty = True
-            self._dirty[log] = None
-
     def on_start(self, log: DiskLog, done: Callable[[], None]) -> None:
         """Make a new log start durable. Segments before it are removed by the next checkpoint, which is requested if needed."""
-        self._mark_dirty(log)
-        self._wants_checkpoint |= log.can_drop
+        self.checkpoints.mark_dirty(log)
+        self.checkpoints.is_wanted |= log.can_drop
         if not self._is_journaled:
             self._defer(self._checkpoint_if_due)
             self.then(done)  # what the disk thread reads of the log start is known then
@@ -390,7 +336,7 @@ class FlushCoordinator:
         for log in flush_batch.bulk:
             flush_batch.files |= log.unsynced_files()
         if self._is_checkpoint_due():
-            checkpoint = self._begin_checkpoint(self._dirty)
+            checkpoint = self.checkpoints.begin(self.checkpoints.dirty)
             flush_batch.on_begun = lambda: self._background.submit(lambda: self._run_checkpoint(checkpoint))
         return flush_batch
 
@@ -399,7 +345,11 @@ class FlushCoordinator:
         Whether the owner waits for this batch: flushes are quick, it needs no segment flush, and no checkpoint is running whose
         flushes make others slow.
         """
-        if flush_batch.files or (self._is_journaled and self._running is not None) or not self._flusher.may_owner_wait:
+        if (
+            flush_batch.files
+            or (self._is_journaled and self.checkpoints.running is not None)
+            or not self._flusher.may_owner_wait
+        ):
             return False
         self._owner_flushes += 1
         if self._owner_flushes == self._owner_flushes_max:
@@ -417,37 +367,19 @@ class FlushCoordinator:
             self._open_batch()
 
     def _is_checkpoint_due(self) -> bool:
-        if self._running is not None or self.offline_reason is not None:
-            return False
-        if self._wants_checkpoint:
-            return True
-        if self._is_journaled and self._flusher.journal_bytes >= self._journal_file_bytes:
-            return True
-        return (
-            self._dirty_bytes >= _UNFLUSHED_BYTES_MAX
-            or self._clock.now_ms() - self._checkpointed_ms >= self._checkpoint_interval_ms
-        )
+        is_full = self._is_journaled and self._flusher.journal_bytes >= self._journal_file_bytes
+        return self.offline_reason is None and self.checkpoints.is_due(is_journal_full=is_full)
 
     def want_checkpoint(self) -> None:
         """Request a checkpoint soon, even if nothing is appended."""
-        if self._dirty:
-            self._wants_checkpoint = True
+        if self.checkpoints.dirty:
+            self.checkpoints.is_wanted = True
             self._defer(self._checkpoint_if_due)
-
-    def _begin_checkpoint(self, logs: Iterable[DiskLog], files: Iterable[Path] = ()) -> Checkpoint:
-        """Begin a checkpoint of all data written so far; appends continue meanwhile."""
-        checkpoint = Checkpoint.begin(logs, files, self.offsets, self.start_offsets)
-        self._dirty = {}
-        self._dirty_bytes = 0
-        self._wants_checkpoint = False
-        self._running = checkpoint
-        self._checkpointed_ms = self._clock.now_ms()
-        return checkpoint
 
     def _run_checkpoint(self, checkpoint: Checkpoint) -> None:
         """On the background thread."""
         try:
-            checkpoint.write(self.checkpoint_files, self._sync_files, is_failed=self._flusher.is_log_failed)
+            checkpoint.write(self.checkpoints.files, self._sync_files, is_failed=self._flusher.is_log_failed)
         except Exception as exc:  # noqa: BLE001 -- a checkpoint that never ends would keep the journal growing
             self._post_done(FailedCheckpoint(exc))
         else:
@@ -460,38 +392,14 @@ class FlushCoordinator:
         Raises:
             OSError: a file could not be flushed or written.
         """
-        checkpoint = self._begin_checkpoint(logs, files)
+        checkpoint = self.checkpoints.begin(logs, files)
         try:
-            checkpoint.write(self.checkpoint_files, self._sync_files)
+            checkpoint.write(self.checkpoints.files, self._sync_files)
         except OSError:
-            self._running = None
+            self.checkpoints.running = None
             raise
-        for log, remove in self._end_checkpoint(checkpoint):
+        for log, remove in self.checkpoints.end(checkpoint):
             self._remove_dropped(log, remove)
-
-    def _end_checkpoint(self, checkpoint: Checkpoint) -> list[tuple[DiskLog, Callable[[], None]]]:
-        """
-        Take over the offsets of a finished checkpoint, and remove segments before the log starts; returns, by log, what removes
-        their files.
-
-        These segments lie below the recovery point, which is written too, because the high watermark was above them.
-        """
-        dropped: list[tuple[DiskLog, Callable[[], None]]] = []
-        for log in checkpoint.logs:
-            log.end_checkpoint()
-            if not log.is_deleted:
-                topic_partition = log.topic_partition
-                if topic_partition in checkpoint.offsets:
-                    self.offsets[topic_partition] = checkpoint.offsets[topic_partition]
-                start_offset = checkpoint.start_offsets.get(topic_partition)
-                if start_offset is not None:
-                    self.start_offsets[topic_partition] = start_offset
-                    remove = log.drop_before(start_offset)
-                    if remove is not None:
-                        dropped.append((log, remove))
-        self._deleted &= checkpoint.deleted
-        self._running = None
-        return dropped
 
     def _remove_dropped(self, log: DiskLog, remove: Callable[[], None]) -> None:
         """On any thread."""
@@ -533,14 +441,14 @@ class FlushCoordinator:
             if isinstance(done, Exception):
                 self._go_offline(done)
             elif isinstance(done, FailedCheckpoint):
-                self._running = None
+                self.checkpoints.running = None
                 self._go_offline(done.error)
             elif isinstance(done, MissingFile):
                 self._on_missing(done.path, done.error)
             elif isinstance(done, FailedLog):
                 done.log.fail(done.error)
             elif isinstance(done, Checkpoint):
-                for log, remove in self._end_checkpoint(done):
+                for log, remove in self.checkpoints.end(done):
                     self._background.submit(partial(self._remove_dropped, log, remove))
             elif isinstance(done, dict):
                 self._advance(done)
@@ -591,9 +499,9 @@ class FlushCoordinator:
             raise UnavailableError(self.offline_reason)
 
     def _flush_files(self) -> None:
-        running = [] if self._running is None else self._running.logs
+        running = [] if self.checkpoints.running is None else self.checkpoints.running.logs
         files: set[Path] = set()
-        for log in [*self._dirty, *running]:
+        for log in [*self.checkpoints.dirty, *running]:
             files |= log.unsynced_files()
         try:
             self._sync_files(files)
