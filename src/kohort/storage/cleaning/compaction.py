@@ -256,14 +256,16 @@ def _cleaned_segment(directory: Path, base_offset: int, job: CleanerJob) -> Segm
 
 def _make_swap(cleaned: Segment, modified_ns: int) -> None:
     """
-    Make the files durable, then rename them to their `.swap` names.
+    Make the files and their names durable, then rename them to their `.swap` names.
 
-    If a crash leaves only some of the renames, a `.cleaned` file is left, and the next start removes all of the files.
+    If a crash leaves only some of the renames, a `.cleaned` file is left, and the next start removes all of the files. Without
+    durable names, one that was never on the disk could be missed among them.
     """
     os.utime(cleaned.path, ns=(modified_ns, modified_ns))
     paths = [path for path in cleaned.files() if path.exists()]
     for path in paths:
         syscalls.sync_directory(path)
+    syscalls.sync_directory(cleaned.directory)
     for path in paths:
         syscalls.rename(path, path.with_name(path.name.removesuffix(CLEANED_SUFFIX) + SWAP_SUFFIX))
     syscalls.sync_directory(cleaned.directory)
