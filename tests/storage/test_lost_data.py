@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from kohort.model.errors import OffsetOutOfRangeError
+from kohort.model.errors import OffsetOutOfRangeError, UnavailableError
 from kohort.storage.disk import DiskStore
 from kohort.storage.durability.flush_coordinator import CHECKPOINT_INTERVAL_MS
 from kohort.storage.durability.journal import remove_journal
@@ -209,11 +209,11 @@ def test_the_journal_has_lost_its_name_for_good_before_it_is_removed(base: Path)
     assert list((base / "data").iterdir()) == []
 
 
-@pytest.mark.parametrize(("gapless_from", "end"), [(None, 3), (0, 1), (1, 1), (2, 3), (3, 3)])
+@pytest.mark.parametrize(("gapless_from", "end"), [(None, 3), (0, 1), (1, 1), (2, 1), (3, 3)])
 def test_a_gap_ends_the_valid_batches_where_there_may_be_none(
     tmp_path: Path, gapless_from: int | None, end: int
 ) -> None:
-    """Offset 1 is missing: that is a loss unless offsets below the recovery point may be missing."""
+    """Offset 1 is missing: that is a loss unless the batch behind it lies below the recovery point, where the cleaner was."""
     batches = []
     for base_offset in (0, 2):
         data = bytearray(batch("x"))
@@ -225,6 +225,35 @@ def test_a_gap_ends_the_valid_batches_where_there_may_be_none(
         found = ValidBatches(file.fileno(), path, next_offset=0, offset_max=100, gapless_from=gapless_from)
         ends = [span[3] + 1 for _, _, span in found]
     assert ends[-1] == end
+
+
+def test_a_batch_that_a_flipped_bit_moves_to_the_recovery_point_is_damage(base: Path) -> None:
+    """The journal alone has the batch of that offset. It would not be put back, because one with its offset is there."""
+    with FaultyFiles(base / "data") as files:
+        owner = Owner()
+        store = owner.disk(base / "data")
+        log = open_log(store, LogConfig())
+        for value in "abc":
+            log.append(batch(value), leader_epoch=0)
+        make_durable(owner, store)
+        log.append(batch("d"), leader_epoch=0)
+        store.flush()
+        abandon(store)
+    disk = files.disk()
+    for operation in files.operations:
+        disk.apply(operation)
+    tree = disk.crash(Random(0), Kept.NONE)
+    name = f"{PARTITION}/{0:020d}.log"
+    content = bytearray(tree[name] or b"")
+    assert len(content) == 3 * len(batch("a"))
+    low = 2 * len(batch("a")) + 7
+    assert content[low] == 2
+    content[low] = 3
+    write_tree(base / "flipped", {**tree, name: bytes(content)})
+    store = Owner().disk(base / "flipped")
+    with pytest.raises(UnavailableError, match="was flushed up to offset 3"):
+        open_log(store)
+    store.close()
 
 
 def test_a_segment_rolls_before_an_offset_that_its_indexes_cannot_hold(tmp_path: Path) -> None:

@@ -233,7 +233,7 @@ class Segment(SegmentReads):
             after the last one.
 
         Args:
-            gapless_from: from this offset on a gap ends the valid batches; None if gaps are allowed everywhere.
+            gapless_from: a gap before a batch from this offset on ends the valid batches; None if gaps are allowed everywhere.
             durable_until: all data below this offset was flushed.
 
         Raises:

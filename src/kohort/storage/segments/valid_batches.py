@@ -30,7 +30,7 @@ class ValidBatches:
     Args:
         next_offset: the smallest possible base offset.
         offset_max: the largest possible last offset.
-        gapless_from: from this offset on a gap ends the valid batches; None if gaps are allowed everywhere.
+        gapless_from: a gap before a batch from this offset on ends the valid batches; None if gaps are allowed everywhere.
 
     Attributes:
         file_bytes: the size of the file.
@@ -79,7 +79,7 @@ class ValidBatches:
     def _can_follow(self, span: Span) -> bool:
         if not self._next_offset <= span[2] <= span[3] <= self._offset_max:
             return False
-        return self._gapless_from is None or span[2] <= max(self._next_offset, self._gapless_from)
+        return self._gapless_from is None or span[2] == self._next_offset or span[2] < self._gapless_from
 
     def _fill(self) -> None:
         """Read from the next batch on, at least the whole batch if the file has it."""
