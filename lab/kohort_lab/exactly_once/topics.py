@@ -25,6 +25,12 @@ CALL_SECONDS: Final = 30.0
 PATIENCE_SECONDS: Final = 300.0
 DELIVERY_TIMEOUT_MS: Final = 300_000
 TICK_SECONDS: Final = 0.02
+NOT_YET: Final = (
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+)
+"""Of a coordinator after a start; librdkafka's administrator does not ask again."""
 
 
 def create(bootstrap: str, partitions_of: dict[str, int]) -> None:
@@ -90,11 +96,21 @@ def end_offsets(bootstrap: str, topic: str, partitions: int) -> dict[int, int]:
     return {each.partition: listed[each].result(CALL_SECONDS).offset for each in where}
 
 
-def committed_offsets(bootstrap: str, group: str, topic: str) -> dict[int, int]:
-    """The committed offset of each partition that has one."""
+def committed_offsets(bootstrap: str, group: str, topic: str) -> dict[int, int] | None:
+    """
+    The committed offset of each partition that has one; None while the coordinator cannot say, because the broker was killed.
+
+    Raises:
+        KafkaException: the broker refused the question for another reason.
+    """
     admin = AdminClient({"bootstrap.servers": bootstrap, **RECONNECT, **QUIET})
     asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group]
-    found = asked.result(CALL_SECONDS).topic_partitions
+    try:
+        found = asked.result(CALL_SECONDS).topic_partitions
+    except KafkaException as error:
+        if error.args[0].code() in NOT_YET:
+            return None
+        raise
     return {each.partition: each.offset for each in found if each.topic == topic and each.offset >= 0}
 
 
