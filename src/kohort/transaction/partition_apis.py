@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
+from kohort.machine.front import Front
 from kohort.machine.gradual import CHUNK, HANDLER_STEP, Awaited, LongHandler, chunks
 from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.machine.shard import Producer, Reply, Result, Runner
@@ -20,7 +21,6 @@ from kohort.model.ids import CONSUMER_OFFSETS, INTERNAL_TOPICS, TopicPartition, 
 from kohort.model.image import ClusterImage
 from kohort.transaction.context import HasContext
 from kohort.transaction.errors import append_error, downgraded
-from kohort.transaction.front import TransactionFront
 from kohort.transaction.partitions import TransactionEndingError, add_partitions, verify_partitions
 from kohort.transaction.transaction import VERSION_2
 from kohort.wire import messages as m
@@ -45,7 +45,7 @@ class PartitionApis:
     """
 
     def __init__(
-        self, front: TransactionFront, image: ClusterImage, offsets_partition_count: Callable[[], int]
+        self, front: Front[HasContext], image: ClusterImage, offsets_partition_count: Callable[[], int]
     ) -> None:
         self._front = front
         self._image = image

@@ -16,6 +16,7 @@ from itertools import chain
 from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
+from kohort.machine.front import Front
 from kohort.machine.gradual import distinct
 from kohort.machine.ports import ProducerIdGenerator
 from kohort.machine.response_aggregation import ResponseAggregator
@@ -28,7 +29,6 @@ from kohort.transaction.config import TransactionConfig
 from kohort.transaction.context import HasContext
 from kohort.transaction.end_txn import end_txn, refused_end
 from kohort.transaction.errors import append_error, downgraded
-from kohort.transaction.front import TransactionFront
 from kohort.transaction.init_producer_id import init_producer_id
 from kohort.transaction.listing import (
     describe_transaction,
@@ -54,7 +54,7 @@ _VERSION_2_SINCE: Final = 5
 """EndTxn: transaction version 2."""
 
 
-class TransactionService(TransactionFront):
+class TransactionService(Front[HasContext]):
     """
     Args:
         image: the topics of the cluster; a live view.
@@ -75,7 +75,7 @@ class TransactionService(TransactionFront):
         now_ms: Callable[[], int],
         offsets_partition_count: Callable[[], int],
     ) -> None:
-        super().__init__(runner)
+        super().__init__(runner, ErrorCode.INVALID_REQUEST)
         self._config = config
         self._producer_ids = producer_ids
         self._remaining = remaining
