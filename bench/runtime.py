@@ -210,7 +210,7 @@ def loading(
 
     def run() -> int:
         table: DueTable[Armed] = DueTable(SnapshotRegistry(), node.wheel, node.clock, lambda _: None)
-        deadlines = Deadlines(table, node.clock)
+        deadlines = Deadlines(table)
         shard = make_shard(ShardTimers(node.wheel, node.clock, lambda _current, _operation, _failed: None, deadlines))
         summary = LoadSummary()
         began = process_time()

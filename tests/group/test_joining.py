@@ -6,7 +6,6 @@ Source: `GroupMetadataManager` of Apache Kafka 4.2.1 and what a broker answered 
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from kohort.group.classic.group import ClassicGroup
@@ -213,7 +212,7 @@ def vote(*members: list[str]) -> str:
             client_host="",
             rebalance_timeout_ms=0,
             session_timeout_ms=0,
-            protocols=[Protocol(name, b"") for name in names],
+            protocols=tuple([Protocol(name, b"") for name in names]),
         )
         group.add(member, "consumer")
     return group.select_protocol()
@@ -404,7 +403,10 @@ def test_the_longest_rebalance_timeout_counts() -> None:
     short, long = coordinator.stable(2, session_ms=100_000)
     group = coordinator.groups["group"]
     for member_id, timeout_ms in ((short, 20_000), (long, 40_000)):
-        group.members[member_id] = msgspec.structs.replace(group.members[member_id], rebalance_timeout_ms=timeout_ms)
+        old = group.members[member_id]
+        group.members[member_id] = old.with_request(
+            old.protocols, rebalance_timeout_ms=timeout_ms, session_timeout_ms=old.session_timeout_ms
+        )
     coordinator.join(short, session_ms=100_000, rebalance_ms=20_000)
     coordinator.advance(39_999)
     assert long in group.members

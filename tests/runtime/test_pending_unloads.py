@@ -91,7 +91,7 @@ def test_timers_that_were_cancelled_together_never_run_and_let_go_of_what_they_h
             return Result()
 
     table: DueTable[Armed] = DueTable(SnapshotRegistry(), node.wheel, node.clock, lambda _: None)
-    timers, held = ShardTimers(node.wheel, node.clock, expire, Deadlines(table, node.clock)), Held()
+    timers, held = ShardTimers(node.wheel, node.clock, expire, Deadlines(table)), Held()
     for number in range(100):
         timers.schedule(str(number), 10 + number, held.expire)
     gone, freed = weakref.ref(held), timers.close()

@@ -263,8 +263,13 @@ def test_a_deadline_is_replaced_extended_and_cancelled(bench: StepBench) -> None
     bench.result("arm", "ok", deadlines=[Deadline(KEY, 1_000, bench.step("first"))])
     bench.result("replace", "ok", deadlines=[Deadline(KEY, 2_000, bench.step("second"))])
     bench.node.advance(1_000)
-    bench.shard.timers.deadlines.extend(KEY, 500)
-    bench.shard.timers.deadlines.extend(("nothing",), 1)
+
+    def extend(shard: TableShard, _: int) -> Result[Put, str]:
+        shard.timers.deadlines.extend(KEY, 500)
+        shard.timers.deadlines.extend(("nothing",), 1)
+        return Result((), "ok")
+
+    bench.write("extend", extend)
     bench.node.advance(499)
     assert bench.ran == []
     bench.node.advance(1)

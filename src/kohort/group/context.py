@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final
 
 from kohort.group.assignors.interface import SteppedAssignor
 from kohort.group.configs import GroupConfig, GroupConfigs
@@ -86,8 +86,10 @@ class GroupContext:
         return None if group is None else self.managers[group.kind].classic_members
 
 
-class HasContext(Protocol):
-    """A shard of groups, as handlers and services see it."""
+class HasContext:
+    """A shard of groups, as handlers and services see it. A class: compiled code reads an attribute of a protocol by name."""
 
-    @property
-    def context(self) -> GroupContext: ...
+    __slots__ = ("context",)
+
+    def __init__(self, context: GroupContext) -> None:
+        self.context: Final = context

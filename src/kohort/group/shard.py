@@ -12,7 +12,7 @@ from typing import Any
 from kohort.group.assignors.builtin import BUILT_IN
 from kohort.group.assignors.interface import SteppedAssignor
 from kohort.group.configs import GroupConfig, GroupConfigs, GroupOverrides, no_overrides
-from kohort.group.context import GroupContext
+from kohort.group.context import GroupContext, HasContext
 from kohort.group.events import GroupEvent
 from kohort.group.groups import Group
 from kohort.group.kind import GroupKind
@@ -29,7 +29,7 @@ from kohort.model.image import NO_TOPICS, ClusterImage, ImageDelta
 from kohort.records.values import OffsetCommit, OffsetCommitTombstone
 
 
-class GroupShard:
+class GroupShard(HasContext):
     """
     Implements `kohort.machine.shard.Shard` for `GroupRecord`.
 
@@ -56,7 +56,7 @@ class GroupShard:
         new_member_id: Callable[[], str] | None = None,
     ) -> None:
         groups: TimelineDict[str, Group] = TimelineDict(snapshots)
-        self.context = GroupContext(
+        context = GroupContext(
             snapshots=snapshots,
             groups=groups,
             prepared=TimelineDict(snapshots),
@@ -74,6 +74,7 @@ class GroupShard:
             deleted_topics=TimelineDict(snapshots),
             is_deleting_topics=TimelineValue(snapshots, False),
         )
+        super().__init__(context)
         self.groups = groups
         self.offsets = self.context.offsets
         self._replayers: dict[type, Callable[[Any], None]] = {}

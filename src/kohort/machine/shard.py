@@ -122,7 +122,10 @@ class Deadlines(Protocol):
     """The deadlines of one shard, which results have begun (`kohort.machine.steps.Deadline`)."""
 
     def extend(self, key: Key, delay_ms: int, /) -> None:
-        """Move a deadline to `delay_ms` from now; no effect if there is none. That is not taken back with the operation."""
+        """
+        Move a deadline to `delay_ms` after the beginning of the operation; no effect if there is none. That is not taken back
+        with the operation.
+        """
 
 
 class Executor(Protocol):

@@ -21,12 +21,10 @@ class TimelineFields:
     def change(self, **values: Any) -> None:
         """Set attributes."""
         newest = self._registry.newest
-        if newest is not None:
-            delta = newest.delta_of(self)
-            for name in values:
-                if name not in delta:
-                    delta[name] = getattr(self, name)
+        delta = {} if newest is None else newest.delta_of(self)
         for name, value in values.items():
+            if name not in delta:
+                delta[name] = getattr(self, name)
             setattr(self, name, value)
 
     def value_at(self, name: str, epoch: int) -> Any:

@@ -157,17 +157,32 @@ class _Entries(TimelineDict[Key, E]):
 
 
 class Deadlines:
-    """The deadlines of a shard, as the shard sees them."""
+    """
+    The deadlines of a shard, as the shard sees them.
 
-    def __init__(self, table: DueTable[Armed], clock: Clock) -> None:
-        self._table = table
-        self._clock = clock
+    Attributes:
+        now_ms: the time of the operation in progress.
+    """
+
+    def __init__(self, table: DueTable[Armed]) -> None:
+        self._table: Final = table
+        self.now_ms = 0
 
     def extend(self, key: Key, delay_ms: int) -> None:
-        """Move a deadline to `delay_ms` from now; no effect if there is none. That is not taken back with the operation."""
+        """
+        Move a deadline to `delay_ms` after the beginning of the operation; no effect if there is none. That is not taken back
+        with the operation.
+        """
         armed = self._table.get(key)
-        if armed is not None:
-            self._table.move(armed, self._clock.now_ms() + delay_ms)
+        if armed is None:
+            return
+        at_ms = self.now_ms + delay_ms
+        timer = armed.timer
+        if timer is not None and timer.action is not None and at_ms >= timer.bucket_ms:
+            # As `Wheel.move`: most deadlines are moved to a later time by heartbeats.
+            armed.at_ms = timer.deadline_ms = at_ms
+        else:
+            self._table.move(armed, at_ms)
 
 
 def apply(deadline: Deadline, table: DueTable[Armed], now_ms: int) -> None:

@@ -6,8 +6,6 @@ Source: Kafka GroupMetadataManager.convertToConsumerGroup, convertToClassicGroup
 
 from collections.abc import Callable, Sequence
 
-import msgspec
-
 from kohort.group.classic.group import ClassicGroup
 from kohort.group.classic.member import ClassicMember, Protocol
 from kohort.group.classic.rebalance import GroupSteps
@@ -77,16 +75,16 @@ def adopt_group(
             protocols=tuple(Protocol(name, metadata) for name, metadata in each.protocols),
         )
         group.add(member, state.protocol_type or "")
-    group.change(protocol_name=group.select_protocol())
-    group.change(subscribed_topics=group.read_subscribed_topics())
+    protocol_name = group.select_protocol()
+    group.change(protocol_name=protocol_name, subscribed_topics=group.read_subscribed_topics(protocol_name))
     for member in list(group.members.values()):
         assignment = assign(member.member_id, member.metadata(group.protocol_name))
-        group.members.put(member.member_id, msgspec.structs.replace(member, assignment=assignment))
+        group.members.put(member.member_id, member.with_assignment(assignment))
     context.prepared.put(group.group_id, group)
     steps = GroupSteps(context, group, now_ms)
     steps.records.append(group.to_record())
     for member in group.members.values():
-        steps.begin_session(member.member_id, member.session_timeout_ms)
+        steps.begin_session(member.session, member.session_timeout_ms)
     if rebalance_reason is not None:
         steps.prepare_rebalance(rebalance_reason)
     return steps.result()

@@ -12,8 +12,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-import msgspec
-
 from kohort.group.classic.member import ClassicMember, Protocol
 from kohort.group.classic.states import (
     COMPLETING_REBALANCE,
@@ -276,22 +274,21 @@ class ClassicGroup(TimelineFields):
     def update(
         self,
         member: ClassicMember,
-        protocols: Sequence[Protocol],
+        protocols: tuple[Protocol, ...],
         *,
         rebalance_timeout_ms: int,
         session_timeout_ms: int,
     ) -> ClassicMember:
         """Replace a member's protocols and timeouts."""
-        updated = msgspec.structs.replace(
-            member,
-            protocols=protocols,
-            rebalance_timeout_ms=rebalance_timeout_ms,
-            session_timeout_ms=session_timeout_ms,
-        )
-        if updated != member:
+        if protocols != member.protocols:
             self._count(member.protocols, -1)
             self._count(protocols, 1)
-            self.members.put(member.member_id, updated)
+        elif (rebalance_timeout_ms, session_timeout_ms) == (member.rebalance_timeout_ms, member.session_timeout_ms):
+            return member
+        updated = member.with_request(
+            protocols, rebalance_timeout_ms=rebalance_timeout_ms, session_timeout_ms=session_timeout_ms
+        )
+        self.members.put(member.member_id, updated)
         return updated
 
     def replace_static(self, old: ClassicMember, new: ClassicMember) -> None:
@@ -317,9 +314,13 @@ class ClassicGroup(TimelineFields):
     def start_next_generation(self, now_ms: int) -> None:
         """End the join phase: the members vote for a protocol; without members the group is Empty."""
         self.pending_sync.clear()
-        self.change(generation=self.generation + 1, protocol_name=self.select_protocol() if self.members else None)
+        protocol_name = self.select_protocol() if self.members else None
+        self.change(
+            generation=self.generation + 1,
+            protocol_name=protocol_name,
+            subscribed_topics=self.read_subscribed_topics(protocol_name),
+        )
         self.move_to(COMPLETING_REBALANCE if self.members else EMPTY, now_ms)
-        self.change(subscribed_topics=self.read_subscribed_topics())
 
     def select_protocol(self) -> str:
         """
@@ -332,13 +333,13 @@ class ClassicGroup(TimelineFields):
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return min(votes, key=lambda name: (-votes[name], java_bucket(name)))
 
-    def read_subscribed_topics(self) -> frozenset[str] | None:
+    def read_subscribed_topics(self, protocol_name: str | None) -> frozenset[str] | None:
         """The union over all members; None if it is not a consumer group or a subscription cannot be read."""
         if not self.is_consumer:
             return None
         topics: set[str] = set()
         for member in self.members.values():
-            subscribed = subscribed_topics(member.metadata(self.protocol_name))
+            subscribed = subscribed_topics(member.metadata(protocol_name))
             if subscribed is None:
                 return None
             topics |= subscribed
@@ -401,15 +402,13 @@ class ClassicGroup(TimelineFields):
         is_changed = protocol != self.protocol_name or not record.members
         for stored in record.members:
             old = members.get(stored.member_id)
-            new = _member_from_record(record, stored)
-            if old is not None and old.metadata(protocol) == stored.subscription:
-                new = msgspec.structs.replace(new, protocols=old.protocols)
-                if new != old:
-                    members.put(new.member_id, new)
+            if old is not None and _is_stored(old, stored, protocol):
+                if old.assignment != stored.assignment:
+                    members.put(old.member_id, old.with_assignment(stored.assignment))
                 continue
             if old is not None:
                 self.remove(old.member_id)
-            self.add(new, record.protocol_type)
+            self.add(_member_from_record(record, stored), record.protocol_type)
             is_changed = True
         timestamp_ms = record.current_state_timestamp_ms
         self.change(
@@ -422,7 +421,19 @@ class ClassicGroup(TimelineFields):
             leader=record.leader,
         )
         if is_changed:
-            self.change(subscribed_topics=self.read_subscribed_topics())
+            self.change(subscribed_topics=self.read_subscribed_topics(protocol))
+
+
+def _is_stored(member: ClassicMember, stored: GroupMetadataMember, protocol: str | None) -> bool:
+    """Whether the record has the member as it is, but for its assignment."""
+    return (
+        member.metadata(protocol) == stored.subscription
+        and member.rebalance_timeout_ms == stored.rebalance_timeout_ms
+        and member.session_timeout_ms == stored.session_timeout_ms
+        and member.client_id == stored.client_id
+        and member.client_host == stored.client_host
+        and member.group_instance_id == stored.group_instance_id
+    )
 
 
 def _member_from_record(record: GroupMetadata, stored: GroupMetadataMember) -> ClassicMember:

@@ -156,7 +156,7 @@ class _Join:
         if self._request_context.api_version < MEMBER_ID_REQUIRED_SINCE:
             return self._add(member_id)
         self.group.pending_members.add(member_id)
-        self._steps.begin_session(member_id, request.session_timeout_ms)
+        self._steps.begin_session(session_key(self.group.group_id, member_id), request.session_timeout_ms)
         return self._refuse(ErrorCode.MEMBER_ID_REQUIRED, member_id)
 
     def _add(self, member_id: str) -> JoinResult:
@@ -175,7 +175,7 @@ class _Join:
             group.change(new_member_added=True)
         group.add(member, request.protocol_type)
         # The client of a waiting JoinGroup may have disconnected unnoticed: this bounds how long the member counts.
-        self._steps.begin_session(member_id, NEW_MEMBER_JOIN_TIMEOUT_MS)
+        self._steps.begin_session(member.session, NEW_MEMBER_JOIN_TIMEOUT_MS)
         self._steps.emit(
             MemberJoined(group.group_id, member_id, member.group_instance_id, member.client_id, member.client_host)
         )
@@ -230,11 +230,11 @@ class _Join:
         old = group.members[old_id]
         old_leader = group.leader
         steps.refuse_waiting(old_id, ErrorCode.FENCED_INSTANCE_ID, old_id)
-        new = msgspec.structs.replace(old, member_id=new_id, session=session_key(group.group_id, new_id))
+        new = old.under_new_id(new_id, session_key(group.group_id, new_id))
         group.replace_static(old, new)
         # The deadline of the old id runs out without effect. The new one has the old session timeout, as in Kafka; the
         # request's applies from the next time on.
-        steps.begin_session(new_id, old.session_timeout_ms)
+        steps.begin_session(new.session, old.session_timeout_ms)
         new = self._take_over_request(new)
         steps.emit(StaticMemberReplaced(group.group_id, new_id, old_id, new.group_instance_id))
         if group.state is STABLE and group.select_protocol() == group.protocol_name:
@@ -287,5 +287,5 @@ def replacement_failed(
     if group is None or member is None:
         return Result()
     steps = GroupSteps(shard.context, group, now_ms)
-    steps.begin_session(old_id, member.session_timeout_ms)
+    steps.begin_session(member.session, member.session_timeout_ms)
     return steps.result()

@@ -49,7 +49,7 @@ class ClassicGroupManager:
         """Give every member a whole session timeout. A group larger than `group.max.size` rebalances to shrink."""
         steps = GroupSteps(self._context, group, now_ms)
         for member in group.members.values():
-            steps.begin_session(member.member_id, member.session_timeout_ms)
+            steps.begin_session(member.session, member.session_timeout_ms)
         if len(group.members) > self._context.config.group_max_size:
             steps.prepare_rebalance("loaded with more members than group.max.size")
         return steps.result()

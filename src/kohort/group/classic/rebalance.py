@@ -13,8 +13,6 @@ Source: Kafka GroupMetadataManager, "classic group" methods; KIP-134 (initial de
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import msgspec
-
 from kohort.group.classic.group import ClassicGroup
 from kohort.group.classic.member import ClassicMember
 from kohort.group.classic.responses import joined, refused_join, refused_sync, synced
@@ -43,8 +41,8 @@ class GroupSteps:
         self._now_ms = now_ms
         self._wakes: list[Wake] = []
         self._deadlines: list[Deadline] = []
-        self._sessions: dict[str, int] = {}
-        """The sessions that begin, by member id, with their timeouts in milliseconds."""
+        self._sessions: dict[Key, int] = {}
+        """The sessions that begin, with their timeouts in milliseconds."""
         self._events: list[GroupEvent] = []
         self.group = group
         self.records: list[GroupRecord] = []
@@ -57,9 +55,9 @@ class GroupSteps:
         on_error: Callable[[Exception], Any] | None = None,
     ) -> Result[GroupRecord, Any]:
         group_id = self.group.group_id
-        for member_id, timeout_ms in self._sessions.items():
-            operation = Operation(expire_member, group_id, member_id)
-            self._deadlines.append(Deadline(session_key(group_id, member_id), timeout_ms, operation))
+        for session, timeout_ms in self._sessions.items():
+            operation = Operation(expire_member, group_id, session[-1])
+            self._deadlines.append(Deadline(session, timeout_ms, operation))
         return Result(
             self.records,
             response,
@@ -167,14 +165,14 @@ class GroupSteps:
 
     # Members
 
-    def begin_session(self, member_id: str, timeout_ms: int) -> None:
+    def begin_session(self, session: Key, timeout_ms: int) -> None:
         """Expire the member, or the member id, in `timeout_ms`; replaces an earlier deadline."""
-        self._sessions[member_id] = timeout_ms
+        self._sessions[session] = timeout_ms
 
     def renew_session(self, member: ClassicMember) -> None:
         """Give the member a whole session timeout."""
-        if member.member_id in self._sessions:
-            self._sessions[member.member_id] = member.session_timeout_ms
+        if member.session in self._sessions:
+            self._sessions[member.session] = member.session_timeout_ms
         else:
             self._context.deadlines.extend(member.session, member.session_timeout_ms)
 
@@ -222,7 +220,7 @@ class GroupSteps:
                 self.refuse_waiting(member.member_id, code)
                 self.renew_session(member)
             if member.assignment:
-                group.members.put(member.member_id, msgspec.structs.replace(member, assignment=b""))
+                group.members.put(member.member_id, member.with_assignment(b""))
 
     def take_answer(self, wait: Key, replaced: Any) -> Any:
         """Return the answer of the present request, which would wait; an earlier one under its key gets `replaced`."""
@@ -318,7 +316,7 @@ def expire_member(shard: HasContext, now_ms: int, group_id: str, member_id: str)
         if group.state is PREPARING_REBALANCE and group.has_all_joined:
             steps.complete_join()
     elif member is not None and not group.waiting.get(member_id, True):
-        steps.begin_session(member_id, member.session_timeout_ms)
+        steps.begin_session(member.session, member.session_timeout_ms)
     elif member is not None:
         steps.remove_member(member)
         steps.emit(MemberExpired(group_id, member_id, member.group_instance_id, "session"))

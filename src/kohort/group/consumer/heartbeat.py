@@ -85,7 +85,10 @@ def _unchanged(
     if not tells_nothing(request):
         return None
     timeouts = settled_timeouts(registry, request, context, now_ms)
-    return None if timeouts is None else Result(response=steady_response(request, timeouts))
+    if timeouts is None:
+        return None
+    registry.renew_session(request.group_id, request.member_id, timeouts.session_timeout_ms)
+    return Result(response=steady_response(request, timeouts))
 
 
 def tells_nothing(request: m.ConsumerGroupHeartbeatRequest) -> bool:
@@ -105,10 +108,8 @@ def settled_timeouts(
     registry: ConsumerRegistry, request: m.ConsumerGroupHeartbeatRequest, context: RequestContext, now_ms: int
 ) -> ConsumerTimeouts | None:
     """
-    Renew the session of the member, if it is at its target and a heartbeat that tells nothing changes nothing.
-
-    Returns:
-        The timeouts of the group's members; None if the heartbeat may change something.
+    The timeouts of the group's members, if the member is at its target and a heartbeat that tells nothing changes nothing; None
+    if it may change something.
     """
     group = registry.groups.get(request.group_id)
     if not isinstance(group, ConsumerGroup):
@@ -129,9 +130,7 @@ def settled_timeouts(
         or (group.subscriptions.patterns and patterns_are_due(registry, group, now_ms))
     ):
         return None
-    timeouts = registry.timeouts(request.group_id)
-    registry.renew_session(request.group_id, request.member_id, timeouts.session_timeout_ms)
-    return timeouts
+    return registry.timeouts(request.group_id)
 
 
 def steady_response(

@@ -18,6 +18,7 @@ from kohort.group.consumer.registry import registry_of
 from kohort.group.context import HasContext
 from kohort.group.errors import append_error
 from kohort.group.front import GroupFront
+from kohort.group.groups import session_key
 from kohort.group.records import GroupRecord
 from kohort.machine.shard import Reply, Result
 from kohort.machine.steps import Operation
@@ -46,11 +47,12 @@ class SteadyHeartbeat:
         partition: of `__consumer_offsets`.
     """
 
-    __slots__ = ("_interval_ms", "_result", "partition", "request")
+    __slots__ = ("_interval_ms", "_result", "_session", "partition", "request")
 
     def __init__(self, request: m.ConsumerGroupHeartbeatRequest, partition: int) -> None:
         self.request = request
         self.partition = partition
+        self._session = session_key(request.group_id, request.member_id)
         self._interval_ms = -1
         self._result: SteadyResult = Result()
 
@@ -60,6 +62,7 @@ class SteadyHeartbeat:
         timeouts = settled_timeouts(registry_of(shard), request, context, now_ms)
         if timeouts is None:
             return cast("SteadyResult", consumer_group_heartbeat(shard, now_ms, request, context))
+        shard.context.deadlines.extend(self._session, timeouts.session_timeout_ms)
         interval_ms = timeouts.heartbeat_interval_ms
         if interval_ms != self._interval_ms:
             response = steady_response(request, timeouts)
