@@ -330,6 +330,8 @@ class ClassicGroup(TimelineFields):
         """
         size = len(self.members)
         candidates = {name for name, supporters in self._supporters.items() if supporters == size}
+        if len(candidates) == 1:
+            return candidates.pop()
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return min(votes, key=lambda name: (-votes[name], java_bucket(name)))
 
