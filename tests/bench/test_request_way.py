@@ -1,0 +1,45 @@
+"""
+The way of a request through the code does not become longer: calls, files and changes of rooms (`tools/request_way.py`).
+
+A change that needs more says so by raising a number here; one that needs less lowers it.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.conftest import watches_calls
+
+ROOT = Path(__file__).parents[2]
+
+# fmt: off
+LONGEST = {                                # calls, files, changes of rooms
+    "Heartbeat":                            (24,  16,  14),
+    "ConsumerGroupHeartbeat":               (61,  23,  26),
+    "OffsetCommit, 1 partition":            (137, 39,  45),
+    "OffsetCommit, 100 partitions":         (537, 40,  45),
+    "OffsetCommit, 1 partition, 10 groups": (174, 42,  46),
+    "JoinGroup and SyncGroup":              (311, 48, 115),
+    "Produce, 1 record":                    (70,  23,  27),
+    "Fetch, records at hand":               (65,  21,  16),
+    "Transaction":                          (521, 56, 195),
+}
+# fmt: on
+WORK_BESIDE = 4
+"""Calls of the loop's own work, such as a second turn of a queue, which differ from run to run."""
+
+
+@watches_calls
+def test_no_way_is_longer_than_it_was() -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "tools" / "request_way.py", "--json"], check=True, capture_output=True, text=True
+    )
+    found = {way["name"]: (way["calls"], way["files"], way["changes"]) for way in json.loads(done.stdout)}
+    assert found.keys() == LONGEST.keys()
+    longer = {name: counts for name, counts in found.items() if _is_longer(counts, LONGEST[name])}
+    assert longer == {}
+
+
+def _is_longer(counts: tuple[int, int, int], most: tuple[int, int, int]) -> bool:
+    return counts[0] > most[0] + WORK_BESIDE or counts[1] > most[1] or counts[2] > most[2] + WORK_BESIDE
