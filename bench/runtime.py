@@ -195,10 +195,10 @@ def group_shard(timers: ShardTimers) -> GroupShard:
     return GroupShard(SnapshotRegistry(), timers, GroupConfig(), lambda: "id")
 
 
-def transaction_shard(timers: ShardTimers) -> TransactionShard:
+def transaction_shard(_timers: ShardTimers) -> TransactionShard:
     """A shard that is only loaded: it sends no marker and takes no producer id."""
     absent: Any = None
-    return TransactionShard(SnapshotRegistry(), timers, TransactionConfig(), absent, absent)
+    return TransactionShard(SnapshotRegistry(), TransactionConfig(), absent, absent)
 
 
 def loading(

@@ -17,6 +17,8 @@ from kohort.testing.context import FixedContext, take_all
 from kohort.testing.log import FaultyLog
 from kohort.testing.virtual import VirtualNode
 from kohort.transaction.config import TransactionConfig
+from kohort.transaction.context import TransactionContext
+from kohort.transaction.effects import TransactionEffects
 from kohort.transaction.events import TransactionEvent
 from kohort.transaction.markers import MarkerSender
 from kohort.transaction.records import TransactionRecord, TransactionRecordSerde
@@ -119,6 +121,8 @@ class Bench:
         self.markers = HeldMarkers()
         self.image = Image({"t": Topic("t", 4), "__consumer_offsets": Topic("__consumer_offsets", 50)})
         self.events: list[TransactionEvent] = []
+        self.contexts: dict[int, TransactionContext] = {}
+        self.effects = TransactionEffects(self.contexts, self.events.append)
         self.config = TransactionConfig(**config)
         self.partition_count = partition_count
         self.logs = [FaultyLog(TRANSACTION_STATE, index) for index in range(partition_count)]
@@ -134,6 +138,7 @@ class Bench:
             processor=InlineProcessor(self.node.wheel, self.node.defer, self.node.call_soon),
             partition_count=self.partition_count,
             image=self.image,
+            on_effects=self.effects,
         )
         self.service = TransactionService(
             self.runtime,
@@ -154,11 +159,13 @@ class Bench:
         self.settle()
         self.start(self.logs[0].leader_epoch + 1)
 
-    def _make_shard(self, partition: int, registry: SnapshotRegistry, timers: ShardTimers) -> TransactionShard:
+    def _make_shard(self, partition: int, registry: SnapshotRegistry, _timers: ShardTimers) -> TransactionShard:
         sender = self.senders[partition] = MarkerSender(
             self.runtime, partition, self.markers, self.image, self.node.call_later, self.events.append
         )
-        return TransactionShard(registry, timers, self.config, self.ids, sender, self.events.append, lambda: self.level)
+        shard = TransactionShard(registry, self.config, self.ids, sender, lambda: self.level)
+        self.contexts[partition] = shard.context
+        return shard
 
     def settle(self) -> None:
         """Run everything that does not wait for time; commit what was appended, if the bench commits."""

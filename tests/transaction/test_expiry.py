@@ -118,7 +118,7 @@ class SecondBatchFails(FaultyLog):
 
 
 def test_aborts_in_two_batches_of_which_the_second_fails() -> None:
-    """The timer repeats what was reverted; the transactions of the first batch stay aborted, and get their markers."""
+    """The part repeats what was reverted; the transactions of the first batch stay aborted, and get their markers."""
     bench = Bench()
     log = bench.logs[0] = SecondBatchFails(TRANSACTION_STATE, 0, batch_bytes_max=600)
     bench.start()
@@ -135,6 +135,73 @@ def test_aborts_in_two_batches_of_which_the_second_fails() -> None:
     assert len(bench.markers.sent) == 12
     timed_out = [event for event in bench.events if isinstance(event, TransactionTimedOut)]
     assert sorted(event.transactional_id for event in timed_out) == [f"id-{index:02}" for index in range(12)]
+
+
+@pytest.mark.parametrize("batch_bytes_max", [500, 580])
+def test_a_decision_and_its_completion_in_two_batches_of_which_the_second_fails(batch_bytes_max: int) -> None:
+    """A transaction without partitions is completed by the sender of markers, if its decision is kept alone."""
+    bench = Bench()
+    log = bench.logs[0] = SecondBatchFails(TRANSACTION_STATE, 0, batch_bytes_max=batch_bytes_max)
+    bench.start()
+    for index in range(12):
+        bench.put(transaction(transactional_id=f"id-{index:02}", state=ONGOING, start_timestamp_ms=0))
+    log.appends_left = 2
+    bench.advance(11_000)
+    assert log.appends_left < 0, "the second batch has failed"
+    assert {state.transaction_state for state in bench.listed().transaction_states} == {"CompleteAbort"}
+    assert bench.markers.sent == []
+
+
+def test_tombstones_in_two_batches_of_which_the_second_fails() -> None:
+    """The part repeats what was reverted; each id is counted once."""
+    bench = Bench(transaction_abort_timed_out_transaction_cleanup_interval_ms=2_000_000_000)
+    log = bench.logs[0] = SecondBatchFails(TRANSACTION_STATE, 0, batch_bytes_max=300)
+    bench.start()
+    ids = [f"id-{index:02}" for index in range(12)]
+    for transactional_id in ids:
+        bench.put(transaction(transactional_id=transactional_id, update_timestamp_ms=0))
+    log.appends_left = 2
+    bench.advance(HOUR_MS)
+    assert log.appends_left == 0, "the second batch has failed"
+    kept = [event.transactional_id for event in bench.events]
+    assert kept == ids[: len(kept)]
+    assert 0 < len(kept) < 12
+    assert len(bench.listed().transaction_states) == 12 - len(kept)
+    bench.advance(500)
+    assert list(bench.listed().transaction_states) == []
+    assert sorted(event.transactional_id for event in bench.events) == ids
+
+
+def test_a_part_that_cannot_be_written_is_repeated_and_the_others_follow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(expiry, "IDS_AT_ONCE", 10)
+    bench = Bench()
+    ids = [f"id-{index:02}" for index in range(35)]
+    for transactional_id in ids:
+        bench.put(
+            transaction(
+                transactional_id=transactional_id, state=ONGOING, partitions=frozenset({T0}), start_timestamp_ms=0
+            )
+        )
+    bench.logs[0].fail_next_append = UnavailableError("offline")
+    bench.advance(10_000)
+    assert (bench.events, bench.markers.sent) == ([], []), "nothing of the batch is told"
+    assert bench.service.gauges().ongoing == 35
+    bench.advance(510)
+    assert {state.transaction_state for state in bench.listed().transaction_states} == {"CompleteAbort"}
+    assert sorted(event.transactional_id for event in bench.events) == ids
+    assert len(bench.markers.sent) == 35
+
+
+def test_each_interval_begins_anew() -> None:
+    bench = Bench()
+    for number in range(3):
+        bench.put(transaction(state=ONGOING, start_timestamp_ms=0))
+        bench.advance(10_001)
+        assert bench.state() is COMPLETE_ABORT, number
+    for number in range(3):
+        bench.put(transaction(update_timestamp_ms=0))
+        bench.advance(HOUR_MS)
+        assert bench.transaction() is None, number
 
 
 def test_a_transaction_of_two_phase_commit_has_no_timeout() -> None:

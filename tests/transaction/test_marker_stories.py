@@ -6,6 +6,7 @@ from kohort.machine.shard import EndTransaction
 from kohort.model.errors import ErrorCode, RecordTooLargeError, UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.testing import FixedContext
+from kohort.transaction.effects import Decided
 from kohort.transaction.events import MarkerRefused
 from kohort.transaction.states import COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_COMMIT
 from kohort.wire import messages as m
@@ -324,3 +325,20 @@ def test_a_decision_that_cannot_be_written_sends_no_markers() -> None:
     assert bench.service.gauges().ongoing == 1
     assert bench.end(1000, 0)[0] is ErrorCode.NONE
     assert len(bench.markers.sent) == 1
+
+
+def test_a_decision_that_is_completed_gets_no_markers() -> None:
+    """Under a new leader epoch the markers may be written before the effect of a decision arrives."""
+    bench = Bench()
+    bench.init()
+    bench.add(1000, 0, T0)
+    bench.markers.code = None
+    bench.end(1000, 0, version=5)
+    prepared = bench.transaction()
+    assert prepared is not None
+    bench.markers.answer()
+    bench.settle()
+    assert bench.state() is COMPLETE_COMMIT
+    bench.effects(0, [Decided(prepared)])
+    assert len(bench.markers.sent) == 1
+    assert bench.senders[0].remaining(ID) is None

@@ -51,3 +51,7 @@ def test_gauges() -> None:
     bench.markers.answer(ErrorCode.NOT_LEADER_OR_FOLLOWER, T0)
     bench.markers.answer(ErrorCode.NONE, T1)
     assert (bench.senders[0].waiting, bench.senders[0].retrying) == (1, 1)
+    bench.markers.code = ErrorCode.NONE
+    bench.advance(50)
+    gauges = bench.service.gauges()
+    assert (gauges.ids, gauges.ongoing, gauges.ending) == (3, 1, 0), "a completed transaction is not unfinished"

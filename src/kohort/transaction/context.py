@@ -4,11 +4,9 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from kohort.machine.ports import ProducerIdGenerator
-from kohort.machine.shard import Timers
 from kohort.machine.timeline import TimelineDict
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.transaction.config import TransactionConfig
-from kohort.transaction.events import TransactionEvents
 from kohort.transaction.metrics import TransactionCounters
 from kohort.transaction.transaction import VERSION_2, Transaction
 
@@ -50,11 +48,9 @@ class TransactionContext:
         "config",
         "coordinator_epoch",
         "counters",
-        "events",
         "level",
         "markers",
         "producer_ids",
-        "timers",
         "transactions",
         "unfinished",
     )
@@ -64,21 +60,17 @@ class TransactionContext:
         transactions: TimelineDict[str, Transaction],
         unfinished: TimelineDict[str, None],
         *,
-        timers: Timers,
         config: TransactionConfig,
         producer_ids: ProducerIdGenerator,
         markers: MarkerOutlet,
-        events: TransactionEvents,
         level: Callable[[], int],
         counters: TransactionCounters,
     ) -> None:
         self.transactions = transactions
         self.unfinished = unfinished
-        self.timers = timers
         self.config = config
         self.producer_ids = producer_ids
         self.markers = markers
-        self.events = events
         self.level = level
         self.counters = counters
         self.coordinator_epoch = NO_COORDINATOR_EPOCH

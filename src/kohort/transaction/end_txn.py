@@ -16,17 +16,16 @@ A retry names the epoch before the present one, because the end has raised it.
 Source: KIP-98, KIP-890; Kafka TransactionCoordinator.endTransaction, endTransactionWithTV1.
 """
 
-from collections.abc import Iterable
-from functools import partial
 from typing import Final, TypeVar
 
-from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Release, Result
+from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Result
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.transaction.context import TransactionContext
+from kohort.transaction.effects import Decided
 from kohort.transaction.events import TransactionFenced
 from kohort.transaction.partitions import check_producer
 from kohort.transaction.records import TransactionRecord
-from kohort.transaction.states import COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_COMMIT, is_complete, is_prepared
+from kohort.transaction.states import COMPLETE_COMMIT, EMPTY, ONGOING, is_complete, is_prepared
 from kohort.transaction.transaction import EPOCH_EXHAUSTED, VERSION_2, Transaction
 from kohort.wire import messages as m
 
@@ -56,7 +55,7 @@ def end_txn(
         raise CoordinatorError(ErrorCode.CONCURRENT_TRANSACTIONS)
     if transaction.state is ONGOING:
         prepared = transaction.prepared(committed=request.committed, client_version=client_version, now_ms=now_ms)
-        return end_ongoing(context, prepared, now_ms, _answer(prepared))
+        return end_ongoing(prepared, now_ms, _answer(prepared))
     if transaction.state is EMPTY:
         raise CoordinatorError(ErrorCode.INVALID_TXN_STATE)
     return _repeated(transaction, request.committed)
@@ -82,7 +81,7 @@ def _end_version_2(
         now_ms=now_ms,
         next_producer_id=context.new_producer_id() if transaction.is_epoch_exhausted else NO_PRODUCER_ID,
     )
-    return end_ongoing(context, prepared, now_ms, _answer(prepared))
+    return end_ongoing(prepared, now_ms, _answer(prepared))
 
 
 def _is_retry(context: TransactionContext, transaction: Transaction, producer_id: int, producer_epoch: int) -> bool:
@@ -119,7 +118,6 @@ def _answer(prepared: Transaction) -> m.EndTxnResponse:
 
 
 def end_ongoing(
-    context: TransactionContext,
     prepared: Transaction,
     now_ms: int,
     response: T,
@@ -131,20 +129,7 @@ def end_ongoing(
     A transaction without partitions needs no markers: its completion is written at once.
     """
     records = [prepared] if prepared.partitions else [prepared, prepared.completed(now_ms)]
-    return Result(records, response, (), partial(_after_decision, context, prepared, event))
-
-
-def _after_decision(
-    context: TransactionContext, prepared: Transaction, event: TransactionFenced | None, error: Exception | None
-) -> Iterable[Release]:
-    if error is None:
-        context.counters.on_decided(is_commit=prepared.state is PREPARE_COMMIT)
-        if event is not None:
-            context.counters.fenced += 1
-            context.events(event)
-        if prepared.partitions:
-            context.markers.send(context.coordinator_epoch, prepared)
-    return ()
+    return Result(records, response, effects=[Decided(prepared, event)])
 
 
 def complete_transaction(

@@ -1,28 +1,30 @@
 """
 Periodic work of one shard: transactions whose timeout has passed are aborted, unused transactional ids are forgotten.
 
-Both look at a limited number of ids in one operation; a timer runs the next part.
+A deadline at the interval begins a list of ids. One operation looks at a limited number of them; the next part begins when it
+is committed. A part that cannot be written runs again.
 
 Source: Kafka TransactionCoordinator.abortTimedOutTransactions, TransactionStateManager.removeExpiredTransactionalIds.
 """
 
-from collections.abc import Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
-from kohort.machine.shard import Release, Result
+from kohort.machine.shard import RETRY_BACKOFF_MS, Result
+from kohort.machine.steps import Deadline, Key, Operation
 from kohort.records.values import TransactionLogTombstone
-from kohort.transaction.context import TransactionContext
+from kohort.transaction.context import HasContext, TransactionContext
+from kohort.transaction.effects import Decided
 from kohort.transaction.events import TransactionalIdExpired, TransactionTimedOut
 from kohort.transaction.records import TransactionRecord
 from kohort.transaction.states import ONGOING, is_unfinished
 from kohort.transaction.transaction import EPOCH_MAX, Transaction
 
-ABORT_TIMER: Final = "abort timed-out transactions"
-ABORT_PART_TIMER: Final = "abort some timed-out transactions"
-EXPIRE_TIMER: Final = "remove expired transactional ids"
-EXPIRE_PART_TIMER: Final = "remove some expired transactional ids"
+_ABORT: Final = ("abort timed-out transactions",)
+_ABORT_PART: Final = ("abort some timed-out transactions",)
+_EXPIRE: Final = ("remove expired transactional ids",)
+_EXPIRE_PART: Final = ("remove some expired transactional ids",)
 
 IDS_AT_ONCE: Final = 5_000
 """The number of ids that one operation looks at, which takes some milliseconds."""
@@ -31,118 +33,114 @@ INT32_MAX: Final = 2_147_483_647
 """The timeout of a transaction of two-phase commit, which never times out."""
 
 
-class TransactionMaintenance:
-    """The timers of one shard."""
+# Timed-out transactions
 
-    def __init__(self, context: TransactionContext) -> None:
-        self._context = context
-        self._timers = context.timers
-        config = context.config
-        self._abort_interval_ms = config.transaction_abort_timed_out_transaction_cleanup_interval_ms
-        self._expire_interval_ms = config.transaction_remove_expired_transaction_cleanup_interval_ms
 
-    def schedule(self) -> None:
-        """Begin both intervals."""
-        self._schedule_abort()
-        self._schedule_expiry()
+def abort_deadline(context: TransactionContext) -> Deadline:
+    """The deadline of the next look for timed-out transactions."""
+    interval_ms = context.config.transaction_abort_timed_out_transaction_cleanup_interval_ms
+    return Deadline(_ABORT, interval_ms, Operation(begin_aborts))
 
-    # Timed-out transactions
 
-    def _schedule_abort(self) -> None:
-        self._timers.schedule(ABORT_TIMER, self._abort_interval_ms, self._begin_abort, retry=True)
+def begin_aborts(shard: HasContext, _now_ms: int) -> Result[TransactionRecord, None]:
+    context = shard.context
+    return Result(deadlines=[abort_deadline(context), _part(_ABORT_PART, abort_part, list(context.unfinished))])
 
-    def _begin_abort(self, _now_ms: int) -> Result[TransactionRecord, None]:
-        self._schedule_abort()
-        if self._context.unfinished:
-            self._schedule_abort_part(list(self._context.unfinished), 0)
-        return Result()
 
-    def _schedule_abort_part(self, ids: Sequence[str], start: int) -> None:
-        if start < len(ids):
-            self._timers.schedule(ABORT_PART_TIMER, 0, partial(self._abort_part, ids, start), retry=True)
-
-    def _abort_part(self, ids: Sequence[str], start: int, now_ms: int) -> Result[TransactionRecord, None]:
-        context = self._context
-        aborted: list[Transaction] = []
-        records: list[TransactionRecord] = []
-        for transactional_id in islice(ids, start, start + IDS_AT_ONCE):
-            transaction = context.transactions.get(transactional_id)
-            if transaction is None or not _is_timed_out(transaction, now_ms):
-                continue
-            prepared = _timed_out(transaction, context.own_version, now_ms)
-            aborted.append(prepared)
-            records.append(prepared)
-            if not prepared.partitions:
-                records.append(prepared.completed(now_ms))
-
-        def after(error: Exception | None) -> Iterable[Release]:
-            if error is None:
-                for prepared in aborted:
-                    self._aborted(prepared)
-                    self._send_markers(prepared)
-                self._schedule_abort_part(ids, start + IDS_AT_ONCE)
-                return ()
-            # The timer runs again, and finds what was reverted. What the batches before the failed one hold was not.
-            kept = [each for each in aborted if context.transactions.get(each.transactional_id) is each]
-            for prepared in kept:
-                self._aborted(prepared)
-            if kept:
-                context.markers.resume()
-            return ()
-
-        return Result(records, after=after, is_atomic=False)
-
-    def _aborted(self, prepared: Transaction) -> None:
-        """Count and tell that a transaction was aborted."""
-        context = self._context
-        context.counters.timed_out += 1
-        context.counters.on_decided(is_commit=False)
-        context.events(
-            TransactionTimedOut(
-                prepared.transactional_id, prepared.producer_id, prepared.producer_epoch, prepared.timeout_ms
-            )
+def abort_part(shard: HasContext, now_ms: int, ids: Sequence[str], start: int) -> Result[TransactionRecord, None]:
+    """Abort some timed-out transactions."""
+    context = shard.context
+    decided: list[Decided] = []
+    records: list[TransactionRecord] = []
+    for transactional_id in islice(ids, start, start + IDS_AT_ONCE):
+        transaction = context.transactions.get(transactional_id)
+        if transaction is None or not _is_timed_out(transaction, now_ms):
+            continue
+        prepared = _timed_out(transaction, context.own_version, now_ms)
+        event = TransactionTimedOut(
+            transactional_id, prepared.producer_id, prepared.producer_epoch, prepared.timeout_ms
         )
+        decided.append(Decided(prepared, event))
+        records.append(prepared)
+        if not prepared.partitions:
+            records.append(prepared.completed(now_ms))
+    return Result(
+        records,
+        effects=decided,
+        then=_following(_ABORT_PART, abort_part, ids, start),
+        otherwise=Operation(repeat_aborts, _part(_ABORT_PART, abort_part, ids, start, RETRY_BACKOFF_MS), decided),
+        is_atomic=False,
+    )
 
-    def _send_markers(self, prepared: Transaction) -> None:
-        if prepared.partitions:
-            self._context.markers.send(self._context.coordinator_epoch, prepared)
 
-    # Expired transactional ids
+def repeat_aborts(
+    shard: HasContext, _now_ms: int, part: Deadline, decided: Sequence[Decided], _error: Exception
+) -> Result[TransactionRecord, None]:
+    """Repeat a part, which is not back by itself if one of its batches is kept. The decisions in such a batch are kept, too."""
+    transactions = shard.context.transactions
+    kept = [each for each in decided if transactions.get(each.prepared.transactional_id) is each.prepared]
+    return Result(effects=kept, deadlines=[part])
 
-    def _schedule_expiry(self) -> None:
-        self._timers.schedule(EXPIRE_TIMER, self._expire_interval_ms, self._begin_expiry, retry=True)
 
-    def _begin_expiry(self, _now_ms: int) -> Result[TransactionRecord, None]:
-        self._schedule_expiry()
-        self._schedule_expiry_part(list(self._context.transactions), 0)
-        return Result()
+# Expired transactional ids
 
-    def _schedule_expiry_part(self, ids: Sequence[str], start: int) -> None:
-        if start < len(ids):
-            self._timers.schedule(EXPIRE_PART_TIMER, 0, partial(self._expire_part, ids, start), retry=True)
 
-    def _expire_part(self, ids: Sequence[str], start: int, now_ms: int) -> Result[TransactionRecord, None]:
-        context = self._context
-        oldest_ms = now_ms - context.config.transactional_id_expiration_ms
-        expired: list[str] = []
-        for transactional_id in islice(ids, start, start + IDS_AT_ONCE):
-            transaction = context.transactions.get(transactional_id)
-            if (
-                transaction is not None
-                and not is_unfinished(transaction.state)
-                and transaction.update_timestamp_ms <= oldest_ms
-            ):
-                expired.append(transactional_id)
+def expiry_deadline(context: TransactionContext) -> Deadline:
+    """The deadline of the next look for expired transactional ids."""
+    interval_ms = context.config.transaction_remove_expired_transaction_cleanup_interval_ms
+    return Deadline(_EXPIRE, interval_ms, Operation(begin_expiry))
 
-        def after(error: Exception | None) -> Iterable[Release]:
-            if error is None:
-                context.counters.expired += len(expired)
-                for transactional_id in expired:
-                    context.events(TransactionalIdExpired(transactional_id))
-                self._schedule_expiry_part(ids, start + IDS_AT_ONCE)
-            return ()
 
-        return Result([TransactionLogTombstone(each) for each in expired], after=after, is_atomic=False)
+def begin_expiry(shard: HasContext, _now_ms: int) -> Result[TransactionRecord, None]:
+    context = shard.context
+    return Result(deadlines=[expiry_deadline(context), _part(_EXPIRE_PART, expire_part, list(context.transactions))])
+
+
+def expire_part(shard: HasContext, now_ms: int, ids: Sequence[str], start: int) -> Result[TransactionRecord, None]:
+    """Forget some unused transactional ids."""
+    context = shard.context
+    oldest_ms = now_ms - context.config.transactional_id_expiration_ms
+    expired: list[TransactionalIdExpired] = []
+    for transactional_id in islice(ids, start, start + IDS_AT_ONCE):
+        transaction = context.transactions.get(transactional_id)
+        if (
+            transaction is not None
+            and not is_unfinished(transaction.state)
+            and transaction.update_timestamp_ms <= oldest_ms
+        ):
+            expired.append(TransactionalIdExpired(transactional_id))
+    return Result(
+        [TransactionLogTombstone(each.transactional_id) for each in expired],
+        effects=expired,
+        then=_following(_EXPIRE_PART, expire_part, ids, start),
+        otherwise=Operation(repeat_expiry, _part(_EXPIRE_PART, expire_part, ids, start, RETRY_BACKOFF_MS), expired),
+        is_atomic=False,
+    )
+
+
+def repeat_expiry(
+    shard: HasContext, _now_ms: int, part: Deadline, expired: Sequence[TransactionalIdExpired], _error: Exception
+) -> Result[TransactionRecord, None]:
+    """Repeat a part, as `repeat_aborts`. The tombstones in a batch that is kept are not taken back."""
+    transactions = shard.context.transactions
+    return Result(effects=[each for each in expired if each.transactional_id not in transactions], deadlines=[part])
+
+
+# Parts
+
+
+def _part(key: Key, function: Callable[..., Any], ids: Sequence[str], start: int = 0, delay_ms: int = 0) -> Deadline:
+    return Deadline(key, delay_ms, Operation(function, ids, start))
+
+
+def _following(key: Key, function: Callable[..., Any], ids: Sequence[str], start: int) -> Operation | None:
+    """The operation that lets the next part begin."""
+    end = start + IDS_AT_ONCE
+    return Operation(begin_part, _part(key, function, ids, end)) if end < len(ids) else None
+
+
+def begin_part(_shard: HasContext, _now_ms: int, part: Deadline) -> Result[TransactionRecord, None]:
+    return Result(deadlines=[part])
 
 
 def _is_timed_out(transaction: Transaction, now_ms: int) -> bool:

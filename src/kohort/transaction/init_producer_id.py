@@ -76,7 +76,7 @@ def _fence(
         producer_id=NO_PRODUCER_ID,
         producer_epoch=NO_PRODUCER_EPOCH,
     )
-    return end_ongoing(context, aborted, now_ms, response, event)
+    return end_ongoing(aborted, now_ms, response, event)
 
 
 def _answer(transaction: Transaction) -> Result[TransactionRecord, m.InitProducerIdResponse]:

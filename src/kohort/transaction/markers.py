@@ -10,12 +10,13 @@ Source: Kafka TransactionMarkerChannelManager, TransactionMarkerRequestCompletio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
 from kohort.machine.ports import Markers
-from kohort.machine.shard import EndTransaction, Release, Result, Runner
+from kohort.machine.shard import EndTransaction, Result, Runner
+from kohort.machine.steps import Operation
 from kohort.model.errors import ErrorCode, error_code
 from kohort.model.ids import TopicPartition
 from kohort.model.image import ClusterImage
@@ -101,7 +102,7 @@ class _Ending:
             ready()
 
 
-def _completed(ending: _Ending, shard: HasContext, now_ms: int) -> Result[TransactionRecord, ErrorCode]:
+def _completed(shard: HasContext, now_ms: int, ending: _Ending) -> Result[TransactionRecord, ErrorCode]:
     return complete_transaction(shard.context, ending.transaction, ending.coordinator_epoch, now_ms)
 
 
@@ -162,35 +163,31 @@ class MarkerSender:
         """
         Send the markers of every prepared transaction to all of its partitions; some may have one already.
 
-        A decision that is in the log and not committed may be lost, and its markers would contradict the next one. So this is
-        an operation without records, which waits for the decisions that it has seen.
+        A decision that is in the log and not committed may be lost, and its markers would contradict the next one. So they are
+        found by an operation whose next one waits for the decisions that it has seen.
         """
+        done = partial(self._on_done, self.resume)
+        code = self._runner.write(self._partition, Operation(self._find_prepared), done, error_code)
+        if code is not None:
+            done(code)
 
-        def find(shard: HasContext, _now_ms: int) -> Result[TransactionRecord, ErrorCode]:
-            transactions = shard.context.transactions
-            found = [transactions[transactional_id] for transactional_id in shard.context.unfinished]
-            prepared = [transaction for transaction in found if is_prepared(transaction.state)]
-
-            def after(error: Exception | None) -> Iterable[Release]:
-                if prepared and error is None:
-                    self._run(partial(self._send_present, prepared), self.resume)
-                return ()
-
-            return Result(response=ErrorCode.NONE, after=after)
-
-        self._run(find, self.resume)
+    def _find_prepared(self, shard: HasContext, _now_ms: int) -> Result[TransactionRecord, ErrorCode]:
+        transactions = shard.context.transactions
+        found = [transactions[transactional_id] for transactional_id in shard.context.unfinished]
+        prepared = [transaction for transaction in found if is_prepared(transaction.state)]
+        return Result((), _NONE, then=Operation(self._send_present, prepared) if prepared else None)
 
     def _send_present(
-        self, prepared: Sequence[Transaction], shard: HasContext, _now_ms: int
-    ) -> Result[TransactionRecord, ErrorCode]:
-        """Send the markers of transactions that were not completed or sent meanwhile. An earlier load sends none."""
+        self, shard: HasContext, _now_ms: int, prepared: Sequence[Transaction]
+    ) -> Result[TransactionRecord, None]:
+        """Send the markers of transactions that were not completed or sent meanwhile."""
         context = shard.context
-        for transaction in prepared if context.markers is self else ():
+        for transaction in prepared:
             transactional_id = transaction.transactional_id
             is_present = context.transactions.get(transactional_id) is transaction
             if is_present and transactional_id not in self._endings:
                 self.send(context.coordinator_epoch, transaction)
-        return Result(response=ErrorCode.NONE)
+        return Result()
 
     def when_finished(self, transactional_id: str, ready: Callable[[], None], /) -> bool:
         ending = self._endings.get(transactional_id)
@@ -254,7 +251,7 @@ class MarkerSender:
     def _complete(self, ending: _Ending) -> None:
         """Write the completion. It is written again after an error, unless the shard is gone."""
         done = partial(self._on_completed, ending)
-        code = self._runner.write(self._partition, partial(_completed, ending), done, error_code)
+        code = self._runner.write(self._partition, Operation(_completed, ending), done, error_code)
         if code is not None:
             self._on_completed(ending, code)
 
@@ -262,20 +259,10 @@ class MarkerSender:
         if code is not _NONE:
             self._on_done(partial(self._complete, ending), code)
 
-    def _run(
-        self,
-        operation: Callable[[HasContext, int], Result[TransactionRecord, ErrorCode]],
-        again: Callable[[], None],
-    ) -> None:
-        """
-        Run an operation on the shard. `again` is called after an error, unless the shard is gone. The codes are not translated
-        as for clients: an append that failed does not mean that the shard is gone.
-        """
-        done = partial(self._on_done, again)
-        code = self._runner.write(self._partition, operation, done, error_code)
-        if code is not None:
-            done(code)
-
     def _on_done(self, again: Callable[[], None], code: ErrorCode) -> None:
+        """
+        Call `again` after an error, unless the shard is gone. The codes are not translated as for clients: an append that
+        failed does not mean that the shard is gone.
+        """
         if code is not _NONE and code not in _LOST:
             self._call_later(RETRY_BACKOFF_MS, again)

@@ -15,6 +15,7 @@ from kohort.machine.front import Front
 from kohort.machine.gradual import CHUNK, HANDLER_STEP, Awaited, LongHandler, chunks
 from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.machine.shard import Producer, Reply, Result, Runner
+from kohort.machine.steps import Operation
 from kohort.model.context import RequestContext
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.model.ids import CONSUMER_OFFSETS, INTERNAL_TOPICS, TopicPartition, coordinator_partition
@@ -151,7 +152,7 @@ class PartitionApis:
             return dict.fromkeys(partitions, code)
         return self._add_to(
             transaction.transactional_id,
-            partial(_added_or_verified, transaction, partitions, version),
+            Operation(_added_or_verified, transaction, partitions, version),
             reply,
             partial(_not_added, partitions, version),
         )
@@ -175,7 +176,7 @@ class PartitionApis:
         wanted = frozenset({TopicPartition(CONSUMER_OFFSETS, index)})
         return self._add_to(
             request.transactional_id,
-            partial(_offsets_added, request, wanted),
+            Operation(_offsets_added, request, wanted),
             reply,
             partial(_offsets_not_added, context.api_version),
         )
@@ -194,13 +195,14 @@ class PartitionApis:
             verified(CoordinatorError(code))
             return
         wanted = frozenset((topic_partition,))
+        operation = Operation(_verified, producer, wanted)
         answer = partial(_answer_verification, verified)
         if producer.adds_partition:
-            response = self._add_to(transactional_id, partial(_verified, producer, wanted), answer, append_error)
+            response = self._add_to(transactional_id, operation, answer, append_error)
         else:
             # Only an operation that adds a partition waits for the end of the last transaction.
             response = self._front.runner.write(
-                self._front.partition_for(transactional_id), partial(_verified, producer, wanted), answer, append_error
+                self._front.partition_for(transactional_id), operation, answer, append_error
             )
         if response is not None:
             _answer_verification(verified, response)
@@ -208,7 +210,7 @@ class PartitionApis:
     def _add_to(
         self,
         transactional_id: str,
-        operation: Callable[[HasContext, int], Result[Any, T]],
+        operation: Operation,
         reply: Reply[T],
         on_error: Callable[[Exception], T],
     ) -> T | None:
@@ -233,7 +235,7 @@ class _Addition(Generic[T]):
         runner: Runner[HasContext],
         partition: int,
         transactional_id: str,
-        operation: Callable[[HasContext, int], Result[Any, T]],
+        operation: Operation,
         reply: Reply[T],
         on_error: Callable[[Exception], T],
     ) -> None:
@@ -246,7 +248,8 @@ class _Addition(Generic[T]):
 
     def run(self, shard: HasContext, now_ms: int) -> Result[Any, T]:
         try:
-            return self._operation(shard, now_ms)
+            result: Result[Any, T] = self._operation.run(shard, now_ms)
+            return result
         except TransactionEndingError as error:
             if error.is_of_producer and shard.context.markers.when_finished(self._transactional_id, self._again):
                 return Result()
@@ -263,11 +266,11 @@ class _Addition(Generic[T]):
 
 
 def _added_or_verified(
+    shard: HasContext,
+    now_ms: int,
     transaction: m.AddPartitionsToTxnTransaction,
     partitions: Added,
     version: int,
-    shard: HasContext,
-    now_ms: int,
 ) -> Result[Any, Added]:
     context, wanted = shard.context, frozenset(partitions)
     transactional_id, producer_id, epoch = (
@@ -289,7 +292,7 @@ def _not_added(partitions: Added, version: int, error: Exception) -> Added:
 
 
 def _offsets_added(
-    request: m.AddOffsetsToTxnRequest, wanted: frozenset[TopicPartition], shard: HasContext, now_ms: int
+    shard: HasContext, now_ms: int, request: m.AddOffsetsToTxnRequest, wanted: frozenset[TopicPartition]
 ) -> Result[Any, m.AddOffsetsToTxnResponse]:
     records = add_partitions(
         shard.context, request.transactional_id, request.producer_id, request.producer_epoch, wanted, 0, now_ms
@@ -303,7 +306,7 @@ def _offsets_not_added(version: int, error: Exception) -> m.AddOffsetsToTxnRespo
 
 
 def _verified(
-    producer: Producer, wanted: frozenset[TopicPartition], shard: HasContext, now_ms: int
+    shard: HasContext, now_ms: int, producer: Producer, wanted: frozenset[TopicPartition]
 ) -> Result[Any, ErrorCode]:
     context = shard.context
     transactional_id, producer_id, epoch = producer.transactional_id, producer.producer_id, producer.producer_epoch

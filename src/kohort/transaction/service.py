@@ -21,6 +21,7 @@ from kohort.machine.gradual import distinct
 from kohort.machine.ports import ProducerIdGenerator
 from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Reply, Result, Runner
+from kohort.machine.steps import Operation
 from kohort.model.context import RequestContext
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.model.ids import TopicPartition
@@ -131,7 +132,7 @@ class TransactionService(Front[HasContext]):
             return m.InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
         return self.runner.write(
             self.partition_for(request.transactional_id),
-            lambda shard, now_ms: init_producer_id(shard.context, request, now_ms),
+            Operation(_init, request),
             reply,
             lambda error: _init_refused(downgraded(append_error(error), ApiKey.INIT_PRODUCER_ID, api_version)),
         )
@@ -147,7 +148,7 @@ class TransactionService(Front[HasContext]):
         api_version = context.api_version
         return self.runner.write(
             self.partition_for(request.transactional_id),
-            partial(_end, request, VERSION_2 if api_version >= _VERSION_2_SINCE else 0),
+            Operation(_end, request, VERSION_2 if api_version >= _VERSION_2_SINCE else 0),
             reply,
             partial(_not_ended, api_version),
         )
@@ -220,8 +221,12 @@ class TransactionService(Front[HasContext]):
         return gauges
 
 
+def _init(shard: HasContext, now_ms: int, request: m.InitProducerIdRequest) -> Result[Any, m.InitProducerIdResponse]:
+    return init_producer_id(shard.context, request, now_ms)
+
+
 def _end(
-    request: m.EndTxnRequest, client_version: int, shard: HasContext, now_ms: int
+    shard: HasContext, now_ms: int, request: m.EndTxnRequest, client_version: int
 ) -> Result[Any, m.EndTxnResponse]:
     return end_txn(shard.context, request, client_version, now_ms)
 

@@ -9,13 +9,12 @@ Source: Kafka TransactionStateManager, TransactionCoordinator.
 from collections.abc import Callable, Iterable
 
 from kohort.machine.ports import ProducerIdGenerator
-from kohort.machine.shard import PlainShard, Release, Timers
+from kohort.machine.shard import PlainShard, Release, Result
 from kohort.machine.timeline import SnapshotRegistry, TimelineDict
 from kohort.model.image import ClusterImage
 from kohort.transaction.config import TransactionConfig
 from kohort.transaction.context import MarkerOutlet, TransactionContext
-from kohort.transaction.events import TransactionEvents, no_events
-from kohort.transaction.expiry import TransactionMaintenance
+from kohort.transaction.expiry import abort_deadline, expiry_deadline
 from kohort.transaction.metrics import TransactionCounters
 from kohort.transaction.records import NEWEST_LEVEL, TransactionRecord
 from kohort.transaction.states import is_unfinished
@@ -35,11 +34,9 @@ class TransactionShard(PlainShard[TransactionRecord]):
     def __init__(
         self,
         snapshots: SnapshotRegistry,
-        timers: Timers,
         config: TransactionConfig,
         producer_ids: ProducerIdGenerator,
         markers: MarkerOutlet,
-        events: TransactionEvents = no_events,
         level: Callable[[], int] = lambda: NEWEST_LEVEL,
         counters: TransactionCounters | None = None,
     ) -> None:
@@ -48,15 +45,12 @@ class TransactionShard(PlainShard[TransactionRecord]):
         self.context = TransactionContext(
             self.transactions,
             self._unfinished,
-            timers=timers,
             config=config,
             producer_ids=producer_ids,
             markers=markers,
-            events=events,
             level=level,
             counters=TransactionCounters() if counters is None else counters,
         )
-        self._maintenance = TransactionMaintenance(self.context)
         self._is_loaded = False
 
     def replay(self, _offset: int, _producer_id: int, _producer_epoch: int, record: TransactionRecord, /) -> None:
@@ -82,10 +76,10 @@ class TransactionShard(PlainShard[TransactionRecord]):
             self.context.markers.drop()
             self.context.markers.resume()
 
-    def on_loaded(self, _image: ClusterImage, _now_ms: int, /) -> None:
+    def on_loaded(self, _image: ClusterImage, _now_ms: int, /) -> Result[TransactionRecord, None]:
         self._is_loaded = True
-        self._maintenance.schedule()
         self.context.markers.resume()
+        return Result(deadlines=[abort_deadline(self.context), expiry_deadline(self.context)])
 
     def on_unloaded(self) -> Iterable[Release]:
         self.context.markers.drop()

@@ -18,6 +18,8 @@ from kohort.runtime.timers.shard_timers import ShardTimers
 from kohort.server.coordinators.event_lines import EventLog
 from kohort.server.coordinators.hosted_coordinator import Coordinator
 from kohort.transaction.config import TransactionConfig
+from kohort.transaction.context import TransactionContext
+from kohort.transaction.effects import TransactionEffects
 from kohort.transaction.events import MarkerRefused
 from kohort.transaction.markers import MarkerSender
 from kohort.transaction.metrics import TransactionCounters
@@ -39,26 +41,20 @@ def transaction_coordinator(broker: Broker) -> Coordinator[TransactionShard, Tra
         **{name: config.get_int(name.replace("_", ".")) for name in TransactionConfig.__struct_fields__}
     )
     senders: dict[int, MarkerSender] = {}
+    contexts: dict[int, TransactionContext] = {}
     counters: defaultdict[int, TransactionCounters] = defaultdict(TransactionCounters)
     events = EventLog("kohort.transaction", warnings=(MarkerRefused,))
     level = partial(broker.features.level, TRANSACTION_VERSION)
 
     def make_shard(
-        runtime: Runtime[TransactionShard], partition: int, registry: SnapshotRegistry, timers: ShardTimers
+        runtime: Runtime[TransactionShard], partition: int, registry: SnapshotRegistry, _timers: ShardTimers
     ) -> TransactionShard:
         sender = senders[partition] = MarkerSender(
             runtime, partition, broker.markers, broker.catalog, broker.call_later, events
         )
-        return TransactionShard(
-            registry,
-            timers,
-            transaction_config,
-            broker.producer_ids,
-            sender,
-            events,
-            level,
-            counters[partition],
-        )
+        shard = TransactionShard(registry, transaction_config, broker.producer_ids, sender, level, counters[partition])
+        contexts[partition] = shard.context
+        return shard
 
     def remaining(partition: int, transactional_id: str) -> frozenset[TopicPartition] | None:
         sender = senders.get(partition)
@@ -89,6 +85,7 @@ def transaction_coordinator(broker: Broker) -> Coordinator[TransactionShard, Tra
         serde=TransactionRecordSerde(level),
         make_shard=make_shard,
         make_service=make_service,
+        on_effects=TransactionEffects(contexts, events),
         figures=figures,
         verification=attrgetter("partitions"),
         write_timeout_ms=WRITE_TIMEOUT_MS,
