@@ -23,7 +23,7 @@ import msgspec
 from kohort.group.configs import GroupConfig
 from kohort.group.records import GroupRecordSerde
 from kohort.group.shard import GroupShard
-from kohort.machine.shard import PlainShard, Result, Timers
+from kohort.machine.shard import Deadlines, PlainShard, Result
 from kohort.machine.timeline import SnapshotRegistry, TimelineDict
 from kohort.model.ids import TRANSACTION_STATE, TopicPartition
 from kohort.records.values import OffsetCommit
@@ -33,13 +33,12 @@ from kohort.runtime.loading.windows import LoadSummary
 from kohort.runtime.ports import PartitionLog
 from kohort.runtime.processors import InlineProcessor
 from kohort.runtime.runtime import Runtime
-from kohort.runtime.timers.shard_timers import ShardTimers
 from kohort.runtime.timers.wheel import Wheel
-from kohort.runtime.waits import Armed, Deadlines, DueTable
 from kohort.server.node import configure_garbage_collector
 from kohort.storage.log import LogConfig
 from kohort.storage.memory import MemoryStore
 from kohort.testing import VirtualNode
+from kohort.testing.watched import NoDeadlines
 from kohort.transaction.config import TransactionConfig
 from kohort.transaction.records import TransactionRecordSerde
 from kohort.transaction.shard import TransactionShard
@@ -61,7 +60,7 @@ class PairSerde:
 
 
 class PairShard(PlainShard[Pair]):
-    def __init__(self, _partition: int, registry: SnapshotRegistry, _timers: Timers) -> None:
+    def __init__(self, _partition: int, registry: SnapshotRegistry, _deadlines: Deadlines) -> None:
         self.table: TimelineDict[str, int] = TimelineDict(registry)
 
     def replay(self, _offset: int, _producer_id: int, _producer_epoch: int, record: Pair, /) -> None:
@@ -191,27 +190,25 @@ def transactions_log(ids: int, count: int) -> PartitionLog:
     return log
 
 
-def group_shard(timers: ShardTimers) -> GroupShard:
-    return GroupShard(SnapshotRegistry(), timers, GroupConfig(), lambda: "id")
+def group_shard(deadlines: Deadlines) -> GroupShard:
+    return GroupShard(SnapshotRegistry(), deadlines, GroupConfig(), lambda: "id")
 
 
-def transaction_shard(_timers: ShardTimers) -> TransactionShard:
+def transaction_shard(_deadlines: Deadlines) -> TransactionShard:
     """A shard that is only loaded: it sends no marker and takes no producer id."""
     absent: Any = None
     return TransactionShard(SnapshotRegistry(), TransactionConfig(), absent, absent)
 
 
 def loading(
-    log: PartitionLog, longest: list[float], make_shard: Callable[[ShardTimers], Any], serde: Any
+    log: PartitionLog, longest: list[float], make_shard: Callable[[Deadlines], Any], serde: Any
 ) -> Callable[[], int]:
     """The load of a partition; the seconds of its longest step are noted."""
-    node, count = VirtualNode(), log.end_offset
+    count = log.end_offset
     assert columnar.WINDOWS_BYTES, "it is imported here, so that no load pays for that"
 
     def run() -> int:
-        table: DueTable[Armed] = DueTable(SnapshotRegistry(), node.wheel, node.clock, lambda _: None)
-        deadlines = Deadlines(table)
-        shard = make_shard(ShardTimers(node.wheel, node.clock, lambda _current, _operation, _failed: None, deadlines))
+        shard = make_shard(NoDeadlines())
         summary = LoadSummary()
         began = process_time()
         for _ in load(log, shard, serde, summary, start=0, end=count):

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from kohort.hosting import hosted
-from kohort.machine.shard import PlainShard, Result, Timers
+from kohort.machine.shard import Deadlines, PlainShard, Result
 from kohort.machine.timeline import SnapshotRegistry, TimelineDict
 
 
@@ -26,7 +26,7 @@ class CountSerde:
 class CounterShard(PlainShard[tuple[str, int]]):
     """The counts of one partition."""
 
-    def __init__(self, _partition: int, registry: SnapshotRegistry, _timers: Timers) -> None:
+    def __init__(self, _partition: int, registry: SnapshotRegistry, _deadlines: Deadlines) -> None:
         self.counts: TimelineDict[str, int] = TimelineDict(registry)
 
     def increment(self, name: str) -> Result[tuple[str, int], int]:

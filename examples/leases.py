@@ -2,7 +2,7 @@
 Leases: each name has a holder, an expiry time, and a fencing token that increases with every new holder.
 
 A resource remembers the highest token that it has seen and rejects lower ones, so a slow holder of an expired lease cannot
-write. A lease expires by a timer, whose expiry is an operation like any other. Timers are armed again when the shard is loaded.
+write. A lease expires by a deadline, whose operation is one like any other. A load begins the deadlines again.
 
     python examples/leases.py [DIRECTORY]
 """
@@ -14,7 +14,8 @@ from pathlib import Path
 import msgspec
 
 from kohort.hosting import hosted
-from kohort.machine.shard import PlainShard, Result, Timers
+from kohort.machine.shard import Deadlines, PlainShard, Result
+from kohort.machine.steps import Deadline, Operation
 from kohort.machine.timeline import SnapshotRegistry, TimelineDict
 from kohort.model.image import ClusterImage
 
@@ -41,9 +42,8 @@ class LeaseSerde:
 class LeaseShard(PlainShard[Lease]):
     """The leases of one partition."""
 
-    def __init__(self, _partition: int, registry: SnapshotRegistry, timers: Timers) -> None:
+    def __init__(self, _partition: int, registry: SnapshotRegistry, _deadlines: Deadlines) -> None:
         self.leases: TimelineDict[str, Lease] = TimelineDict(registry)
-        self.timers = timers
 
     def acquire(self, name: str, holder: str, ttl_ms: int, now_ms: int) -> Result[Lease, Lease]:
         """
@@ -57,16 +57,14 @@ class LeaseShard(PlainShard[Lease]):
         is_renewal = lease is not None and lease.holder == holder and lease.expires_ms > now_ms
         token = lease.token + (not is_renewal) if lease is not None else 1
         taken = Lease(name, holder, token, now_ms + ttl_ms)
-        self._arm(taken, now_ms)
-        return Result([taken], taken)
+        return Result([taken], taken, deadlines=[expiry(taken, now_ms)])
 
     def release(self, name: str, token: int) -> Result[Lease, bool]:
         """Release a lease. Returns False if the token is not that of the lease."""
         lease = self.leases.get(name)
         if lease is None or lease.token != token or not lease.holder:
             return Result((), False)
-        self.timers.cancel(name)
-        return Result([Lease(name, "", token, lease.expires_ms)], True)
+        return Result([Lease(name, "", token, lease.expires_ms)], True, deadlines=[Deadline((name,))])
 
     def holder(self, name: str, offset: int) -> str:
         """Return the holder that is committed at `offset`, or an empty string."""
@@ -76,25 +74,22 @@ class LeaseShard(PlainShard[Lease]):
     def replay(self, _offset: int, _producer_id: int, _producer_epoch: int, record: Lease, /) -> None:
         self.leases.put(record.name, record)
 
-    def on_loaded(self, _image: ClusterImage, now_ms: int, /) -> None:
-        for lease in list(self.leases.values()):
-            if lease.holder:
-                self._arm(lease, now_ms)
+    def on_loaded(self, _image: ClusterImage, now_ms: int, /) -> Result[Lease, None]:
+        return Result(deadlines=[expiry(lease, now_ms) for lease in self.leases.values() if lease.holder])
 
-    def _arm(self, lease: Lease, now_ms: int) -> None:
-        self.timers.schedule(
-            lease.name, lease.expires_ms - now_ms, lambda at_ms: self._expire(lease.name, at_ms), retry=True
-        )
 
-    def _expire(self, name: str, now_ms: int) -> Result[Lease, None]:
-        # The current state decides, not the state when the timer was armed: a renewal may have failed.
-        lease = self.leases.get(name)
-        if lease is None or not lease.holder:
-            return Result()
-        if lease.expires_ms > now_ms:
-            self._arm(lease, now_ms)
-            return Result()
-        return Result([Lease(name, "", lease.token, lease.expires_ms)])
+def expiry(lease: Lease, now_ms: int) -> Deadline:
+    return Deadline((lease.name,), lease.expires_ms - now_ms, Operation(expire, lease.name))
+
+
+def expire(shard: LeaseShard, now_ms: int, name: str) -> Result[Lease, None]:
+    # The current state decides, not the state when the deadline began.
+    lease = shard.leases.get(name)
+    if lease is None or not lease.holder:
+        return Result()
+    if lease.expires_ms > now_ms:
+        return Result(deadlines=[expiry(lease, now_ms)])
+    return Result([Lease(name, "", lease.token, lease.expires_ms)])
 
 
 def main(data_dir: Path) -> None:

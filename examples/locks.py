@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from kohort.hosting import hosted
-from kohort.machine.shard import PlainShard, Result, Timers
+from kohort.machine.shard import Deadlines, PlainShard, Result
 from kohort.machine.steps import Deadline, Operation, Wait, Wake
 from kohort.machine.timeline import SnapshotRegistry, TimelineDict
 from kohort.model.image import ClusterImage
@@ -43,10 +43,10 @@ class LockSerde:
 class LockShard(PlainShard[Lock]):
     """The locks of one partition. `lines` is not in the log: its clients wait for an answer of this process."""
 
-    def __init__(self, _partition: int, registry: SnapshotRegistry, timers: Timers) -> None:
+    def __init__(self, _partition: int, registry: SnapshotRegistry, deadlines: Deadlines) -> None:
         self.locks: TimelineDict[str, Lock] = TimelineDict(registry)
         self.lines: TimelineDict[str, tuple[str, ...]] = TimelineDict(registry)
-        self.deadlines = timers.deadlines
+        self.deadlines = deadlines
 
     def replay(self, _offset: int, _producer_id: int, _producer_epoch: int, record: Lock, /) -> None:
         self.locks.put(record.name, record)

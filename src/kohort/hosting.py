@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 from uuid import NAMESPACE_OID, UUID, uuid5
 
-from kohort.machine.shard import RecordSerde, Result, Shard
+from kohort.machine.shard import Deadlines, RecordSerde, Result, Shard
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import ConfigError
 from kohort.model.ids import TopicPartition
@@ -21,7 +21,6 @@ from kohort.runtime.loop import Loop
 from kohort.runtime.runtime import Runtime
 from kohort.runtime.threaded.processor import ThreadedProcessor
 from kohort.runtime.threaded.shared_log import LogOwner
-from kohort.runtime.timers.shard_timers import ShardTimers
 from kohort.storage.disk import DiskStore
 from kohort.storage.files.checkpoint_formats import read_partition_metadata
 from kohort.storage.files.directory import find_partitions
@@ -85,7 +84,7 @@ class Host(Generic[S]):
 
 @contextmanager
 def hosted(
-    make_shard: Callable[[int, SnapshotRegistry, ShardTimers], S],
+    make_shard: Callable[[int, SnapshotRegistry, Deadlines], S],
     serde: RecordSerde[Any],
     *,
     data_dir: str | Path | None = None,
@@ -98,7 +97,7 @@ def hosted(
     Load the shards of a topic, and serve them until the end of the `with` block.
 
     Args:
-        make_shard: returns a new shard for (partition, registry, timers).
+        make_shard: returns a new shard for (partition, registry, deadlines).
         data_dir: the directory of the logs, which is created if it is missing; None keeps them in memory.
         topic: the name of the logs' directories.
         threads: how many threads run the operations. With 0 they run on the calling thread, while it waits for an answer.

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kohort.hosting import hosted
-from kohort.machine.shard import Reply, Result
+from kohort.machine.shard import Result
 from kohort.machine.steps import Operation
 from kohort.model.errors import UnavailableError
 from kohort.runtime import InlineProcessor, Runtime
@@ -155,16 +155,9 @@ class LockWorkload:
                 assert self._holders.setdefault((name, lock.token), client) == client, "two clients with one token"
                 self._tokens[name] = max(self._tokens.get(name, 0), lock.token)
 
-            return Work(_as_is(operation), on_answer=answered)
+            return Work(operation, on_answer=answered)
         token = self._tokens.get(name, 0) - chance.choice((0, 0, 0, 1))
-        return Work(_as_is(Operation(self._it.renew if step < 0.65 else self._it.release, name, token)))
-
-
-def _as_is(operation: Operation) -> Any:
-    def make(_reply: Reply[Any]) -> Operation:
-        return operation
-
-    return make
+        return Work(Operation(self._it.renew if step < 0.65 else self._it.release, name, token))
 
 
 def subject(it: Any) -> Subject[Any]:

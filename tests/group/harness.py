@@ -29,7 +29,7 @@ from kohort.model.image import ImageDelta
 from kohort.runtime.append.appender import ADAPTIVE
 from kohort.runtime.processors import InlineProcessor
 from kohort.runtime.runtime import Runtime
-from kohort.testing import FaultyLog, FixedContext, VirtualNode, watched
+from kohort.testing import FaultyLog, FixedContext, VirtualNode
 from kohort.testing.context import take_all
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
@@ -198,10 +198,10 @@ class Coordinator:
         for task in tasks:
             self.node.call_soon(task)
 
-    def _make_shard(self, _: int, snapshots: Any, timers: Any) -> GroupShard:
+    def _make_shard(self, _: int, snapshots: Any, deadlines: Any) -> GroupShard:
         shard = GroupShard(
             snapshots,
-            timers,
+            deadlines,
             self.config,
             lambda: f"uuid{next(self._uuids)}",
             kinds=self._kinds,
@@ -505,22 +505,3 @@ def subscription(*topics: str) -> bytes:
     """The metadata of a consumer, version 0."""
     body = b"".join(len(topic).to_bytes(2, "big") + topic.encode() for topic in topics)
     return b"\0\0" + len(topics).to_bytes(4, "big") + body + b"\xff\xff\xff\xff"
-
-
-class NoTimers(watched.NoTimers):
-    """Remembers what was armed."""
-
-    def __init__(self) -> None:
-        self.delays: dict[str, int] = {}
-
-    def schedule(self, key: str, delay_ms: int, operation: Any, **_: Any) -> None:
-        self.delays[key] = delay_ms
-
-    def schedule_if_absent(self, key: str, delay_ms: int, operation: Any, **_: Any) -> None:
-        self.delays.setdefault(key, delay_ms)
-
-    def cancel(self, key: str) -> None:
-        self.delays.pop(key, None)
-
-    def is_scheduled(self, key: str) -> bool:
-        return key in self.delays

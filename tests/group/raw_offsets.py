@@ -16,6 +16,7 @@ from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import CorruptError, UnknownRecordTypeError
 from kohort.model.ids import TopicPartition
 from kohort.records.values import GroupMetadata, GroupMetadataMember, OffsetCommit, OffsetCommitTombstone
+from kohort.testing.watched import NoDeadlines
 from kohort.wire.batches import (
     BatchRecord,
     build_batch,
@@ -27,7 +28,7 @@ from kohort.wire.batches import (
     stamp,
 )
 from kohort.wire.compression import Codec
-from tests.group.harness import NoTimers, classic_groups
+from tests.group.harness import classic_groups
 
 DATA = Path(__file__).parents[1] / "data" / "pipeline"
 RUNS = ("expiry", "legacy", "main", "tv1", "unclean", "unclean-torn")
@@ -58,7 +59,7 @@ class RawLog:
 
 
 def fresh() -> GroupShard:
-    return GroupShard(SnapshotRegistry(), NoTimers(), GroupConfig(), lambda: "uuid")
+    return GroupShard(SnapshotRegistry(), NoDeadlines(), GroupConfig(), lambda: "uuid")
 
 
 def picture(shard: GroupShard) -> dict[str, Any]:

@@ -21,9 +21,10 @@ from kohort.model.errors import ErrorCode
 from kohort.records.values import OffsetCommit
 from kohort.runtime.loading.loader import load
 from kohort.runtime.loading.windows import LoadSummary
+from kohort.testing.watched import NoDeadlines
 from kohort.wire import messages as m
 from kohort.wire.batches import encode_batch
-from tests.group.harness import Answer, Coordinator, NoTimers, classic_groups
+from tests.group.harness import Answer, Coordinator, classic_groups
 from tests.group.trouble import SETTINGS, Trouble
 
 GROUPS = ("a", "b")
@@ -268,7 +269,7 @@ class Groups(Trouble):
             return
         if self.outdated is self.coordinator.shard:
             return
-        fresh = GroupShard(SnapshotRegistry(), NoTimers(), CONFIG, lambda: "")
+        fresh = GroupShard(SnapshotRegistry(), NoDeadlines(), CONFIG, lambda: "")
         for _ in load(log, fresh, GroupRecordSerde(), LoadSummary(), start=0, end=log.end_offset):
             pass
         live, groups = self.coordinator.shard, classic_groups(fresh)

@@ -418,6 +418,21 @@ def test_many_offsets_of_a_deleted_topic_go_in_parts_that_others_can_come_betwee
     assert coordinator.fetch("group-0") == {("payments", 0): 2}
 
 
+def test_a_part_of_which_a_batch_is_written_and_one_is_not_goes_on() -> None:
+    coordinator = Coordinator(batch_bytes_max=800)
+    many_offsets(coordinator, 40, groups=4)
+    coordinator.log.fail_next_append, coordinator.log.appends_until_failure = UnavailableError("offline"), 1
+    coordinator.runtime.on_image(deleted_topics("orders"))
+    coordinator.advance(1)
+    groups = [f"group-{number}" for number in range(4)]
+    assert 1 < sum(len(coordinator.fetch(group)) for group in groups) < 41
+    coordinator.advance(RETRY_BACKOFF_MS)
+    assert [coordinator.fetch(group) for group in groups] == [{("payments", 0): 2}, {}, {}, {}]
+    coordinator.runtime.on_image(deleted_topics("payments"))
+    coordinator.advance(1)
+    assert coordinator.fetch("group-0") == {}
+
+
 def test_what_is_committed_in_a_topic_made_anew_stays_while_the_old_offsets_go() -> None:
     coordinator = Coordinator()
     many_offsets(coordinator, 2 * TOMBSTONES_AT_ONCE)

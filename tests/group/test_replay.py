@@ -16,9 +16,10 @@ from kohort.machine.shard import Result
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import UnknownRecordTypeError
 from kohort.records.values import OffsetCommit, OffsetCommitTombstone
+from kohort.testing.watched import NoDeadlines
 from kohort.wire import messages as m
 from tests.group.golden import golden_groups, golden_records
-from tests.group.harness import Image, NoTimers, classic_groups
+from tests.group.harness import Image, classic_groups
 from tests.group.raw_offsets import fresh, picture
 
 
@@ -30,7 +31,7 @@ def load(run: str) -> list[GroupShard]:
         if record.run != run:
             continue
         shard = shards.setdefault(
-            record.partition, GroupShard(SnapshotRegistry(), NoTimers(), GroupConfig(), lambda: "uuid")
+            record.partition, GroupShard(SnapshotRegistry(), NoDeadlines(), GroupConfig(), lambda: "uuid")
         )
         if record.control:
             _, kind = struct.unpack(">hh", record.key_bytes)
@@ -97,8 +98,7 @@ def test_open_transactions_stay_pending() -> None:
 
 
 def test_members_get_a_session_when_the_log_is_loaded() -> None:
-    timers = NoTimers()
-    shard = GroupShard(SnapshotRegistry(), timers, GroupConfig(), lambda: "uuid")
+    shard = GroupShard(SnapshotRegistry(), NoDeadlines(), GroupConfig(), lambda: "uuid")
     serde = GroupRecordSerde()
     for record in golden_records():
         if record.decoded is not None and record.decoded["key"]["group"] == "hold-classic":

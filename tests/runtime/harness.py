@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kohort.machine.shard import EndTransaction, Producer, Result
-from kohort.model.errors import CoordinatorError, UnavailableError
+from kohort.model.errors import CoordinatorError
 from kohort.runtime.ports import Verify
 from kohort.runtime.processors import InlineProcessor
 from kohort.runtime.runtime import Runtime, skip_verification
@@ -55,8 +55,8 @@ class Bench:
     def shard(self) -> TableShard:
         return self.shards[-1]
 
-    def make_shard(self, partition: int, registry: Any, timers: Any) -> TableShard:
-        self.shards.append(self.kind(partition, registry, timers))
+    def make_shard(self, partition: int, registry: Any, deadlines: Any) -> TableShard:
+        self.shards.append(self.kind(partition, registry, deadlines))
         return self.shards[-1]
 
     def load(self, partition: int = 0, leader_epoch: int = 0) -> "Bench":
@@ -121,15 +121,3 @@ def batch_of(pairs: list[tuple[bytes, bytes | None]], producer_id: int = -1) -> 
 
 def explain(error: Exception) -> str:
     return error.code.name if isinstance(error, CoordinatorError) else f"{type(error).__name__}: {error}"
-
-
-def timer(bench: Bench, name: str, *, fails: int = 0) -> Callable[[int], Result[Put, None]]:
-    """A timer's operation that writes `name` = when it ran, after failing `fails` times."""
-    failures = iter(range(fails))
-
-    def operation(now_ms: int) -> Result[Put, None]:
-        for _ in failures:
-            raise UnavailableError("not yet")
-        return Result([Put(name, now_ms - 1_700_000_000_000)])
-
-    return operation

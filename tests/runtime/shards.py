@@ -1,11 +1,11 @@
 """A state machine that is easy to check: a table of names and numbers, and what transactions hold back."""
 
-from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
-from kohort.machine.shard import Release, Reply, Result, Timers
+from kohort.machine.shard import Deadlines, Result
+from kohort.machine.steps import Wait, Wake
 from kohort.machine.timeline import SnapshotRegistry, TimelineDict
 from kohort.model.errors import CorruptError, UnknownRecordTypeError
 from kohort.model.image import ClusterImage, ImageDelta
@@ -38,14 +38,14 @@ POISONED_PRODUCER_ID = 666
 class TableShard:
     """Keeps what was put; fails on replaying the name "poison" and when it is told to say goodbye as "rude"."""
 
-    def __init__(self, partition: int, registry: SnapshotRegistry, timers: Timers) -> None:
+    def __init__(self, partition: int, registry: SnapshotRegistry, deadlines: Deadlines) -> None:
         self.partition = partition
         self.registry = registry
-        self.timers = timers
+        self.deadlines = deadlines
         self.table: TimelineDict[str, int] = TimelineDict(registry)
         self.pending: TimelineDict[int, tuple[Put, ...]] = TimelineDict(registry)
         self.producers: list[tuple[int, int]] = []
-        self.parked: list[Reply[Any]] = []
+        self.parked: TimelineDict[int, None] = TimelineDict(registry)
         self.images: list[Any] = []
         self.deltas: list[ImageDelta] = []
         self.coordinator_epochs: list[int] = []
@@ -87,30 +87,24 @@ class TableShard:
         self.deltas.append(delta)
         return Result([Put(topic.name, None) for topic in delta.deleted])
 
-    def on_unloaded(self) -> Iterable[Release]:
+    def on_unloaded(self) -> None:
         self.is_unloaded = True
         if self.table.get("rude"):
             raise RuntimeError("rude")
-        return [Release(reply, "unloaded") for reply in self.parked]
 
     # Operations and queries.
 
     def put(self, response: str, *puts: tuple[str, int | None], is_atomic: bool = True) -> Result[Put, str]:
         return Result([Put(name, number) for name, number in puts], response, is_atomic=is_atomic)
 
-    def park(self, reply: Reply[Any]) -> Result[Put, str]:
-        self.parked.append(reply)
-        return Result()
+    def park(self) -> Result[Put, str]:
+        """Let the request wait."""
+        number = len(self.parked)
+        self.parked.put(number, None)
+        return Result((), Wait(("parked", str(number)), None, None, None))
 
     def release(self, response: str, *puts: tuple[str, int | None]) -> Result[Put, str]:
-        parked, self.parked = self.parked, []
-
-        def after(error: Exception | None) -> Iterable[Release]:
-            return () if error is None else [Release(reply, "failed") for reply in parked]
-
-        return Result(
-            [Put(name, number) for name, number in puts],
-            response,
-            releases=[Release(reply, response) for reply in parked],
-            after=after,
-        )
+        """Answer all that wait."""
+        wakes = [Wake(("parked", str(number)), response) for number in self.parked]
+        self.parked.clear()
+        return Result([Put(name, number) for name, number in puts], response, wakes=wakes)

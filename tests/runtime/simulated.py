@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 from random import Random
-from typing import Any
 
 from kohort.machine.bulk import LongRecords
-from kohort.machine.shard import EndTransaction, Producer, Reply, Result
+from kohort.machine.shard import EndTransaction, Producer, Result
+from kohort.machine.steps import Deadline, Operation
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.testing import Subject, Work
 from tests.runtime.shards import Put, PutSerde, TableShard
@@ -13,7 +13,7 @@ from tests.runtime.shards import Put, PutSerde, TableShard
 NAMES = ("a", "b", "c")
 PRODUCER_IDS = (7, 8)
 
-Operation = Callable[[TableShard, int], Result[Put, str]]
+Handler = Callable[[TableShard, int], Result[Put, str]]
 Maker = Callable[[], Work]
 
 
@@ -21,8 +21,8 @@ def picture(shard: TableShard, offset: int) -> object:
     return dict(shard.table.items_at(offset)), dict(shard.pending.items_at(offset))
 
 
-def asks(operation: Operation) -> Work:
-    return Work(make=lambda _: operation)
+def asks(operation: Handler) -> Work:
+    return Work(operation)
 
 
 def put(name: str, *, is_atomic: bool = True) -> Work:
@@ -64,10 +64,7 @@ def poison() -> Work:
 
 
 def park() -> Work:
-    def make(reply: Reply[Any]) -> Operation:
-        return lambda shard, _: shard.park(reply)
-
-    return Work(make=make)
+    return asks(lambda shard, _: shard.park())
 
 
 def release(name: str) -> Work:
@@ -77,18 +74,19 @@ def release(name: str) -> Work:
 SUBJECT = Subject(make_shard=TableShard, serde=PutSerde(), picture=picture, wake=lambda: release("a"))
 
 
+def _expire(_shard: TableShard, now_ms: int, name: str) -> Result[Put, None]:
+    return Result([Put(name, now_ms)])
+
+
 def arm(name: str, delay_ms: int) -> Work:
-    def operation(shard: TableShard, _: int) -> Result[Put, str]:
-        shard.timers.schedule(name, delay_ms, lambda now_ms: Result([Put(name, now_ms)]), retry=True)
-        return Result((), "armed")
+    def operation(_shard: TableShard, _: int) -> Result[Put, str]:
+        return Result((), "armed", deadlines=[Deadline((name,), delay_ms, Operation(_expire, name))])
 
     return asks(operation)
 
 
 def put_in_transaction(name: str, producer_id: int) -> Work:
-    return Work(
-        make=lambda _: lambda shard, now_ms: shard.put("ok", (name, now_ms)), producer=Producer("t", producer_id, 0)
-    )
+    return Work(lambda shard, now_ms: shard.put("ok", (name, now_ms)), producer=Producer("t", producer_id, 0))
 
 
 def end(producer_id: int, *, committed: bool) -> Work:

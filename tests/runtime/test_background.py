@@ -158,8 +158,8 @@ def test_tasks_elsewhere_need_a_way_back() -> None:  # [L8]
 def test_a_loop_runs_tasks_on_a_thread_and_operations_on_its_own() -> None:  # [L8]
     loop, log, shards = Loop(), FaultyLog(), list[Thinker]()
 
-    def make_shard(partition: int, registry: Any, timers: Any) -> Thinker:
-        shards.append(Thinker(partition, registry, timers))
+    def make_shard(partition: int, registry: Any, deadlines: Any) -> Thinker:
+        shards.append(Thinker(partition, registry, deadlines))
         return shards[-1]
 
     runtime = Runtime(make_shard=make_shard, serde=PutSerde(), clock=loop.clock, processor=loop.processor)

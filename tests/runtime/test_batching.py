@@ -9,7 +9,6 @@ from kohort.model.errors import UnavailableError
 from kohort.wire.batches import read_header
 from kohort.wire.compression import Codec
 from tests.runtime.harness import Bench
-from tests.runtime.shards import Put
 
 
 def test_with_a_linger_of_none_every_write_is_a_batch() -> None:  # [9]
@@ -214,16 +213,6 @@ def test_one_append_has_one_time() -> None:
     bench.node.advance(7)
     header = read_header(bench.log.batches[0])
     assert (header.base_timestamp, header.max_timestamp, header.record_count) == (opened_ms, opened_ms, 2)
-
-
-def test_records_may_be_written_without_being_replayed() -> None:
-    bench = Bench().load()
-    bench.write("a", lambda _, __: Result([Put("x", 1)], "ok", replayed=False))
-    bench.node.run_turn()
-    bench.log.commit()
-    assert bench.answers["a"] == ["ok"]
-    assert bench.shard.table == {}
-    assert bench.written() == [(b"x", b"1")]
 
 
 def test_a_linger_is_adaptive_none_or_some() -> None:  # [L6]

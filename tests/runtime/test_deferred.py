@@ -9,7 +9,7 @@ from kohort.runtime.append.deferred import Answer, DeferredEvent, DeferredQueue
 
 def event(deadline_ms: int = 0, name: str = "reply", replies: list[Any] | None = None) -> DeferredEvent:
     reply = (replies if replies is not None else []).append
-    return DeferredEvent(name, reply, str, (), None, deadline_ms)
+    return DeferredEvent(name, reply, str, deadline_ms)
 
 
 def test_a_deadline_has_passed_when_it_is_reached() -> None:
@@ -27,10 +27,9 @@ def test_an_expired_event_is_answered_once_and_stays_in_the_queue() -> None:
     replies: list[Any] = []
     queue, late = DeferredQueue(), event(100, "response", replies)
     queue.add(5, [late], 0)
-    answer = late.expire(TimeoutError("late"))
-    assert answer is not None
-    assert answer[1] == "late"
-    assert late.expire(TimeoutError("again")) is None
+    ((_, answer),) = late.expire(TimeoutError("late"))
+    assert answer == "late"
+    assert late.expire(TimeoutError("again")) == []
     assert list(queue.expired(1_000)) == []
     assert queue.next_deadline_ms is None
     assert len(queue) == 1

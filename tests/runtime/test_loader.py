@@ -17,13 +17,13 @@ from tests.runtime.harness import batch_of
 from tests.runtime.shards import Put, PutSerde, TableShard
 
 
-class NoTimers:
+class NoDeadlines:
     def __getattr__(self, name: str) -> None:
         raise AssertionError(name)
 
 
 def fresh() -> TableShard:
-    return TableShard(0, SnapshotRegistry(), NoTimers())  # type: ignore[arg-type]
+    return TableShard(0, SnapshotRegistry(), NoDeadlines())  # type: ignore[arg-type]
 
 
 RECORDS = st.lists(st.tuples(st.sampled_from("abcd"), st.none() | st.integers(0, 9)), min_size=1, max_size=4)

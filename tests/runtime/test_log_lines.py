@@ -25,17 +25,15 @@ def test_failures_of_a_shard_and_of_its_callers(caplog: pytest.LogCaptureFixture
     bench.node.settle()
     bench.write("raises", lambda _shard, _now_ms: fail(None), 1)
     bench.runtime.write(1, lambda shard, _: shard.put("ok", ("a", 1)), fail, str)
-    bench.write("completion", lambda _shard, _now_ms: Result([Put("b", 1)], "ok", after=fail), 1)
     bench.node.settle()
     bench.logs[1].commit()
     bench.node.settle()
-    bench.write("fails", lambda _shard, _now_ms: Result([Put("c", 1)], "ok", after=fail), 1)
+    bench.write("fails", lambda _shard, _now_ms: Result([Put("c", 1)], "ok", on_error=fail), 1)
     bench.write("rude", lambda shard, _: shard.put("ok", ("rude", 1)), 1)
     bench.runtime.unload(1, 1)
     bench.node.settle()
     assert lines(caplog) == [
         "shard.operation_failed partition=state-1",
-        "shard.completion_failed partition=state-1",
         "shard.reply_failed partition=state-1",
         "shard.completion_failed partition=state-1",
         "shard.unload_failed partition=state-1",

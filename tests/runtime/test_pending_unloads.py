@@ -2,17 +2,17 @@
 
 import gc
 import weakref
-from collections.abc import Callable
 
 import pytest
 
 from kohort.machine.shard import Result
+from kohort.machine.steps import Deadline, Operation
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.runtime.loading.windows import STEP_MS
-from kohort.runtime.timers.shard_timers import ShardTimers
-from kohort.runtime.waits import Armed, Deadlines, DueTable
+from kohort.runtime.waits import Armed, DueTable, free
 from kohort.testing import VirtualNode
-from tests.runtime.harness import Bench
+from tests.runtime.harness import Bench, explain
+from tests.runtime.shards import Put, TableShard
 
 PARKED = 10 * STEP_MS
 
@@ -20,88 +20,105 @@ PARKED = 10 * STEP_MS
 def crowded() -> Bench:
     """A partition in which many are parked; to answer one of them takes a millisecond."""
     bench = Bench().load().load(1)
+    for _ in range(PARKED):
+        park(bench)
+    return bench
+
+
+def park(bench: Bench) -> None:
     answered = bench.answers.setdefault("parked", [])
 
     def reply(response: str) -> None:
         answered.append(response)
         bench.node.clock.set(bench.node.clock.now_ms() + 1)
 
-    for _ in range(PARKED):
-        bench.write("park", lambda shard, _: shard.park(reply))
-    return bench
+    bench.runtime.write(0, lambda shard, _: shard.park(), reply, explain)
 
 
 def test_those_who_are_parked_are_answered_a_step_at_a_time() -> None:
     bench = crowded()
     bench.runtime.unload(0, None)
-    assert bench.answers["parked"] == ["unloaded"] * STEP_MS
+    assert bench.answers["parked"] == ["NOT_COORDINATOR"] * STEP_MS
     assert bench.state() is None
     bench.write("other", lambda shard, _: shard.put("ok"), partition=1)
     assert bench.answers["other"] == ["ok"]
     bench.node.settle()
-    assert bench.answers["parked"] == ["unloaded"] * PARKED
+    assert bench.answers["parked"] == ["NOT_COORDINATOR"] * PARKED
 
 
 def test_a_close_answers_the_rest_at_once_and_nobody_twice() -> None:
     bench = crowded()
     bench.runtime.unload(0, None)
     bench.runtime.close()
-    assert bench.answers["parked"] == ["unloaded"] * PARKED
+    assert bench.answers["parked"] == ["NOT_COORDINATOR"] * PARKED
     bench.node.settle()
-    assert bench.answers["parked"] == ["unloaded"] * PARKED
+    assert bench.answers["parked"] == ["NOT_COORDINATOR"] * PARKED
 
 
 def test_a_reply_of_an_unload_may_close_the_runtime(caplog: pytest.LogCaptureFixture) -> None:
-    bench = crowded()
+    bench = Bench().load().load(1)
     other = bench.answers.setdefault("other", [])
-    bench.write("park", lambda shard, _: shard.park(other.append), partition=1)
+    bench.runtime.write(1, lambda shard, _: shard.park(), other.append, explain)
 
     def close(_: str) -> None:
         bench.runtime.close()
 
-    bench.shards[0].parked.insert(3, close)
+    for number in range(PARKED):
+        if number == 3:
+            bench.runtime.write(0, lambda shard, _: shard.park(), close, explain)
+        park(bench)
     bench.runtime.unload(0, None)
-    assert bench.answers["parked"] == ["unloaded"] * PARKED
-    assert other == ["unloaded"]
+    assert bench.answers["parked"] == ["NOT_COORDINATOR"] * PARKED
+    assert other == ["NOT_COORDINATOR"]
     assert caplog.records == []
 
 
 def test_the_next_shard_is_there_while_the_last_one_goes() -> None:
     bench = crowded()
-    bench.shard.timers.schedule("old", 1, lambda _: Result())
+    arm(bench, 1)
     bench.runtime.unload(0, None)
     bench.runtime.load(0, bench.log, 1)
     bench.put("new", ("x", 1))
-    bench.shard.timers.schedule("new", 60_000, lambda _: Result())
+    arm(bench, 60_000)
     bench.node.settle()
     bench.log.commit()
     assert bench.answers["new"] == ["ok"]
-    assert bench.answers["parked"] == ["unloaded"] * PARKED
-    assert bench.shard.timers.is_scheduled("new")
+    assert bench.answers["parked"] == ["NOT_COORDINATOR"] * PARKED
+    assert bench.shard.images.count("due") == 0, "the deadline of the last shard has ended"
+    bench.node.advance(60_000)
+    assert bench.shard.images.count("due") == 1
 
 
-def test_timers_that_were_cancelled_together_never_run_and_let_go_of_what_they_held() -> None:
+def arm(bench: Bench, delay_ms: int) -> None:
+    def due(shard: TableShard, _: int) -> Result[Put, None]:
+        shard.images.append("due")
+        return Result()
+
+    bench.write("arm", lambda _, __: Result((), "ok", deadlines=[Deadline(("due",), delay_ms, Operation(due))]))
+
+
+def test_deadlines_that_end_together_never_run_and_let_go_of_what_they_held() -> None:
     node, ran = VirtualNode(), []
 
-    def expire(is_current: Callable[[], bool], *_: object) -> None:
-        ran.append(is_current())
-
     class Held:
-        def expire(self, _: int) -> Result[object, None]:
-            return Result()
+        def run(self, *_: object) -> None:
+            raise AssertionError
 
-    table: DueTable[Armed] = DueTable(SnapshotRegistry(), node.wheel, node.clock, lambda _: None)
-    timers, held = ShardTimers(node.wheel, node.clock, expire, Deadlines(table)), Held()
+    table: DueTable[Armed] = DueTable(
+        SnapshotRegistry(), node.wheel, node.clock, lambda due: ran.append(table.has(due))
+    )
+    held = Held()
     for number in range(100):
-        timers.schedule(str(number), 10 + number, held.expire)
-    gone, freed = weakref.ref(held), timers.close()
+        table.put(Armed((str(number),), node.clock.now_ms() + 10 + number, Operation(held.run)))
+    gone, freed = weakref.ref(held), free(table.close())
     del held
-    timers.schedule("later", 50, lambda _: Result())
+    table.put(Armed(("later",), node.clock.now_ms() + 50, Operation(print)))
     node.advance(20)
-    assert ran == []
+    assert not any(ran)
     assert len(list(freed)) == 100
+    del freed
+    gc.collect()
+    node.advance(1_000)
+    assert not any(ran), "nor does a deadline that begins since"
     gc.collect()
     assert gone() is None
-    node.advance(1_000)
-    assert ran == [], "nor does a timer that is scheduled since"
-    assert not timers.is_scheduled("later")

@@ -1,15 +1,14 @@
 """What a coordinator runtime does, row by row; the numbers in brackets are the rows of Kafka's own test scenarios."""
 
-from typing import Any
-
 import pytest
 
-from kohort.machine.shard import Release, Result
+from kohort.machine.shard import Result
+from kohort.machine.steps import Deadline, Operation
 from kohort.model.errors import CoordinatorError, ErrorCode, UnavailableError
 from kohort.runtime.states import State
 from kohort.testing import deleted_topics
 from kohort.wire.batches import control_batch, read_header
-from tests.runtime.harness import Bench, batch_of, explain, timer
+from tests.runtime.harness import Bench, batch_of, explain
 from tests.runtime.shards import Put, TableShard
 
 # -- load and unload [1-8, 10, 23, 26, 27, 37, 38, 47, 48] ---------------------------------------------------------
@@ -83,21 +82,21 @@ def test_unloading_what_is_unknown_makes_nothing() -> None:  # [7]
     assert bench.runtime.states() == {}
 
 
-def test_unload_answers_everybody_and_stops_the_timers() -> None:  # [5, 26]
+def test_unload_answers_everybody_and_ends_the_deadlines() -> None:  # [5, 26]
     bench = Bench().load()
     fired: list[int] = []
 
-    def fire(now_ms: int) -> Result[Put, None]:
+    def fire(_: TableShard, now_ms: int) -> Result[Put, None]:
         fired.append(now_ms)
         return Result()
 
-    bench.write("parked", lambda shard, _: shard.park(bench.answers["parked"].append))
+    bench.write("parked", lambda shard, _: shard.park())
     bench.put("deferred", ("x", 1))
     bench.node.settle()
     bench.put("batched", ("y", 1))
-    bench.shard.timers.schedule("t", 10, fire)
+    bench.write("arm", lambda _, __: Result((), "ok", deadlines=[Deadline(("t",), 10, Operation(fire))]))
     bench.runtime.unload(0, None)
-    assert bench.answers == {"parked": ["unloaded"], "deferred": ["NOT_COORDINATOR"], "batched": ["NOT_COORDINATOR"]}
+    assert bench.answers == {name: ["NOT_COORDINATOR"] for name in ("parked", "deferred", "batched", "arm")}
     bench.node.advance(60_000)
     assert fired == []
     assert bench.answers["batched"] == ["NOT_COORDINATOR"], "answered once"
@@ -173,33 +172,6 @@ def test_an_append_that_lands_elsewhere_reloads_the_shard() -> None:  # [47]
     assert bench.state() is State.ACTIVE
     assert len(bench.shards) == 2
     assert bench.read() == {"a": 2}
-
-
-def test_a_timer_that_a_late_failure_arms_in_a_dropped_shard_never_runs() -> None:
-    """The batch before it lands elsewhere, so the shard is dropped first, and then the operation fails."""
-    bench, ran = Bench(batch_bytes_max=300).load(), []
-    bench.put("before", ("a" * 150, 1))
-    bench.log.shift_next_append = 1
-
-    def operation(shard: TableShard, _: int) -> Result[Put, str]:
-        def after(error: Exception | None) -> tuple[()]:
-            assert error is not None
-
-            def expire(_: int) -> Result[Put, None]:
-                ran.append(shard)
-                return Result()
-
-            shard.timers.schedule("again", 100, expire)
-            return ()
-
-        return Result(shard.put("ok", ("b" * 150, 2)).records, "ok", after=after)
-
-    bench.write("late", operation)
-    bench.node.settle()
-    assert bench.answers["late"] == ["NOT_COORDINATOR"]
-    assert (bench.state(), len(bench.shards)) == (State.ACTIVE, 2)
-    bench.node.advance(1_000)
-    assert ran == []
 
 
 def test_every_active_shard_is_told_of_a_new_image() -> None:  # [27]
@@ -399,7 +371,7 @@ def test_a_result_that_is_not_atomic_is_cut_between_records() -> None:  # [49]
 
 def test_parked_requests_are_released_with_the_records_of_the_result() -> None:
     bench = Bench().load()
-    bench.write("parked", lambda shard, _: shard.park(bench.answers["parked"].append))
+    bench.write("parked", lambda shard, _: shard.park())
     bench.write("releaser", lambda shard, _: shard.release("done", ("x", 1)))
     bench.node.run_turn()
     assert bench.answers == {"parked": [], "releaser": []}
@@ -409,28 +381,9 @@ def test_parked_requests_are_released_with_the_records_of_the_result() -> None:
 
 def test_a_release_without_records_leaves_at_once() -> None:
     bench = Bench().load()
-    bench.write("parked", lambda shard, _: shard.park(bench.answers["parked"].append))
+    bench.write("parked", lambda shard, _: shard.park())
     bench.write("releaser", lambda shard, _: shard.release("done"))
     assert bench.answers == {"parked": ["done"], "releaser": ["done"]}
-
-
-@pytest.mark.parametrize("fails", [False, True])
-def test_the_shard_hears_what_became_of_its_records_before_anybody_is_answered(fails: bool) -> None:
-    bench = Bench().load()
-    heard: list[Any] = []
-
-    def after(error: Exception | None) -> list[Any]:
-        heard.append((error, list(bench.answers["a"])))
-        return []
-
-    bench.write("a", lambda _, __: Result([Put("x", 1)], "ok", after=after))
-    if fails:
-        bench.log.fail_next_append = UnavailableError("gone")
-    bench.node.run_turn()
-    bench.log.commit()
-    assert len(heard) == 1
-    assert isinstance(heard[0][0], UnavailableError) is fails
-    assert heard[0][1] == []
 
 
 def test_a_reply_may_cause_the_next_operation() -> None:
@@ -453,104 +406,7 @@ def test_a_reply_may_cause_the_next_operation() -> None:
     assert bench.read() == {"x": 4}
 
 
-# -- timers [28-34] ------------------------------------------------------------------------------------------------
-
-
-def test_an_expiry_is_an_operation() -> None:  # [28]
-    bench = Bench().load()
-    bench.shard.timers.schedule("late", 20, timer(bench, "late"))
-    bench.shard.timers.schedule("soon", 10, timer(bench, "soon"))
-    bench.node.advance(9)
-    assert bench.shard.table == {}
-    bench.node.advance(1)
-    assert bench.shard.table == {"soon": 10}
-    bench.node.advance(30)
-    bench.log.commit()
-    assert bench.read() == {"soon": 10, "late": 20}
-    assert not bench.shard.timers.is_scheduled("late")
-
-
-def test_of_several_timers_of_one_key_the_last_runs() -> None:  # [29, 34]
-    bench = Bench().load()
-    timers = bench.shard.timers
-    timers.schedule("t", 10, timer(bench, "first"))
-    timers.schedule("t", 30, timer(bench, "second"))
-    timers.schedule("t", 20, timer(bench, "third"))
-    timers.schedule_if_absent("t", 1, timer(bench, "fourth"))
-    bench.node.advance(100)
-    assert bench.shard.table == {"third": 20}
-
-
-def test_a_cancelled_timer_never_runs() -> None:  # [30]
-    bench = Bench().load()
-    bench.shard.timers.schedule("t", 10, timer(bench, "t"))
-    bench.node.advance(9)
-    bench.shard.timers.cancel("t")
-    bench.node.advance(100)
-    assert bench.shard.table == {}
-
-
-@pytest.mark.parametrize(("retry", "table"), [(True, {"t": 510}), (False, {})])
-def test_a_timer_that_fails_is_tried_again_if_it_asks_for_it(retry: bool, table: dict[str, int]) -> None:  # [31, 33]
-    bench = Bench().load()
-    bench.shard.timers.schedule("t", 10, timer(bench, "t", fails=1), retry=retry)
-    bench.node.advance(509)
-    assert bench.shard.table == {}
-    bench.node.advance(1)
-    assert bench.shard.table == table
-
-
-@pytest.mark.parametrize(("retry", "table"), [(True, {"t": 510}), (False, {})])
-def test_a_timer_whose_records_could_not_be_written_has_failed(retry: bool, table: dict[str, int]) -> None:  # [31, 33]
-    bench = Bench().load()
-    bench.shard.timers.schedule("t", 10, timer(bench, "t"), retry=retry)
-    bench.log.fail_next_append = UnavailableError("the disk is full")
-    bench.node.advance(509)
-    assert bench.shard.table == {}
-    bench.node.advance(1)
-    assert bench.shard.table == table
-
-
-@pytest.mark.parametrize(("waited_ms", "table"), [(1009, {}), (1010, {"t": 1010})])
-def test_a_timer_may_choose_how_long_it_waits_to_be_tried_again(waited_ms: int, table: dict[str, int]) -> None:  # [32]
-    bench = Bench().load()
-    bench.shard.timers.schedule("t", 10, timer(bench, "t", fails=1), retry=True, backoff_ms=1000)
-    bench.node.advance(waited_ms)
-    assert bench.shard.table == table
-
-
-def test_an_operation_may_schedule_its_own_key() -> None:
-    bench = Bench().load()
-    ran: list[int] = []
-
-    def tick(now_ms: int) -> Result[Put, None]:
-        ran.append(now_ms - 1_700_000_000_000)
-        if len(ran) < 3:
-            bench.shard.timers.schedule("tick", 10, tick)
-        return Result()
-
-    bench.shard.timers.schedule("tick", 10, tick)
-    bench.node.advance(100)
-    assert ran == [10, 20, 30]
-
-
-@pytest.mark.parametrize(("waited_ms", "runs"), [(4_999, 1), (5_000, 2), (5_001, 2)])
-def test_a_timer_whose_records_are_not_committed_in_time_runs_again(waited_ms: int, runs: int) -> None:  # [31]
-    """What it has written stays, so it decides by the state that it finds."""
-    bench = Bench().load()
-    ran: list[int] = []
-
-    def operation(now_ms: int) -> Result[Put, None]:
-        ran.append(now_ms)
-        return Result([Put("expired", 1)])
-
-    bench.shard.timers.schedule("key", 0, operation, retry=True)
-    bench.node.advance(waited_ms)
-    bench.log.commit()
-    bench.node.advance(600)
-    bench.log.commit()
-    bench.node.advance(60_000)
-    assert len(ran) == len(bench.written()) == runs
+# -- queries -------------------------------------------------------------------------------------------------------
 
 
 def test_a_query_that_fails_is_answered_with_its_error() -> None:  # [24]
@@ -565,25 +421,21 @@ def test_a_query_that_fails_is_answered_with_its_error() -> None:  # [24]
         bench.runtime.query(0, query)
 
 
-@pytest.mark.parametrize("commits", [True, False])
-def test_a_completion_that_fails_stops_no_other(commits: bool) -> None:  # [L4]
+def test_a_completion_that_fails_stops_no_other() -> None:  # [L4]
     bench = Bench().load()
+    errors: list[str] = []
 
-    def spoilt(_: TableShard, __: int) -> Result[Put, str]:
-        def after(_: Exception | None) -> list[Release]:
+    def spoilt(error: Exception) -> str:
+        errors.append(str(error))
+        if len(errors) == 1:
             raise RuntimeError("spoilt")
-
-        return Result([Put("x", 1)], "spoilt", after=after)
+        return "told"
 
     bench.put("before", ("a", 1))
-    bench.write("spoilt", spoilt)
+    bench.write("spoilt", lambda _, __: Result([Put("x", 1)], "ok", on_error=spoilt))
     bench.put("behind", ("b", 1))
-    if commits:
-        bench.node.settle()
-        bench.log.commit()
-    else:
-        bench.log.fail_next_append = UnavailableError("full")
-        bench.node.settle()
-    answer = "ok" if commits else "UnavailableError: full"
+    bench.log.fail_next_append = UnavailableError("full")
+    bench.node.settle()
+    answer = "UnavailableError: full"
     assert (bench.answers["before"], bench.answers["behind"]) == ([answer], [answer])
-    assert bench.answers["spoilt"] == ["RuntimeError: spoilt"]
+    assert errors == ["full"]

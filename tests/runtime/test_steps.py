@@ -249,7 +249,7 @@ def test_a_woken_request_may_wait_on_under_another_key(bench: StepBench) -> None
 # Deadlines
 
 
-def test_a_deadline_runs_once_in_its_millisecond(bench: StepBench) -> None:
+def test_a_deadline_runs_once_in_its_millisecond(bench: StepBench) -> None:  # [28, 33]
     bench.result("arm", "ok", deadlines=[Deadline(KEY, 1_000, bench.step("due"))])
     bench.node.advance(999)
     assert bench.ran == []
@@ -259,14 +259,14 @@ def test_a_deadline_runs_once_in_its_millisecond(bench: StepBench) -> None:
     assert bench.ran == ["due"]
 
 
-def test_a_deadline_is_replaced_extended_and_cancelled(bench: StepBench) -> None:
+def test_a_deadline_is_replaced_extended_and_cancelled(bench: StepBench) -> None:  # [29, 30]
     bench.result("arm", "ok", deadlines=[Deadline(KEY, 1_000, bench.step("first"))])
     bench.result("replace", "ok", deadlines=[Deadline(KEY, 2_000, bench.step("second"))])
     bench.node.advance(1_000)
 
     def extend(shard: TableShard, _: int) -> Result[Put, str]:
-        shard.timers.deadlines.extend(KEY, 500)
-        shard.timers.deadlines.extend(("nothing",), 1)
+        shard.deadlines.extend(KEY, 500)
+        shard.deadlines.extend(("nothing",), 1)
         return Result((), "ok")
 
     bench.write("extend", extend)
@@ -299,7 +299,7 @@ def test_a_revert_takes_deadlines_away_and_puts_them_back(bench: StepBench) -> N
 
 
 @pytest.mark.parametrize("fails", ["append", "operation"])
-def test_the_deadline_of_an_operation_that_fails_is_due_again_after_half_a_second(bench: StepBench, fails: str) -> None:
+def test_a_deadline_whose_operation_fails_is_due_again_in_half_a_second(bench: StepBench, fails: str) -> None:  # [31]
     attempts: list[int] = []
 
     def due(_shard: TableShard, now_ms: int) -> Result[Put, Any]:
@@ -318,7 +318,7 @@ def test_the_deadline_of_an_operation_that_fails_is_due_again_after_half_a_secon
     assert bench.read() == {"a": 1}
 
 
-def test_what_follows_a_revert_may_set_the_deadline_anew(bench: StepBench) -> None:
+def test_what_follows_a_revert_may_set_the_deadline_anew(bench: StepBench) -> None:  # [32]
     again = bench.step("again", deadlines=[Deadline(KEY, 3_000, bench.step("anew"))])
     bench.result("arm", "ok", deadlines=[Deadline(KEY, 1_000, bench.step("due", ("a", 1), otherwise=again))])
     bench.log.fail_next_append = UnavailableError("gone")
@@ -427,7 +427,7 @@ def test_an_operation_that_nobody_waits_for_runs_again_if_it_is_undone(bench: St
     assert bench.ran == ["started", "started", "due"]
 
 
-def test_a_deadline_may_keep_an_earlier_one(bench: StepBench) -> None:
+def test_a_deadline_may_keep_an_earlier_one(bench: StepBench) -> None:  # [34]
     for name, delay_ms in (("first", 1_000), ("second", 500)):
         bench.result(name, "ok", deadlines=[Deadline(KEY, delay_ms, bench.step(name), keeps_earlier=True)])
     bench.node.advance(999)
@@ -460,3 +460,24 @@ def test_a_result_may_say_how_an_error_is_answered(bench: StepBench, waits: bool
     else:
         bench.lose()
     assert bench.answers["caller"] == [f"own {'CoordinatorError' if waits else 'UnavailableError'}"]
+
+
+def test_the_deadline_of_an_operation_of_which_a_part_is_written_is_due_again(bench: StepBench) -> None:
+    """The first part stays, and with it the end of the deadline. The rest would be lost."""
+    puts = [Put(letter * 150, 1) for letter in "abcdef"]
+
+    def due(shard: TableShard, _: int) -> Result[Put, None]:
+        bench.ran.append("due")
+        return Result([put for put in puts if put.name not in shard.table], is_atomic=False)
+
+    bench.log.batch_bytes_max = 400
+    bench.result("arm", "ok", deadlines=[Deadline(KEY, 1_000, Operation(due))])
+    bench.log.fail_next_append, bench.log.appends_until_failure = UnavailableError("gone"), 1
+    bench.node.advance(1_000)
+    assert 0 < len(bench.shard.table) < len(puts)
+    bench.node.advance(RETRY_BACKOFF_MS - 1)
+    assert bench.ran == ["due"]
+    bench.node.advance(1)
+    bench.commit()
+    assert bench.ran == ["due"] * 2
+    assert len(bench.shard.table) == len(puts)

@@ -1,7 +1,7 @@
 """The runtime on threads of its own: the same promises, from any thread."""
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,8 @@ from uuid import UUID
 
 import pytest
 
-from kohort.machine.shard import EndTransaction, Producer, Release, Result
+from kohort.machine.shard import EndTransaction, Producer, Result
+from kohort.machine.steps import Deadline, Operation
 from kohort.model.errors import CoordinatorError, ErrorCode, InvariantError, UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.model.image import ClusterImage
@@ -59,8 +60,8 @@ class Library:
             processor=self.processor,
         )
 
-    def make_shard(self, partition: int, registry: Any, timers: Any) -> TableShard:
-        self.shards.append(TableShard(partition, registry, timers))
+    def make_shard(self, partition: int, registry: Any, deadlines: Any) -> TableShard:
+        self.shards.append(TableShard(partition, registry, deadlines))
         return self.shards[-1]
 
     def load(self) -> None:
@@ -176,23 +177,21 @@ def test_who_runs_events_cannot_wait_for_one(tmp_path: Path) -> None:
             used.runtime.submit(0, wait).result(WAIT_SECONDS)
 
 
-def test_timers_fire_and_write(tmp_path: Path) -> None:  # [28, 30]
+def test_deadlines_run_and_write(tmp_path: Path) -> None:  # [28, 30]
     with library("memory", tmp_path) as used:
         fired = threading.Event()
 
-        def heard(_: Exception | None) -> Iterable[Release]:
+        def heard(_shard: TableShard, _now_ms: int) -> Result[Put, None]:
             fired.set()
-            return ()
+            return Result()
 
-        def arm(shard: TableShard, _: int) -> Result[Put, str]:
-            def expire(now_ms: int) -> Result[Put, None]:
-                return Result([Put("fired", 1)], after=heard)
+        def arm(_shard: TableShard, _: int) -> Result[Put, str]:
+            def expire(_shard: TableShard, _now_ms: int) -> Result[Put, None]:
+                return Result([Put("fired", 1)], then=Operation(heard))
 
-            shard.timers.schedule("later", 5, expire)
-            shard.timers.schedule("never", 1, expire)
-            shard.timers.cancel("never")
-            shard.timers.schedule("much later", 3_600_000, expire)
-            return Result((), "armed")
+            delays = {"later": 5, "never": 1, "much later": 3_600_000}
+            deadlines = [Deadline((key,), delay_ms, Operation(expire)) for key, delay_ms in delays.items()]
+            return Result((), "armed", deadlines=[*deadlines, Deadline(("never",))])
 
         assert used.runtime.submit(0, arm).result(WAIT_SECONDS) == "armed"
         assert fired.wait(WAIT_SECONDS)

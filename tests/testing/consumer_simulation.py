@@ -34,7 +34,7 @@ from kohort.group.events import GroupConverted
 from kohort.group.groups import CLASSIC
 from kohort.group.kinds import record_serde
 from kohort.group.shard import GroupShard
-from kohort.machine.shard import Reply, Result, Timers
+from kohort.machine.shard import Deadlines, Result
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import ErrorCode
 from kohort.model.image import ImageDelta
@@ -87,8 +87,8 @@ def consumer_subject(workload: "ConsumerWorkload", config: GroupConfig = CONFIG)
     """A group coordinator of one partition, in the cluster of the workload."""
     uuids = count(1)
 
-    def make_shard(_partition: int, registry: SnapshotRegistry, timers: Timers) -> GroupShard:
-        return GroupShard(registry, timers, config, lambda: f"uuid{next(uuids)}")
+    def make_shard(_partition: int, registry: SnapshotRegistry, deadlines: Deadlines) -> GroupShard:
+        return GroupShard(registry, deadlines, config, lambda: f"uuid{next(uuids)}")
 
     def picture(shard: GroupShard, offset: int) -> object:
         """The hard state of the groups of a shard at an offset. A rebalancing classic group equals everything."""
@@ -235,16 +235,13 @@ class ConsumerWorkload:
         topics: dict[str, UUID] = {}
         """The ids of all topics when the operation ran in a consumer group; nothing in a classic one."""
 
-        def make(_reply: Reply[Any]) -> Operation:
-            def operation(shard: GroupShard, now_ms: int) -> Result[Any, Any]:
-                self._look_at_groups(shard)
-                if not isinstance(shard.groups.get(member.group_id), ClassicGroup):
-                    topics.update({name: topic.topic_id for name, topic in self.image.by_name.items()})
-                return _handle(shard, now_ms, request)
+        def operation(shard: GroupShard, now_ms: int) -> Result[Any, Any]:
+            self._look_at_groups(shard)
+            if not isinstance(shard.groups.get(member.group_id), ClassicGroup):
+                topics.update({name: topic.topic_id for name, topic in self.image.by_name.items()})
+            return _handle(shard, now_ms, request)
 
-            return operation
-
-        return Work(make, on_answer=partial(self._answered, kind, member, api, request, topics, is_lost))
+        return Work(operation, on_answer=partial(self._answered, kind, member, api, request, topics, is_lost))
 
     def _look_at_groups(self, shard: GroupShard) -> None:
         """In a classic group the coordinator does not assign."""
@@ -299,7 +296,7 @@ class ConsumerWorkload:
             shard.on_image(image, delta, now_ms)
             return Result(response="told")
 
-        return Work(lambda _: operation, on_answer=self._told)
+        return Work(operation, on_answer=self._told)
 
     def _told(self, answer: Any) -> None:
         if answer == "told":

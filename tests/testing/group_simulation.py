@@ -35,7 +35,7 @@ from kohort.group.offsets.transactional_commit import txn_offset_commit
 from kohort.group.records import GroupRecordSerde
 from kohort.group.shard import GroupShard
 from kohort.machine.bulk import LongRecords
-from kohort.machine.shard import EndTransaction, Producer, Reply, Result, Timers
+from kohort.machine.shard import Deadlines, EndTransaction, Producer, Result
 from kohort.machine.steps import Operation
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import ErrorCode
@@ -90,8 +90,8 @@ def group_subject(config: GroupConfig = CONFIG) -> Subject[GroupShard]:
     """A group coordinator of one partition."""
     uuids = count(1)
 
-    def make_shard(_partition: int, registry: SnapshotRegistry, timers: Timers) -> GroupShard:
-        return GroupShard(registry, timers, config, lambda: f"uuid{next(uuids)}")
+    def make_shard(_partition: int, registry: SnapshotRegistry, deadlines: Deadlines) -> GroupShard:
+        return GroupShard(registry, deadlines, config, lambda: f"uuid{next(uuids)}")
 
     return Subject(make_shard, GroupRecordSerde(), picture, partition_count=1)
 
@@ -165,7 +165,7 @@ class GroupWorkload:
         self,
         kind: str,
         member: _Member,
-        operation: Callable[[Reply[Any]], Callable[[GroupShard, int], Result[Any, Any]]],
+        operation: Callable[[GroupShard, int], Result[Any, Any]],
         heard: Callable[[Any], None],
     ) -> Work:
         member.is_waiting = True
@@ -196,10 +196,8 @@ class GroupWorkload:
         )
         context = FixedContext(_VERSION, "client", "/127.0.0.1")
 
-        def make(reply: Reply[Any]) -> Operation:
-            return Operation(join_group, request, context)
-
-        return self._work("join", member, make, partial(self._joined, member))
+        operation = Operation(join_group, request, context)
+        return self._work("join", member, operation, partial(self._joined, member))
 
     def _joined(self, member: _Member, answer: m.JoinGroupResponse) -> None:
         if answer.error_code in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED):
@@ -225,10 +223,8 @@ class GroupWorkload:
             ],
         )
 
-        def make(reply: Reply[Any]) -> Operation:
-            return Operation(sync_group, request)
-
-        return self._work("sync", member, make, partial(self._synced, member, member.member_id, generation))
+        operation = Operation(sync_group, request)
+        return self._work("sync", member, operation, partial(self._synced, member, member.member_id, generation))
 
     def _synced(self, member: _Member, member_id: str, generation: int, answer: m.SyncGroupResponse) -> None:
         group_id = member.group_id
@@ -251,13 +247,13 @@ class GroupWorkload:
         request = m.HeartbeatRequest(
             group_id=member.group_id, generation_id=member.generation, member_id=member.member_id
         )
-        return self._work("heartbeat", member, lambda _: Operation(heartbeat, request), _ignore)
+        return self._work("heartbeat", member, Operation(heartbeat, request), _ignore)
 
     def _leave(self, member: _Member) -> Work:
         self._members.remove(member)
         identity = m.LeaveGroupRequestMemberIdentity(member_id=member.member_id)
         request = m.LeaveGroupRequest(group_id=member.group_id, members=[identity])
-        return self._work("leave", member, lambda _: Operation(leave_group, request), _ignore)
+        return self._work("leave", member, Operation(leave_group, request), _ignore)
 
     def _commit(self, member: _Member) -> Work:
         partitions = [
@@ -278,7 +274,7 @@ class GroupWorkload:
             # As the service does with thousands of partitions.
             return Result(LongRecords(list(result.records), _itself), result.response) if is_long else result
 
-        return self._work("commit", member, lambda _: operation, _ignore)
+        return self._work("commit", member, operation, _ignore)
 
     def _transaction(self, chance: Random, member: _Member) -> Work:
         producer_id = chance.choice(_PRODUCERS)
@@ -302,7 +298,7 @@ class GroupWorkload:
             return txn_offset_commit(shard.context, request, now_ms)
 
         return Work(
-            lambda _: operation,
+            operation,
             producer=Producer("transaction", producer_id, 0),
             on_answer=partial(self._committed, "transactional commit"),
         )

@@ -6,13 +6,12 @@ from uuid import UUID
 
 import msgspec
 
-from kohort.machine.shard import EndTransaction, Producer, Result
+from kohort.machine.shard import Deadlines, EndTransaction, Producer, Result
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.model.ids import TRANSACTION_STATE, TopicPartition, coordinator_partition
 from kohort.runtime.processors import InlineProcessor
 from kohort.runtime.runtime import Runtime
-from kohort.runtime.timers.shard_timers import ShardTimers
 from kohort.testing.context import FixedContext, take_all
 from kohort.testing.log import FaultyLog
 from kohort.testing.virtual import VirtualNode
@@ -159,7 +158,7 @@ class Bench:
         self.settle()
         self.start(self.logs[0].leader_epoch + 1)
 
-    def _make_shard(self, partition: int, registry: SnapshotRegistry, _timers: ShardTimers) -> TransactionShard:
+    def _make_shard(self, partition: int, registry: SnapshotRegistry, _deadlines: Deadlines) -> TransactionShard:
         sender = self.senders[partition] = MarkerSender(
             self.runtime, partition, self.markers, self.image, self.node.call_later, self.events.append
         )

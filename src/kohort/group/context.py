@@ -10,7 +10,7 @@ from kohort.group.conversion import ClassicMembers
 from kohort.group.groups import Group, GroupManager
 from kohort.group.metrics import GroupCounters
 from kohort.group.offsets.offsets import Offsets
-from kohort.machine.shard import Deadlines, Executor, Timers
+from kohort.machine.shard import Deadlines, Executor
 from kohort.machine.timeline import SnapshotRegistry, TimelineDict, TimelineValue
 from kohort.model.errors import CoordinatorError, ErrorCode, InvariantError
 from kohort.model.image import ClusterImage
@@ -40,7 +40,6 @@ class GroupContext:
     groups: TimelineDict[str, Group]
     prepared: TimelineDict[str, Group]
     offsets: Offsets
-    timers: Timers
     deadlines: Deadlines
     config: GroupConfig
     group_configs: GroupConfigs

@@ -22,7 +22,7 @@ from kohort.group.offsets.maintenance import cleanup_deadline, delete_topics
 from kohort.group.offsets.offsets import GroupOffsets, Offsets
 from kohort.group.records import GroupRecord
 from kohort.machine.bulk import PackedRecords, RawRecords
-from kohort.machine.shard import NO_PRODUCER_ID, Executor, Result, Timers
+from kohort.machine.shard import NO_PRODUCER_ID, Deadlines, Executor, Result
 from kohort.machine.steps import Deadline
 from kohort.machine.timeline import SnapshotRegistry, TimelineDict, TimelineValue
 from kohort.model.image import NO_TOPICS, ClusterImage, ImageDelta
@@ -46,7 +46,7 @@ class GroupShard(HasContext):
     def __init__(
         self,
         snapshots: SnapshotRegistry,
-        timers: Timers,
+        deadlines: Deadlines,
         config: GroupConfig,
         new_uuid: Callable[[], str],
         counters: GroupCounters | None = None,
@@ -61,8 +61,7 @@ class GroupShard(HasContext):
             groups=groups,
             prepared=TimelineDict(snapshots),
             offsets=Offsets(snapshots),
-            timers=timers,
-            deadlines=timers.deadlines,
+            deadlines=deadlines,
             config=config,
             group_configs=GroupConfigs(config, overrides),
             assignors=assignors or [BUILT_IN[name] for name in config.group_consumer_assignors if name in BUILT_IN],
@@ -166,6 +165,5 @@ class GroupShard(HasContext):
             manager.on_image(delta)
         return delete_topics(self.context, [topic.name for topic in delta.deleted]) if delta.deleted else Result()
 
-    def on_unloaded(self) -> tuple[()]:
-        """Nothing waits in the shard: the runtime answers the requests that wait."""
-        return ()
+    def on_unloaded(self) -> None:
+        """Do nothing: the shard has begun nothing outside."""

@@ -1,35 +1,32 @@
 """
-What a replicated state machine is made of: the shard and its results, timers, background tasks, and timeline structures.
+What a replicated state machine is made of: the shard and its results, deadlines, background tasks, and timeline structures.
 
 `kohort.machine.bulk` has the optional methods of a shard that replays many records at once.
 """
 
 from kohort.machine.shard import (
     BackgroundShard,
+    Deadlines,
     EndTransaction,
     Executor,
-    ParkedReply,
     PlainShard,
     Producer,
     RecordSerde,
-    Release,
     Reply,
     Result,
     Runner,
     Shard,
-    Timers,
 )
 from kohort.machine.timeline import SnapshotRegistry, TimelineDict, TimelineSet, TimelineValue
 
 __all__ = [
     "BackgroundShard",
+    "Deadlines",
     "EndTransaction",
     "Executor",
-    "ParkedReply",
     "PlainShard",
     "Producer",
     "RecordSerde",
-    "Release",
     "Reply",
     "Result",
     "Runner",
@@ -38,5 +35,4 @@ __all__ = [
     "TimelineDict",
     "TimelineSet",
     "TimelineValue",
-    "Timers",
 ]

@@ -4,7 +4,7 @@ The values that pass between a shard and the runtime: the result of an operation
 Plain classes and no `msgspec.Struct`s: compiled code reads their attributes from fixed places, and every request makes some.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, TypeAlias, TypeVar, cast
 
 from kohort.machine.steps import Deadline, Operation, Wait, Wake
@@ -15,7 +15,7 @@ T = TypeVar("T")
 """The response of an operation."""
 
 Reply: TypeAlias = Callable[[T], None]
-"""Answers one waiting request; a shard that parked the request calls it exactly once."""
+"""Answers one waiting request."""
 
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
@@ -103,46 +103,6 @@ class EndTransaction:
         return f"EndTransaction{self._values()!r}"
 
 
-class Release:
-    """The reply to a parked request, with its response."""
-
-    __slots__ = ("reply", "response")
-
-    def __init__(self, reply: Reply[Any], response: Any) -> None:
-        self.reply: Final = reply
-        self.response: Final = response
-
-    def deliver(self) -> None:
-        self.reply(self.response)
-
-    def __repr__(self) -> str:
-        return f"Release({self.reply!r}, {self.response!r})"
-
-
-class ParkedReply(Generic[T]):
-    """
-    The reply to a request that its shard may park, delivered once: by the shard, or by the runtime after the deadline of a
-    write that the answer waits for. Whoever comes second is not heard.
-
-    Attributes:
-        on_error: turns an error into a response.
-    """
-
-    __slots__ = ("_reply", "on_error")
-
-    def __init__(self, reply: Reply[T], on_error: Callable[[Exception], T]) -> None:
-        self._reply: Reply[T] | None = reply
-        self.on_error: Final = on_error
-
-    def __call__(self, response: T) -> None:
-        reply, self._reply = self._reply, None
-        if reply is not None:
-            reply(response)
-
-
-After: TypeAlias = Callable[[Exception | None], Iterable[Release]]
-
-
 class Result(Generic[R, T]):
     """
     The result of an operation: records to append, and the response.
@@ -150,17 +110,8 @@ class Result(Generic[R, T]):
     Attributes:
         records: the changes in order; replayed at once and appended together.
         response: answers the request when the records are committed. A `Wait` lets the request wait for another operation. None
-            parks the request: the shard keeps its `Reply` and releases it in a later result. If the reply is a `ParkedReply`,
-            the runtime answers the request with REQUEST_TIMED_OUT when this result's records, or the state that it has read,
-            are not committed in time.
-        releases: parked requests that are answered together with this result's response. If the records cannot be written
-            they are not answered; `after` has to release them with the error. One with a `ParkedReply` has the deadline of
-            this result.
-        after: called once, with None when the records are committed or with the error if they cannot be written, under the
-            shard's exclusivity and before any reply of this result. It may change soft state, and returns requests to answer
-            at once. For a shard that reverts soft state by itself, or answers parked requests with the outcome.
+            is for operations that nobody waits for.
         is_atomic: whether all records must be in one batch. Records that are not atomic may be split between batches.
-        replayed: whether `replay` gets the records now; if not they are only written.
         wakes: requests that wait, and are answered together with this result's response. If the records cannot be written they
             wait on.
         deadlines: deadlines that begin now, and end with the operation if its records cannot be written.
@@ -174,7 +125,6 @@ class Result(Generic[R, T]):
     """
 
     __slots__ = (
-        "after",
         "deadlines",
         "effects",
         "has_steps",
@@ -182,8 +132,6 @@ class Result(Generic[R, T]):
         "on_error",
         "otherwise",
         "records",
-        "releases",
-        "replayed",
         "response",
         "then",
         "wakes",
@@ -193,10 +141,7 @@ class Result(Generic[R, T]):
         self,
         records: Sequence[R] = (),
         response: T | Wait | None = None,
-        releases: Sequence[Release] = (),
-        after: After | None = None,
         is_atomic: bool = True,
-        replayed: bool = True,
         *,
         wakes: Sequence[Wake] = _NONE,
         deadlines: Sequence[Deadline] = _NONE,
@@ -208,10 +153,7 @@ class Result(Generic[R, T]):
         self.records: Final = records
         # Typed without the wait: whoever has a response to look at has no request that waits.
         self.response: Final = cast("T | None", response)
-        self.releases: Final = releases
-        self.after: Final = after
         self.is_atomic: Final = is_atomic
-        self.replayed: Final = replayed
         self.wakes: Final = wakes
         self.deadlines: Final = deadlines
         self.effects: Final = effects
@@ -232,10 +174,7 @@ class Result(Generic[R, T]):
         fields = {
             "records": self.records,
             "response": self.response,
-            "releases": self.releases,
-            "after": self.after,
             "is_atomic": self.is_atomic,
-            "replayed": self.replayed,
             "wakes": self.wakes,
             "deadlines": self.deadlines,
             "effects": self.effects,
@@ -246,5 +185,5 @@ class Result(Generic[R, T]):
         return Result(**(fields | changes))
 
     def __repr__(self) -> str:
-        fields = (self.records, self.response, self.releases, self.after, self.is_atomic, self.replayed)
+        fields = (self.records, self.response, self.is_atomic, self.wakes, self.deadlines, self.effects)
         return f"Result{fields!r}"

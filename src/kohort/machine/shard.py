@@ -3,24 +3,21 @@ The contract between a state machine and the runtime that replicates it.
 
 A *shard* is the state machine of one partition. Its handlers read the request and the newest state, and return a `Result`: the
 records that describe the changes, and the response. Only `replay` changes hard state, live and during a load, so a loaded shard
-equals the live one. State that is not in the log (timers, parked requests) is soft state: handlers may change it, and a load
-rebuilds or drops it.
+equals the live one. State that is not in the log (who waits, what is under way) is soft state: handlers may change it, and a
+load rebuilds or drops it.
 
 Source: Kafka CoordinatorShard, CoordinatorResult, CoordinatorRuntime.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from kohort.machine.results import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
-    After,
     EndTransaction,
-    ParkedReply,
     Producer,
-    Release,
     Reply,
     Result,
 )
@@ -31,21 +28,17 @@ __all__ = [
     "NO_PRODUCER_EPOCH",
     "NO_PRODUCER_ID",
     "RETRY_BACKOFF_MS",
-    "After",
     "BackgroundShard",
     "Deadlines",
     "EndTransaction",
     "Executor",
-    "ParkedReply",
     "PlainShard",
     "Producer",
     "RecordSerde",
-    "Release",
     "Reply",
     "Result",
     "Runner",
     "Shard",
-    "Timers",
 ]
 
 R = TypeVar("R")
@@ -55,7 +48,7 @@ T = TypeVar("T")
 """The response of an operation."""
 
 RETRY_BACKOFF_MS = 500
-"""The delay before a failed operation of a timer with `retry` runs again. Source: Kafka CoordinatorTimerImpl."""
+"""The delay before a failed operation of a deadline runs again. Source: Kafka CoordinatorTimerImpl."""
 
 
 class RecordSerde(Protocol[R]):
@@ -72,50 +65,6 @@ class RecordSerde(Protocol[R]):
             UnknownRecordTypeError: the type in the key is unknown; a load skips the record.
             CorruptError: key or value cannot be decoded; a load sets the record aside.
         """
-
-
-class Timers(Protocol):
-    """
-    The timers of one shard. An unload cancels them; `Shard.on_loaded` schedules them again.
-
-    The expiry of a timer is an operation: it runs under the shard's exclusivity and returns a result. A cancelled or replaced
-    timer never runs, even if its expiry was queued.
-    """
-
-    def schedule(
-        self,
-        key: str,
-        delay_ms: int,
-        operation: Callable[[int], "Result[Any, None]"],
-        *,
-        retry: bool = False,
-        backoff_ms: int = RETRY_BACKOFF_MS,
-    ) -> None:
-        """
-        Call `operation(now_ms)` in `delay_ms`, in place of the timer with the same key.
-
-        With `retry`, an operation that raises or whose records cannot be written is called again after `backoff_ms`, until it
-        succeeds or the shard is unloaded. Without `retry` the failure is logged.
-        """
-
-    def schedule_if_absent(
-        self,
-        key: str,
-        delay_ms: int,
-        operation: Callable[[int], "Result[Any, None]"],
-        *,
-        retry: bool = False,
-        backoff_ms: int = RETRY_BACKOFF_MS,
-    ) -> None:
-        """Schedule a timer unless there is one with the same key."""
-
-    def cancel(self, key: str) -> None: ...
-
-    def is_scheduled(self, key: str) -> bool: ...
-
-    @property
-    def deadlines(self) -> "Deadlines":
-        """The deadlines of results."""
 
 
 class Deadlines(Protocol):
@@ -184,7 +133,7 @@ class Shard(Protocol[R_contra]):
         """
 
     def on_loaded(self, image: ClusterImage, now_ms: int, /) -> Result[Any, Any] | None:
-        """Build the soft state, such as timers: the log has been replayed to its end. A result has deadlines and records."""
+        """Build the soft state: the log has been replayed to its end. A result has deadlines and records."""
 
     def on_image(self, image: ClusterImage, delta: ImageDelta, now_ms: int, /) -> Result[Any, None]:
         """
@@ -193,13 +142,8 @@ class Shard(Protocol[R_contra]):
         If the operation fails, or is undone because records cannot be written, the method is called again.
         """
 
-    def on_unloaded(self) -> Iterable[Release]:
-        """
-        Return the answers of parked requests: this node no longer runs the shard.
-
-        A shard with many parked requests returns a generator. It is advanced for some milliseconds at a time; other partitions
-        run in between, and nothing else of this shard.
-        """
+    def on_unloaded(self) -> None:
+        """Stop what the shard has begun outside: this node no longer runs it. The runtime answers the requests that wait."""
 
 
 class PlainShard(ABC, Generic[R]):
@@ -228,8 +172,8 @@ class PlainShard(ABC, Generic[R]):
     def on_image(self, _image: ClusterImage, _delta: ImageDelta, _now_ms: int, /) -> Result[R, None]:
         return Result()
 
-    def on_unloaded(self) -> Iterable[Release]:
-        return ()
+    def on_unloaded(self) -> None:
+        pass
 
 
 S_co = TypeVar("S_co", covariant=True)

@@ -1,5 +1,5 @@
 """
-The context of a partition: its shard, log, timers, open batch and waiting replies. `kohort.runtime.states` shows its states.
+The context of a partition: its shard, log, deadlines, open batch and waiting replies. `kohort.runtime.states` shows its states.
 
 Operations run one at a time (`kohort.runtime.serial_execution`). An operation that arrives while another one runs, or while a
 new high watermark is processed, is queued.
@@ -8,19 +8,19 @@ Source: Kafka CoordinatorRuntime.CoordinatorContext.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
 from itertools import chain
 from typing import Any, Final, Generic, TypeVar, cast
 
 from kohort.machine.bulk import LongRecords
-from kohort.machine.shard import EndTransaction, ParkedReply, Producer, Reply, Result, Shard
+from kohort.machine.shard import EndTransaction, Producer, Reply, Result, Shard
 from kohort.machine.steps import Operation
 from kohort.model.errors import CoordinatorError, ErrorCode, InvariantError, StorageError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.append.appender import Appender
-from kohort.runtime.append.deferred import DeferredEvent, DeferredQueue, ParkedEvent, StepEvent, answers
+from kohort.runtime.append.deferred import DeferredEvent, DeferredQueue, StepEvent
 from kohort.runtime.append.long_appends import LongAppend
 from kohort.runtime.append.open_batch import OpenBatch
 from kohort.runtime.append.position import Position
@@ -32,9 +32,8 @@ from kohort.runtime.ports import PartitionLog
 from kohort.runtime.processors import PartitionExecutor
 from kohort.runtime.serial_execution import SerialExecution
 from kohort.runtime.states import NEXT, State
-from kohort.runtime.timers.shard_timers import ShardTimers
 from kohort.runtime.timers.wheel import WheelTimer
-from kohort.runtime.waits import Armed, Deadlines, DueTable, Waiting, apply
+from kohort.runtime.waits import Armed, Deadlines, DueTable, Waiting, apply, free
 
 _log = logging.getLogger("kohort.runtime")
 _ACTIVE: Final = State.ACTIVE
@@ -62,7 +61,6 @@ class Context(SerialExecution, Generic[S]):
         self._epoch_told = -1
         """The newest leader epoch that `shard` knows."""
         self.shard: S | None = None
-        self._timers: ShardTimers | None = None
         self.position = Position()
         self.generation = 0
         """The number of loads, which tells the end of an old load from the end of a newer one."""
@@ -127,8 +125,7 @@ class Context(SerialExecution, Generic[S]):
         self.waits = DueTable(registry, wheel, clock, self._on_wait_over)
         self._deadlines = DueTable(registry, wheel, clock, self._on_deadline)
         self._extensions = Deadlines(self._deadlines)
-        self._timers = ShardTimers(wheel, clock, self._expire, self._extensions)
-        self.shard = self._env.make_shard(self.partition, self.position.registry, self._timers)
+        self.shard = self._env.make_shard(self.partition, self.position.registry, self._extensions)
         use_executor = getattr(self.shard, "use_executor", None)
         if use_executor is not None:
             self._shard_executor = ShardExecutor(self._executor, self._env.clock, self._expire, self._metrics)
@@ -189,19 +186,20 @@ class Context(SerialExecution, Generic[S]):
         """
         Stop the shard: go to FAILED or CLOSED, and answer all waiting requests with NOT_COORDINATOR.
 
-        The order is Kafka's: listener, timers, tasks, deferred replies, the open batch, the shard. The requests that are parked
-        in the shard are answered in slices, between which other partitions run.
+        The order is Kafka's: listener, deadlines, tasks, deferred replies, the open batch, the shard. The requests that wait
+        are answered in slices, between which other partitions run.
         """
         self.move_to(state)
         if self.log is not None:
             self.log.remove_listener(self.on_high_watermark)
-        cancelled = self._close_scheduled()
+        if self._shard_executor is not None:
+            self._shard_executor.close()
         if self._timeout is not None:
             self._timeout.cancel()
             self._timeout = None
         error = CoordinatorError(ErrorCode.NOT_COORDINATOR)
         waiting = self.waits.close()
-        self._deadlines.close()
+        cancelled = free(self._deadlines.close())
         self.fail(list(self._deferred.take_all()), error)
         held, self._held = self._held, None
         if held is not None:
@@ -216,33 +214,23 @@ class Context(SerialExecution, Generic[S]):
         self._deliver()
         shard, self.shard = self.shard, None
         if shard is not None:
-            steps = chain(self._dismiss(waiting, error), self._unload_shard(shard), cancelled)
-            self._env.pending_unloads.begin(steps, self._executor)
+            try:
+                shard.on_unloaded()
+            except Exception:  # noqa: BLE001 -- the shard is dropped even if it fails to unload
+                _log.exception("shard.unload_failed partition=%s", self.name)
+            self._env.pending_unloads.begin(chain(self._dismiss(waiting, error), cancelled), self._executor)
         if held is not None:
             # The actions that were queued behind the long operation.
             self._settle()
 
-    def _dismiss(self, waiting: list[Waiting], error: Exception) -> Iterator[None]:
+    def _dismiss(self, waiting: Collection[Waiting], error: Exception) -> Iterator[None]:
         """Answer the requests that wait."""
         for each in waiting:
-            self._outbox.append((each.parked, each.on_error(error)))
+            if each.timer is not None:
+                each.timer.cancel()
+            self._outbox.append((each.reply, each.on_error(error)))
             self._deliver()
             yield
-
-    def _unload_shard(self, shard: S) -> Iterator[None]:
-        try:
-            for release in shard.on_unloaded():
-                self._outbox.append((release.reply, release.response))
-                self._deliver()
-                yield
-        except Exception:  # noqa: BLE001 -- the shard is dropped even if it fails to unload
-            _log.exception("shard.unload_failed partition=%s", self.name)
-
-    def _close_scheduled(self) -> Iterator[None]:
-        """Cancel timers and tasks now, for good; the iterator frees their memory."""
-        if self._shard_executor is not None:
-            self._shard_executor.close()
-        return iter(()) if self._timers is None else self._timers.close()
 
     def call_soon(self, action: Callable[[], None]) -> None:
         """Run an action of the runtime in a later turn, as an event of this partition."""
@@ -286,7 +274,7 @@ class Context(SerialExecution, Generic[S]):
             return
         now_ms = self._now_ms()
         deadline_ms = now_ms + (self._env.write_timeout_ms if timeout_ms is None else timeout_ms)
-        event = DeferredEvent(None, reply, _itself, (), None, deadline_ms)
+        event = DeferredEvent(None, reply, _itself, deadline_ms)
         try:
             self._appender.end_transaction(end, event, now_ms)
         except Exception as error:  # noqa: BLE001 -- the shard loop: every caller is answered
@@ -362,26 +350,18 @@ class Context(SerialExecution, Generic[S]):
                 step_event.reply = None
                 step_event.complete(None, self._outbox)
                 return cast("T | None", step_event.response)
-            if result.after is not None:
-                self._outbox.extend(answers(result.after(None)))
-            if result.releases:
-                self._outbox.extend(answers(result.releases))
             return result.response
         response = result.response
         deadline_ms = now_ms + self._env.write_timeout_ms
         event: DeferredEvent
         if step_event is not None:
             event = step_event
-        elif response is None and isinstance(reply, ParkedReply):
-            event = ParkedEvent(reply, result.releases, result.after, deadline_ms, writes=len(records) > 0)
         else:
-            event = DeferredEvent(
-                response, reply if response is not None else None, on_error, result.releases, result.after, deadline_ms
-            )
+            event = DeferredEvent(response, reply if response is not None else None, on_error, deadline_ms)
         if records:
             try:
                 if type(records) is not list and isinstance(records, LongRecords):
-                    steps = appender.append_in_steps(result, records, now_ms, producer)
+                    steps = appender.append_in_steps(records, now_ms, producer)
                     self._hold(LongAppend(steps, event, now_ms))
                     return None
                 appender.append(result, event, now_ms, producer)
@@ -412,7 +392,8 @@ class Context(SerialExecution, Generic[S]):
         due: Waiting | Armed | None,
     ) -> StepEvent:
         """Begin what the operation lets happen later, within the operation."""
-        event = StepEvent(self, result, reply, on_error, now_ms + self._env.write_timeout_ms)
+        armed = due if isinstance(due, Armed) else None
+        event = StepEvent(self, result, reply, on_error, now_ms + self._env.write_timeout_ms, armed)
         event.take(now_ms, due if isinstance(due, Waiting) else None)
         for deadline in result.deadlines:
             apply(deadline, self._deadlines, now_ms)
@@ -428,6 +409,9 @@ class Context(SerialExecution, Generic[S]):
             self._exclusively(partial(self._run_due, operation, self.waits, waiting))
         if result.then is not None:
             self.begin(result.then)
+
+    def repeat(self, due: Armed, /) -> None:
+        self._deadlines.put_back(due)
 
     def run_otherwise(self, operation: Operation, error: Exception, /) -> None:
         self.begin(Operation(operation.function, *operation.arguments, error))
@@ -506,13 +490,10 @@ class Context(SerialExecution, Generic[S]):
                 event.complete(error, self._outbox)
             except Exception as failure:  # noqa: BLE001 -- the failure of one completion must not stop the others
                 self._completion_failed(event, failure)
-        self._outbox.extend(answer for event in events if (answer := event.refuse(error)) is not None)
 
     def _completion_failed(self, event: DeferredEvent, failure: Exception) -> None:
         _log.error("shard.completion_failed partition=%s", self.name, exc_info=failure)
-        answer = event.expire(failure)
-        if answer is not None:
-            self._outbox.append(answer)
+        self._outbox.extend(event.expire(failure))
 
     def wait(self, offset: int, events: list[DeferredEvent], now_ms: int, /) -> None:
         if not events:
@@ -585,7 +566,7 @@ class Context(SerialExecution, Generic[S]):
         for batch in self._deferred.take_up_to(committed):
             answered = len(outbox)
             for event in batch.events:
-                if event.after is None and not event.releases and not isinstance(event, StepEvent):
+                if not isinstance(event, StepEvent):
                     if event.reply is not None:
                         outbox.append((event.reply, event.response))
                         event.reply = None
@@ -605,15 +586,14 @@ class Context(SerialExecution, Generic[S]):
         now_ms = self._now_ms()
         error = CoordinatorError(ErrorCode.REQUEST_TIMED_OUT)
         for event, since_ms in self._deferred.expired(now_ms):
-            answer = event.expire(error)
-            if answer is not None:
-                self._metrics.event_purgatory_time.record(now_ms - since_ms)
-                self._outbox.append(answer)
-            self._outbox.extend(event.expire_releases(error))
+            expired = event.expire(error)
+            if expired:
+                self._metrics.event_purgatory_time.record(now_ms - since_ms, len(expired))
+                self._outbox.extend(expired)
         deadline_ms = self._deferred.next_deadline_ms
         self._timeout = None if deadline_ms is None else self._executor.wheel.arm(deadline_ms, self._on_timeout)
 
-    # -- timers ------------------------------------------------------------------------------------------------
+    # -- tasks -------------------------------------------------------------------------------------------------
 
     def _expire(
         self,
@@ -622,7 +602,7 @@ class Context(SerialExecution, Generic[S]):
         on_failure: Callable[[Exception], None],
     ) -> None:
         def failed(error: Exception) -> None:
-            # The timers of an unloaded shard are scheduled again when it is loaded.
+            # Nobody waits for the tasks of a shard that was unloaded.
             if self.state is _ACTIVE:
                 on_failure(error)
 

@@ -5,14 +5,13 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from kohort.machine.shard import RecordSerde, Shard
+from kohort.machine.shard import Deadlines, RecordSerde, Shard
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.runtime.append.appender import AppendConfig
 from kohort.runtime.append.long_appends import LongAppends
 from kohort.runtime.loading.windows import LOAD_BUFFER_BYTES
 from kohort.runtime.pending_unloads import PendingUnloads
 from kohort.runtime.ports import Clock
-from kohort.runtime.timers.shard_timers import ShardTimers
 
 S = TypeVar("S", bound=Shard[Any])
 
@@ -20,7 +19,7 @@ S = TypeVar("S", bound=Shard[Any])
 class Environment(msgspec.Struct, Generic[S], frozen=True):
     """The settings that all contexts of a runtime share."""
 
-    make_shard: Callable[[int, SnapshotRegistry, ShardTimers], S]
+    make_shard: Callable[[int, SnapshotRegistry, Deadlines], S]
     serde: RecordSerde[Any]
     clock: Clock
     append_config: AppendConfig

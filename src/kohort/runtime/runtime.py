@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final
 
-from kohort.machine.shard import Producer, RecordSerde, Result
+from kohort.machine.shard import Deadlines, Producer, RecordSerde, Result
 from kohort.machine.steps import Operation
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import InvariantError, KohortError
@@ -33,7 +33,6 @@ from kohort.runtime.processors import PartitionExecutor, Processor
 from kohort.runtime.runner import Leads, PartitionRunner, S, T, not_coordinator
 from kohort.runtime.states import State
 from kohort.runtime.threaded.context import ThreadedContext
-from kohort.runtime.timers.shard_timers import ShardTimers
 from kohort.wire.compression import Codec
 
 _log = logging.getLogger("kohort.runtime")
@@ -60,7 +59,7 @@ class Runtime(PartitionRunner[S]):
     may call; replies are on the processor's threads and must not block, and no call returns its response.
 
     Args:
-        make_shard: returns a new shard for (partition, snapshot registry, timers).
+        make_shard: returns a new shard for (partition, snapshot registry, deadlines).
         serde: encodes and decodes the records of the shards.
         processor: runs the events of the partitions; several runtimes may share it.
         partition_count: the number of partitions of the topic, by which services find the partition of a key.
@@ -77,7 +76,7 @@ class Runtime(PartitionRunner[S]):
     def __init__(
         self,
         *,
-        make_shard: Callable[[int, SnapshotRegistry, ShardTimers], S],
+        make_shard: Callable[[int, SnapshotRegistry, Deadlines], S],
         serde: RecordSerde[Any],
         clock: Clock,
         processor: Processor,

@@ -3,11 +3,11 @@ The requests that wait and the deadlines of one shard, as timelines: a failed ap
 ended, and takes away those that they have begun.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from kohort.machine.shard import RETRY_BACKOFF_MS, ParkedReply, Reply
+from kohort.machine.shard import RETRY_BACKOFF_MS, Reply
 from kohort.machine.steps import Deadline, Key, Operation, Wait
 from kohort.machine.timeline import SnapshotRegistry, TimelineDict
 from kohort.runtime.ports import Clock
@@ -25,30 +25,49 @@ class Due(Protocol):
 E = TypeVar("E", bound=Due)
 
 
+class SingleReply:
+    """
+    The reply to a request that waits. It is delivered once: whoever comes second is not heard.
+
+    Attributes:
+        on_error: turns an error into a response.
+    """
+
+    __slots__ = ("_reply", "on_error")
+
+    def __init__(self, reply: Reply[Any], on_error: Callable[[Exception], Any]) -> None:
+        self._reply: Reply[Any] | None = reply
+        self.on_error: Final = on_error
+
+    def __call__(self, response: Any) -> None:
+        reply, self._reply = self._reply, None
+        if reply is not None:
+            reply(response)
+
+
 class Waiting:
     """
     A request that waits.
 
     Attributes:
-        parked: its reply, which is delivered once: whoever comes second is not heard.
     """
 
-    __slots__ = ("at_ms", "key", "late", "parked", "replaced", "timer")
+    __slots__ = ("at_ms", "key", "late", "replaced", "reply", "timer")
 
     def __init__(self, wait: Wait, now_ms: int, reply: Reply[Any], on_error: Callable[[Exception], Any]) -> None:
         self.key: Key = wait.key
         self.at_ms: int | None = None if wait.timeout_ms is None else now_ms + max(0, wait.timeout_ms)
         self.late: Final = wait.late
         self.replaced: Final = wait.replaced
-        self.parked: Final = reply if isinstance(reply, ParkedReply) else ParkedReply(reply, on_error)
+        self.reply: Final = reply if isinstance(reply, SingleReply) else SingleReply(reply, on_error)
         self.timer: WheelTimer | None = None
 
     def again(self, wait: Wait, now_ms: int) -> "Waiting":
         """The same request with another wait."""
-        return Waiting(wait, now_ms, self.parked, self.parked.on_error)
+        return Waiting(wait, now_ms, self.reply, self.reply.on_error)
 
     def on_error(self, error: Exception) -> Any:
-        return self.parked.on_error(error)
+        return self.reply.on_error(error)
 
 
 class Armed:
@@ -101,6 +120,16 @@ class DueTable(Generic[E]):
         if not self._is_closed:
             dict.__setitem__(self._entries, entry.key, entry)
 
+    def put_back(self, entry: E) -> None:
+        """
+        Let an entry be due again, unless there is one with its key: a part of its operation is written, so that a revert has
+        not put it back.
+        """
+        if not self._is_closed and entry.key not in self._entries:
+            entry.at_ms = self._clock.now_ms() + RETRY_BACKOFF_MS
+            dict.__setitem__(self._entries, entry.key, entry)
+            self._arm(entry, entry.at_ms)
+
     def remove(self, key: Key) -> None:
         entry = self._entries.remove(key)
         if entry is not None and entry.timer is not None:
@@ -113,14 +142,14 @@ class DueTable(Generic[E]):
         if timer is not None and timer.is_armed:
             entry.timer = self._wheel.move(timer, at_ms)
 
-    def close(self) -> list[E]:
-        """Stop all timers for good, and return the entries."""
+    def close(self) -> Collection[E]:
+        """
+        Empty the table for good, and return the entries. Their timers have no effect any more; there may be thousands, so that
+        the caller cancels them step by step.
+        """
         self._is_closed = True
-        entries = list(self._entries.values())
-        for entry in entries:
-            if entry.timer is not None:
-                entry.timer.cancel()
-        return entries
+        entries, self._entries = self._entries, _Entries(SnapshotRegistry(), self._restored)
+        return entries.values()
 
     def _arm(self, entry: E, at_ms: int) -> None:
         entry.timer = self._wheel.arm(at_ms, partial(self._on_due, entry))
@@ -154,6 +183,14 @@ class _Entries(TimelineDict[Key, E]):
             entry_now = self.get(key)
             if entry_now is not None:
                 self._restored(entry_now)
+
+
+def free(entries: Collection[Armed]) -> Iterator[None]:
+    """Cancel the timers of a closed table, one in a step."""
+    for entry in entries:
+        if entry.timer is not None:
+            entry.timer.cancel()
+        yield
 
 
 class Deadlines:

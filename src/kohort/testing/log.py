@@ -14,8 +14,9 @@ class FaultyLog:
     """
     `kohort.runtime.ports.PartitionLog` for tests of a runtime.
 
-    Nothing is committed until `commit` is called. The next append raises `fail_next_append`, and lands `shift_next_append`
-    offsets later than expected, if they are set. The next read raises `fail_next_read`.
+    Nothing is committed until `commit` is called. The next append raises `fail_next_append`, or the one after
+    `appends_until_failure` others; it lands `shift_next_append` offsets later than expected, if that is set. The next read
+    raises `fail_next_read`.
     """
 
     def __init__(self, topic: str = "state", partition: int = 0, *, batch_bytes_max: int = 1_048_588) -> None:
@@ -28,6 +29,7 @@ class FaultyLog:
         self.batches: list[bytes] = []
         self.appends = 0
         self.fail_next_append: StorageError | None = None
+        self.appends_until_failure = 0
         self.fail_next_read: StorageError | None = None
         self.shift_next_append = 0
         self.producers = ProducerStateManager()
@@ -40,9 +42,11 @@ class FaultyLog:
     def append(self, batch: bytes | bytearray, *, leader_epoch: int) -> int:
         if leader_epoch < self.leader_epoch:
             raise FencedError(f"leader epoch {leader_epoch} is older than {self.leader_epoch}")
-        error, self.fail_next_append = self.fail_next_append, None
-        if error is not None:
-            raise error
+        if self.fail_next_append is not None:
+            if not self.appends_until_failure:
+                error, self.fail_next_append = self.fail_next_append, None
+                raise error
+            self.appends_until_failure -= 1
         if len(batch) > self.batch_bytes_max:
             raise RecordTooLargeError(f"{len(batch)} bytes")
         self.leader_epoch = leader_epoch

@@ -23,15 +23,12 @@ from typing import Any, Generic, TypeVar, cast
 import msgspec
 
 from kohort.machine.shard import (
+    Deadlines,
     EndTransaction,
-    ParkedReply,
     Producer,
     RecordSerde,
-    Release,
-    Reply,
     Result,
     Shard,
-    Timers,
 )
 from kohort.machine.steps import Wait
 from kohort.machine.timeline import SnapshotRegistry
@@ -45,7 +42,7 @@ from kohort.runtime.states import State
 from kohort.testing.image import FixedImage
 from kohort.testing.log import FaultyLog
 from kohort.testing.virtual import VirtualNode
-from kohort.testing.watched import NoTimers, WatchedShard, WatchedTimers, watched_steps
+from kohort.testing.watched import NoDeadlines, WatchedShard, watched_steps
 from kohort.wire.batches import read_header, read_records
 
 S = TypeVar("S", bound=Shard[Any])
@@ -91,7 +88,7 @@ class Subject(Generic[S]):
         on_effects: see `kohort.runtime.runtime.Runtime`.
     """
 
-    make_shard: Callable[[int, SnapshotRegistry, Timers], S]
+    make_shard: Callable[[int, SnapshotRegistry, Deadlines], S]
     serde: RecordSerde[Any]
     picture: Callable[[S, int], object]
     image: ClusterImage = field(default_factory=FixedImage)
@@ -105,11 +102,11 @@ class Work(msgspec.Struct, frozen=True):
     One request: an operation, perhaps within a producer's transaction, or the end of one.
 
     Attributes:
-        make: `make(reply)` returns the operation; `reply` is for shards that park it.
+        operation: of the request; None for the end of a transaction.
         on_answer: called with the answer of the request: the response, or the exception. What it raises fails the simulation.
     """
 
-    make: Callable[[Reply[Any]], Callable[[Any, int], Result[Any, Any]]] | None = None
+    operation: Callable[[Any, int], Result[Any, Any]] | None = None
     producer: Producer | None = None
     end: EndTransaction | None = None
     on_answer: Callable[[Any], None] | None = None
@@ -147,15 +144,6 @@ class _Call:
     deadline_ms: int | None = None
     """When it has to be answered, because it has written records."""
 
-    def noting_the_end(self, result: Result[Any, Any]) -> Result[Any, Any]:
-        """A parked request whose records are committed waits on, for something else."""
-
-        def after(error: Exception | None) -> Iterable[Release]:
-            self.deadline_ms = self.deadline_ms if error else None
-            return () if result.after is None else result.after(error)
-
-        return result.replace(after=after)
-
     @property
     def is_acknowledged(self) -> bool:
         return not self.is_parked and not self.is_timer and bool(self.answers) and not self._failed
@@ -169,6 +157,12 @@ class _Call:
     def _failed(self) -> Exception | None:
         answer = self.answers[0] if self.answers else None
         return answer.error if isinstance(answer, _Failed) else None
+
+
+class _Committed(msgspec.Struct, frozen=True):
+    """An effect: the records of a request are committed."""
+
+    call: _Call
 
 
 class Simulation(Generic[S]):
@@ -189,14 +183,13 @@ class Simulation(Generic[S]):
             clock=self.node.clock,
             processor=InlineProcessor(self.node.wheel, self.node.defer, self.node.call_soon),
             linger_ms=linger_ms,
-            on_effects=subject.on_effects,
+            on_effects=self._on_effects,
         )
         self._epochs = [0] * subject.partition_count
         self._is_led = [False] * subject.partition_count
         self._calls: list[list[_Call]] = [[] for _ in self.logs]
         """By partition, in the order in which the operations ran."""
         self._callers: list[_Call] = []
-        self._parked: dict[Reply[Any], _Call] = {}
         self._broken: list[Exception] = []
         """The exceptions that `Work.on_answer` has raised."""
 
@@ -221,18 +214,16 @@ class Simulation(Generic[S]):
                 partition, work.end, lambda error: note("ended" if error is None else _Failed(error))
             )
             return
-        assert work.make is not None, "a request is an operation or the end of a transaction"
-        reply: ParkedReply[Any] = ParkedReply(note, _Failed)
-        self._parked[reply] = call
-        operation = work.make(reply)
+        operation = work.operation
+        assert operation is not None, "a request is an operation or the end of a transaction"
 
         def run(shard: S, now_ms: int) -> Result[Any, Any]:
             return self._ran(partition, call, operation(shard, now_ms))
 
         if work.producer is None:
-            response = self.runtime.write(partition, run, reply, _Failed)
+            response = self.runtime.write(partition, run, note, _Failed)
         else:
-            response = self.runtime.write_transactional(partition, work.producer, run, reply, _Failed)
+            response = self.runtime.write_transactional(partition, work.producer, run, note, _Failed)
         if response is not None:
             note(response)
 
@@ -384,7 +375,7 @@ class Simulation(Generic[S]):
     def _loaded(self, partition: int, end: int) -> object:
         """The picture of a shard that is loaded from the log up to an offset."""
         registry = SnapshotRegistry()
-        shard = self.subject.make_shard(partition, registry, NoTimers())
+        shard = self.subject.make_shard(partition, registry, NoDeadlines())
         log = self.logs[partition]
         failure, log.fail_next_read = log.fail_next_read, None
         for _ in load(log, shard, self.subject.serde, LoadSummary(), start=log.log_start_offset, end=end):
@@ -395,31 +386,38 @@ class Simulation(Generic[S]):
 
     # -- watching ----------------------------------------------------------------------------------------------
 
-    def _make_shard(self, partition: int, registry: SnapshotRegistry, timers: Timers) -> S:
+    def _make_shard(self, partition: int, registry: SnapshotRegistry, deadlines: Deadlines) -> S:
         def watch(result: Result[Any, Any]) -> Result[Any, Any]:
             return self._ran(partition, _Call(is_timer=True), result)
 
-        shard = self.subject.make_shard(partition, registry, WatchedTimers(timers, watch))
+        shard = self.subject.make_shard(partition, registry, deadlines)
         return cast("S", WatchedShard(shard, watch))
 
     def _ran(self, partition: int, call: _Call, result: Result[Any, Any]) -> Result[Any, Any]:
         call.has_run = True
-        call.is_parked = result.response is None or isinstance(result.response, Wait)
+        call.is_parked = isinstance(result.response, Wait)
         if result.on_error is not None:
             result = result.replace(on_error=_Failed)
         if result.has_steps:
             result = watched_steps(result, lambda later: self._ran(partition, _Call(is_timer=True), later))
         pairs = [self.subject.serde.encode(record) for record in result.records]
-        released = [self._parked[release.reply] for release in result.releases]
-        for each in [call, *released] if pairs else released:
-            each.deadline_ms = self.node.clock.now_ms() + WRITE_TIMEOUT_MS
+        if pairs:
+            call.deadline_ms = self.node.clock.now_ms() + WRITE_TIMEOUT_MS
         if result.is_atomic:
             call.pairs = pairs
             self._calls[partition].append(call)
         else:
             # An operation that is not atomic may be written in part, unless it is acknowledged.
             self._calls[partition].extend(_Call(pairs=[pair], is_timer=True) for pair in pairs)
-        return call.noting_the_end(result) if call.is_parked else result
+        # A request that waits, and whose records are committed, waits on for something else.
+        return result.replace(effects=[*result.effects, _Committed(call)]) if call.is_parked and pairs else result
+
+    def _on_effects(self, partition: int, effects: Sequence[Any]) -> None:
+        for effect in effects:
+            if isinstance(effect, _Committed):
+                effect.call.deadline_ms = None
+        if self.subject.on_effects is not None:
+            self.subject.on_effects(partition, [each for each in effects if not isinstance(each, _Committed)])
 
 
 def _promise(is_kept: bool, otherwise: str) -> None:

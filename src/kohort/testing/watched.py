@@ -1,30 +1,13 @@
-"""A shard of a simulation whose operations of timers and background tasks are watched, and timers that never fire."""
+"""A shard of a simulation whose later operations and background tasks are watched, and deadlines that are never extended."""
 
 from collections.abc import Callable
 from typing import Any
 
-from kohort.machine.shard import Executor, Result, Timers
+from kohort.machine.shard import Executor, Result
 from kohort.machine.steps import Deadline, Key, Operation, Wait, Wake
 
 Watch = Callable[[Result[Any, Any]], Result[Any, Any]]
 """Sees the result of an operation, and returns it."""
-
-
-class WatchedTimers:
-    """The timers of a shard; their operations are watched."""
-
-    def __init__(self, timers: Timers, watch: Watch) -> None:
-        self._timers = timers
-        self._watch = watch
-        self.cancel = timers.cancel
-        self.is_scheduled = timers.is_scheduled
-        self.deadlines = timers.deadlines
-
-    def schedule(self, key: str, delay_ms: int, operation: Any, **retry: Any) -> None:
-        self._timers.schedule(key, delay_ms, lambda now_ms: self._watch(operation(now_ms)), **retry)
-
-    def schedule_if_absent(self, key: str, delay_ms: int, operation: Any, **retry: Any) -> None:
-        self._timers.schedule_if_absent(key, delay_ms, lambda now_ms: self._watch(operation(now_ms)), **retry)
 
 
 class WatchedExecutor:
@@ -85,20 +68,7 @@ def _run_watched(shard: Any, now_ms: int, operation: Operation, watch: Watch, *o
     return watch(operation.function(shard, now_ms, *operation.arguments, *outcome))
 
 
-class NoTimers:
-    """Timers of a shard that only replays."""
-
-    @property
-    def deadlines(self) -> "NoTimers":
-        return self
+class NoDeadlines:
+    """Deadlines of a shard that only replays."""
 
     def extend(self, _key: Key, _delay_ms: int, /) -> None: ...
-
-    def schedule(self, key: str, delay_ms: int, operation: Any, **_: Any) -> None: ...
-
-    def schedule_if_absent(self, key: str, delay_ms: int, operation: Any, **_: Any) -> None: ...
-
-    def cancel(self, key: str) -> None: ...
-
-    def is_scheduled(self, _key: str) -> bool:
-        return False

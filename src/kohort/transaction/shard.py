@@ -6,10 +6,10 @@ Handlers are in the modules beside this one; they work on `TransactionShard.cont
 Source: Kafka TransactionStateManager, TransactionCoordinator.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from kohort.machine.ports import ProducerIdGenerator
-from kohort.machine.shard import PlainShard, Release, Result
+from kohort.machine.shard import PlainShard, Result
 from kohort.machine.timeline import SnapshotRegistry, TimelineDict
 from kohort.model.image import ClusterImage
 from kohort.transaction.config import TransactionConfig
@@ -81,6 +81,5 @@ class TransactionShard(PlainShard[TransactionRecord]):
         self.context.markers.resume()
         return Result(deadlines=[abort_deadline(self.context), expiry_deadline(self.context)])
 
-    def on_unloaded(self) -> Iterable[Release]:
+    def on_unloaded(self) -> None:
         self.context.markers.drop()
-        return ()

@@ -12,7 +12,8 @@ from kohort.group.records import GroupRecord
 from kohort.group.shard import GroupShard
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.image import ClusterImage
-from tests.group.harness import Image, NoTimers
+from kohort.testing.watched import NoDeadlines
+from tests.group.harness import Image
 
 Pair = tuple[bytes, bytes | None]
 
@@ -48,7 +49,7 @@ def group_picture(group: ConsumerGroup) -> dict[str, Any]:
 
 def loaded(records: Iterable[GroupRecord], image: ClusterImage | None = None) -> GroupShard:
     """A shard that has replayed these records, and is active."""
-    shard = GroupShard(SnapshotRegistry(), NoTimers(), GroupConfig(), lambda: "uuid")
+    shard = GroupShard(SnapshotRegistry(), NoDeadlines(), GroupConfig(), lambda: "uuid")
     for offset, record in enumerate(records):
         shard.replay(offset, -1, -1, record)
     shard.on_loaded(Image() if image is None else image, 0)

@@ -25,10 +25,10 @@ from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import InvariantError, UnknownRecordTypeError
 from kohort.records import values as v
 from kohort.testing.image import FixedImage, FixedTopic
+from kohort.testing.watched import NoDeadlines
 from tests.group.consumer.picture import compacted, loaded, picture
 from tests.group.consumer.states import GROUP, ORDERS, Known
 from tests.group.golden import GoldenRecord, golden_groups, golden_records
-from tests.group.harness import NoTimers
 
 TOPICS = {
     "clicks.eu": ("zvNGUh0qQdmN5_1o_qA2Tg", 1),
@@ -64,7 +64,7 @@ def recorded(run: str) -> dict[int, list[tuple[GoldenRecord, GroupRecord]]]:
 
 
 def replayed(records: Iterable[tuple[GoldenRecord, GroupRecord]]) -> GroupShard:
-    shard = GroupShard(SnapshotRegistry(), NoTimers(), GroupConfig(), lambda: "uuid")
+    shard = GroupShard(SnapshotRegistry(), NoDeadlines(), GroupConfig(), lambda: "uuid")
     for golden, record in records:
         shard.replay(golden.offset, golden.producer_id, golden.producer_epoch, record)
     shard.on_loaded(image(), 0)
@@ -116,7 +116,7 @@ def test_the_metadata_hashes_are_the_brokers() -> None:
     """Each recorded group epoch has the hash of the topics that the group is subscribed to then."""
     checked = 0
     for records in recorded("main").values():
-        shard = GroupShard(SnapshotRegistry(), NoTimers(), GroupConfig(), lambda: "uuid")
+        shard = GroupShard(SnapshotRegistry(), NoDeadlines(), GroupConfig(), lambda: "uuid")
         for golden, record in records:
             shard.replay(golden.offset, golden.producer_id, golden.producer_epoch, record)
             if isinstance(record, v.ConsumerGroupMetadata):

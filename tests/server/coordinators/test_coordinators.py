@@ -1,14 +1,14 @@
 """How a node hosts coordinators: leadership of their partitions, changes of the cluster, requests, markers, the end."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from kohort.broker.broker import Broker
 from kohort.broker.ports import Handler
-from kohort.machine.results import Release, Result
+from kohort.machine.results import Result
 from kohort.machine.shard import PlainShard
 from kohort.model.errors import ErrorCode
 from kohort.model.ids import TRANSACTION_STATE
@@ -47,9 +47,8 @@ class Registrar(PlainShard[Any]):
         self._told.append(("image", self._partition, sorted(topic.name for topic in image.topics()), deleted))
         return Result()
 
-    def on_unloaded(self) -> Iterable[Release]:
+    def on_unloaded(self) -> None:
         self._told.append(("unload", self._partition))
-        return ()
 
 
 class Service:
@@ -85,7 +84,7 @@ class Host:
             topic=TRANSACTION_STATE,
             name="transaction",
             serde=TransactionRecordSerde(lambda: 2),
-            make_shard=lambda _runtime, partition, _registry, _timers: Registrar(self._told, partition),
+            make_shard=lambda _runtime, partition, _registry, _deadlines: Registrar(self._told, partition),
             make_service=lambda _runner: Service(),
             figures=lambda _service: figure("kohort_transaction_coordinator_ids", "", "Transactional ids.", 7),
             is_transactional=self._is_transactional,

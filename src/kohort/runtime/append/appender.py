@@ -142,7 +142,7 @@ class Appender:
             self.flush(batch)
 
     def append_in_steps(
-        self, result: Result[Any, Any], records: LongRecords[Any], now_ms: int, producer: Producer | None
+        self, records: LongRecords[Any], now_ms: int, producer: Producer | None
     ) -> Generator[None, None, OpenBatch]:
         """
         Append the earlier batch, and return steps that encode and replay the records of a long operation, into a batch of their
@@ -157,10 +157,10 @@ class Appender:
         """
         # Not in a step: an append that is out of sync unloads the shard, and closes the steps.
         self._flush_or_raise()
-        return self._steps(result, records, now_ms, producer)
+        return self._steps(records, now_ms, producer)
 
     def _steps(
-        self, result: Result[Any, Any], records: LongRecords[Any], now_ms: int, producer: Producer | None
+        self, records: LongRecords[Any], now_ms: int, producer: Producer | None
     ) -> Generator[None, None, OpenBatch]:
         encode = self._serde.encode
         made: list[tuple[list[Any], list[Pair], int]] = []
@@ -174,7 +174,7 @@ class Appender:
         self._check_size(needed, len(records))
         batch = self.batch = self._open(now_ms, producer)
         for some, pairs, size in made:
-            self._replay_into(batch, some, pairs, size, is_replayed=result.replayed)
+            self._replay_into(batch, some, pairs, size)
             yield
         return batch
 
@@ -205,7 +205,7 @@ class Appender:
         if batch is None or batch.bytes_left < needed:
             self._check_size(needed, len(records))
             batch = self._room_for(needed, now_ms, producer)
-        self._replay_into(batch, result.records, records, needed, is_replayed=result.replayed)
+        self._replay_into(batch, result.records, records, needed)
         return batch
 
     def _add_pieces(self, result: Result[Any, Any], records: Encoded, now_ms: int) -> OpenBatch:
@@ -214,7 +214,7 @@ class Appender:
             needed = size_bytes([pair])
             piece = result.records[index : index + 1]
             room = self._room_for(needed, now_ms, None)
-            self._replay_into(room, piece, [pair], needed, is_replayed=result.replayed)
+            self._replay_into(room, piece, [pair], needed)
         batch = self.batch
         assert batch is not None, "the last record is in the open batch"
         return batch
@@ -242,25 +242,22 @@ class Appender:
             guard=None if producer is None else producer.guard,
         )
 
-    def _replay_into(
-        self, batch: OpenBatch, records: Sequence[Any], encoded: Encoded, needed: int, *, is_replayed: bool
-    ) -> None:
+    def _replay_into(self, batch: OpenBatch, records: Sequence[Any], encoded: Encoded, needed: int) -> None:
         self._position.registry.end()
-        if is_replayed:
-            offset, producer_id, producer_epoch = batch.next_offset, batch.producer_id, batch.producer_epoch
-            try:
-                if self._replay_all is not None and (len(encoded) > 1 or type(records) is not list):
-                    self._replay_all(offset, producer_id, producer_epoch, records)
-                else:
-                    replay = self._shard.replay
-                    for record in records:
-                        replay(offset, producer_id, producer_epoch, record)
-                        offset += 1
-            except Exception as error:
-                # The state may be half changed: everything since the opening of the batch is reverted.
-                _log.exception("shard.replay_failed partition=%s", self._log.topic_partition)
-                self._fail(batch, InvariantError(f"replaying a record of {self._log.topic_partition} failed: {error}"))
-                raise CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR) from error
+        offset, producer_id, producer_epoch = batch.next_offset, batch.producer_id, batch.producer_epoch
+        try:
+            if self._replay_all is not None and (len(encoded) > 1 or type(records) is not list):
+                self._replay_all(offset, producer_id, producer_epoch, records)
+            else:
+                replay = self._shard.replay
+                for record in records:
+                    replay(offset, producer_id, producer_epoch, record)
+                    offset += 1
+        except Exception as error:
+            # The state may be half changed: everything since the opening of the batch is reverted.
+            _log.exception("shard.replay_failed partition=%s", self._log.topic_partition)
+            self._fail(batch, InvariantError(f"replaying a record of {self._log.topic_partition} failed: {error}"))
+            raise CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR) from error
         if isinstance(encoded, list):
             batch.add(encoded, needed)
         else:

@@ -1,120 +1,50 @@
 """Replies that wait for the high watermark, by the offset that it has to reach."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
-from kohort.machine.shard import After, ParkedReply, Release, Reply, Result
+from kohort.machine.shard import Reply, Result
 from kohort.machine.steps import Operation, Wait
 from kohort.model.errors import InvariantError
-from kohort.runtime.waits import DueTable, Waiting
+from kohort.runtime.waits import Armed, DueTable, Waiting
 
 Answer = tuple[Reply[Any], Any]
 """A reply and its response."""
-
-
-def answers(releases: Iterable[Release]) -> Iterator[Answer]:
-    return ((release.reply, release.response) for release in releases)
 
 
 class DeferredEvent:
     """
     An operation whose records are appended and not committed, or that read uncommitted state.
 
-    `reply` is None if no caller waits: after a timeout, or for a parked request (see `ParkedEvent`).
+    `reply` is None if no caller waits: after a timeout, or for an operation of the runtime.
     """
 
-    __slots__ = ("after", "deadline_ms", "on_error", "releases", "reply", "response")
+    __slots__ = ("deadline_ms", "on_error", "reply", "response")
 
     def __init__(
-        self,
-        response: Any,
-        reply: Reply[Any] | None,
-        on_error: Callable[[Exception], Any],
-        releases: Sequence[Release],
-        after: After | None,
-        deadline_ms: int,
+        self, response: Any, reply: Reply[Any] | None, on_error: Callable[[Exception], Any], deadline_ms: int
     ) -> None:
         self.response = response
         self.reply = reply
         self.on_error = on_error
-        self.releases = releases
-        self.after = after
         self.deadline_ms = deadline_ms
 
     @property
     def has_deadline(self) -> bool:
-        """Whether a timeout is to be answered: to the caller, or to a parked request that this result answers."""
-        return self.reply is not None or self.answers_parked()
-
-    def answers_parked(self) -> bool:
-        """Whether a parked request waits for the end of this operation."""
-        return any(isinstance(release.reply, ParkedReply) for release in self.releases)
+        """Whether a timeout is to be answered."""
+        return self.reply is not None
 
     def complete(self, error: Exception | None, outbox: list[Answer]) -> None:
-        """
-        Call the shard's `after`, and add the replies with their responses to `outbox`.
-
-        After an error the result's releases are not answered: `after` has released them with the error.
-        """
-        if self.after is not None:
-            outbox.extend(answers(self.after(error)))
+        """Add the replies with their responses to `outbox`."""
         reply, self.reply = self.reply, None
-        if error is None:
-            if self.releases:
-                outbox.extend(answers(self.releases))
-            if reply is not None:
-                outbox.append((reply, self.response))
-        elif reply is not None:
-            outbox.append((reply, self.on_error(error)))
+        if reply is not None:
+            outbox.append((reply, self.response if error is None else self.on_error(error)))
 
-    def expire(self, error: Exception) -> Answer | None:
-        """Return the answer to a timeout. The records stay in the log; a later `complete` does not answer again."""
+    def expire(self, error: Exception) -> list[Answer]:
+        """Return the answers to a timeout. The records stay in the log; a later `complete` does not answer again."""
         reply, self.reply = self.reply, None
-        return None if reply is None else (reply, self.on_error(error))
-
-    def expire_releases(self, error: Exception) -> list[Answer]:
-        """Return the answers to a timeout of the parked requests that this result answers."""
-        expired = [each.reply for each in self.releases if isinstance(each.reply, ParkedReply)]
-        self.releases = [each for each in self.releases if not isinstance(each.reply, ParkedReply)]
-        return [(reply, reply.on_error(error)) for reply in expired]
-
-    def refuse(self, _error: Exception) -> Answer | None:
-        """Return the answer to a failure that nobody has answered when all operations of the batch have failed."""
-        return None
-
-
-class ParkedEvent(DeferredEvent):
-    """
-    An operation that has parked its request. The shard answers it; the runtime does after a timeout, or if the operation's own
-    records cannot be written and the shard does not say so.
-    """
-
-    __slots__ = ("_parked", "_writes")
-
-    def __init__(
-        self,
-        parked: ParkedReply[Any],
-        releases: Sequence[Release],
-        after: After | None,
-        deadline_ms: int,
-        *,
-        writes: bool,
-    ) -> None:
-        super().__init__(None, None, parked.on_error, releases, after, deadline_ms)
-        self._parked: ParkedReply[Any] | None = parked
-        self._writes = writes
-
-    @property
-    def has_deadline(self) -> bool:
-        return self._parked is not None or self.answers_parked()
-
-    def refuse(self, error: Exception) -> Answer | None:
-        return self.expire(error) if self._writes else None
-
-    def expire(self, error: Exception) -> Answer | None:
-        parked, self._parked = self._parked, None
-        return None if parked is None else (parked, self.on_error(error))
+        return [] if reply is None else [(reply, self.on_error(error))]
 
 
 class StepHost(Protocol):
@@ -125,6 +55,9 @@ class StepHost(Protocol):
     def carry_out(self, result: Result[Any, Any], later: Sequence[tuple[Waiting, Operation]], /) -> None:
         """Hand out the effects of a committed operation, run the operations of requests that it wakes, and its next one."""
 
+    def repeat(self, due: Armed, /) -> None:
+        """Let a deadline be due again whose operation has failed, unless it is due already."""
+
     def run_otherwise(self, operation: Operation, error: Exception, /) -> None:
         """Run the operation of a result whose records could not be written, with the error as its last argument."""
 
@@ -134,11 +67,12 @@ class StepEvent(DeferredEvent):
     An operation with steps: requests that it wakes, effects, a next operation. Nothing leaves before the commit.
 
     Attributes:
+        due: the deadline whose operation it is.
         own: the request of the operation, if it waits.
         answers: the requests that it has woken, which are out of the table of waits, with their responses.
     """
 
-    __slots__ = ("_host", "_later", "_result", "answers", "own")
+    __slots__ = ("_host", "_later", "_result", "answers", "due", "own")
 
     def __init__(
         self,
@@ -147,11 +81,11 @@ class StepEvent(DeferredEvent):
         reply: Reply[Any] | None,
         on_error: Callable[[Exception], Any],
         deadline_ms: int,
+        due: Armed | None,
     ) -> None:
         response = result.response
-        super().__init__(
-            response, None if response is None else reply, on_error, result.releases, result.after, deadline_ms
-        )
+        super().__init__(response, None if response is None else reply, on_error, deadline_ms)
+        self.due = due
         self.own: Waiting | None = None
         self.answers: list[tuple[Waiting, Any]] = []
         self._later: list[tuple[Waiting, Operation]] = []
@@ -201,7 +135,7 @@ class StepEvent(DeferredEvent):
 
     @property
     def has_deadline(self) -> bool:
-        return self.reply is not None or bool(self.answers) or self._may_expire() or self.answers_parked()
+        return self.reply is not None or bool(self.answers) or self._may_expire()
 
     def _may_expire(self) -> bool:
         """Whether the operation's own request, which waits, brought records."""
@@ -212,31 +146,30 @@ class StepEvent(DeferredEvent):
         own, self.own = self.own, None
         answers, self.answers = self.answers, []
         if error is None:
-            outbox.extend([(waiting.parked, response) for waiting, response in answers])
+            outbox.extend([(waiting.reply, response) for waiting, response in answers])
             self._host.carry_out(self._result, self._later)
             return
         if own is not None:
-            outbox.append((own.parked, self.on_error(error)))
+            outbox.append((own.reply, self.on_error(error)))
         for waiting, _ in answers:
             # The revert has put back those that wait on. It has not if the shard is unloaded.
             if not self._host.waits.has(waiting):
-                outbox.append((waiting.parked, waiting.on_error(error)))
+                outbox.append((waiting.reply, waiting.on_error(error)))
+        if self.due is not None:
+            self._host.repeat(self.due)
         if self._result.otherwise is not None:
             self._host.run_otherwise(self._result.otherwise, error)
 
-    def expire(self, error: Exception) -> Answer | None:
-        if not self._may_expire():
-            return super().expire(error)
-        own, self.own = self.own, None
-        assert own is not None
-        if self._host.waits.has(own):
-            self._host.waits.remove(own.key)
-        return own.parked, own.on_error(error)
-
-    def expire_releases(self, error: Exception) -> list[Answer]:
+    def expire(self, error: Exception) -> list[Answer]:
+        expired = super().expire(error)
+        if self._may_expire():
+            own, self.own = self.own, None
+            assert own is not None
+            if self._host.waits.has(own):
+                self._host.waits.remove(own.key)
+            expired.append((own.reply, own.on_error(error)))
         answers, self.answers = self.answers, []
-        expired: list[Answer] = [(waiting.parked, waiting.on_error(error)) for waiting, _ in answers]
-        return [*super().expire_releases(error), *expired]
+        return [*expired, *[(waiting.reply, waiting.on_error(error)) for waiting, _ in answers]]
 
 
 class DeferredBatch:

@@ -20,12 +20,11 @@ from kohort.group.kinds import record_serde
 from kohort.group.metrics import GroupCounters
 from kohort.group.service import GroupService
 from kohort.group.shard import GroupShard
-from kohort.machine.shard import Runner
+from kohort.machine.shard import Deadlines, Runner
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import ConfigError, ErrorCode
 from kohort.model.ids import CONSUMER_OFFSETS, uuid_text
 from kohort.runtime.runtime import Runtime
-from kohort.runtime.timers.shard_timers import ShardTimers
 from kohort.server.coordinators.assignors import load_assignors
 from kohort.server.coordinators.event_lines import EventLog
 from kohort.server.coordinators.hosted_coordinator import Coordinator
@@ -78,11 +77,11 @@ def group_coordinator(broker: Broker) -> Coordinator[GroupShard, GroupService]:
     events = EventLog("kohort.group", count=counts.count)
 
     def make_shard(
-        _runtime: Runtime[GroupShard], partition: int, registry: SnapshotRegistry, timers: ShardTimers
+        _runtime: Runtime[GroupShard], partition: int, registry: SnapshotRegistry, deadlines: Deadlines
     ) -> GroupShard:
         return GroupShard(
             registry,
-            timers,
+            deadlines,
             group_config,
             lambda: str(uuid4()),
             counters[partition],

@@ -10,7 +10,7 @@ import msgspec
 from kohort.broker.broker import Broker
 from kohort.broker.ports import Handler
 from kohort.machine.ports import Verification
-from kohort.machine.shard import EndTransaction, Producer, RecordSerde, Runner, Shard
+from kohort.machine.shard import Deadlines, EndTransaction, Producer, RecordSerde, Runner, Shard
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import ErrorCode, error_code
 from kohort.model.ids import TopicPartition
@@ -19,7 +19,6 @@ from kohort.runtime.processors import Processor
 from kohort.runtime.runner import Leads
 from kohort.runtime.runtime import Runtime
 from kohort.runtime.states import State
-from kohort.runtime.timers.shard_timers import ShardTimers
 from kohort.wire.apis import ApiKey
 from kohort.wire.compression import Codec
 
@@ -50,7 +49,7 @@ class Coordinator(msgspec.Struct, Generic[S, V], frozen=True, kw_only=True):
     Attributes:
         topic: the internal topic that holds its records; a shard runs on each of the partitions.
         name: "group" for the metrics of the group coordinator.
-        make_shard: returns a new shard for (runtime, partition, snapshot registry, timers).
+        make_shard: returns a new shard for (runtime, partition, snapshot registry, deadlines).
         make_service: returns the service of one broker over the shards that it sees.
         figures: the metrics beside those of the runtime, as they are now, from a service that sees all shards; None between
             steps of work.
@@ -63,7 +62,7 @@ class Coordinator(msgspec.Struct, Generic[S, V], frozen=True, kw_only=True):
     topic: str
     name: str
     serde: RecordSerde[Any]
-    make_shard: Callable[[Runtime[S], int, SnapshotRegistry, ShardTimers], S]
+    make_shard: Callable[[Runtime[S], int, SnapshotRegistry, Deadlines], S]
     make_service: Callable[[Runner[S]], V]
     figures: Callable[[V], Iterator[Family | None]]
     on_effects: Callable[[int, Sequence[Any]], None] | None = None
@@ -92,8 +91,8 @@ class HostedCoordinator:
         self._verification = broker.verification
         self.runtime: Runtime[Any] = Runtime(
             partition_count=broker.creation.internal_partition_count(self.topic),
-            make_shard=lambda partition, registry, timers: coordinator.make_shard(
-                self.runtime, partition, registry, timers
+            make_shard=lambda partition, registry, deadlines: coordinator.make_shard(
+                self.runtime, partition, registry, deadlines
             ),
             serde=coordinator.serde,
             image=broker.catalog,

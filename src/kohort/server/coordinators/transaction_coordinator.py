@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 from kohort.broker.broker import Broker
 from kohort.broker.features import TRANSACTION_VERSION
-from kohort.machine.shard import Runner
+from kohort.machine.shard import Deadlines, Runner
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE, TopicPartition
 from kohort.runtime.runtime import Runtime
-from kohort.runtime.timers.shard_timers import ShardTimers
 from kohort.server.coordinators.event_lines import EventLog
 from kohort.server.coordinators.hosted_coordinator import Coordinator
 from kohort.transaction.config import TransactionConfig
@@ -47,7 +46,7 @@ def transaction_coordinator(broker: Broker) -> Coordinator[TransactionShard, Tra
     level = partial(broker.features.level, TRANSACTION_VERSION)
 
     def make_shard(
-        runtime: Runtime[TransactionShard], partition: int, registry: SnapshotRegistry, _timers: ShardTimers
+        runtime: Runtime[TransactionShard], partition: int, registry: SnapshotRegistry, _deadlines: Deadlines
     ) -> TransactionShard:
         sender = senders[partition] = MarkerSender(
             runtime, partition, broker.markers, broker.catalog, broker.call_later, events
