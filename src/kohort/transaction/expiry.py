@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any, Final
 
-from kohort.machine.shard import RETRY_BACKOFF_MS, Result
+from kohort.machine.shard import Result
 from kohort.machine.steps import Deadline, Key, Operation
 from kohort.records.values import TransactionLogTombstone
 from kohort.transaction.context import HasContext, TransactionContext
@@ -68,18 +68,19 @@ def abort_part(shard: HasContext, now_ms: int, ids: Sequence[str], start: int) -
         records,
         effects=decided,
         then=_following(_ABORT_PART, abort_part, ids, start),
-        otherwise=Operation(repeat_aborts, _part(_ABORT_PART, abort_part, ids, start, RETRY_BACKOFF_MS), decided),
+        otherwise=Operation(tell_kept_decisions, decided),
         is_atomic=False,
     )
 
 
-def repeat_aborts(
-    shard: HasContext, _now_ms: int, part: Deadline, decided: Sequence[Decided], _error: Exception
+def tell_kept_decisions(
+    shard: HasContext, _now_ms: int, decided: Sequence[Decided], _error: Exception
 ) -> Result[TransactionRecord, None]:
-    """Repeat a part, which is not back by itself if one of its batches is kept. The decisions in such a batch are kept, too."""
+    """A part has failed, and runs again. The decisions in those of its batches that are written are not taken back."""
     transactions = shard.context.transactions
-    kept = [each for each in decided if transactions.get(each.prepared.transactional_id) is each.prepared]
-    return Result(effects=kept, deadlines=[part])
+    return Result(
+        effects=[each for each in decided if transactions.get(each.prepared.transactional_id) is each.prepared]
+    )
 
 
 # Expired transactional ids
@@ -113,24 +114,24 @@ def expire_part(shard: HasContext, now_ms: int, ids: Sequence[str], start: int) 
         [TransactionLogTombstone(each.transactional_id) for each in expired],
         effects=expired,
         then=_following(_EXPIRE_PART, expire_part, ids, start),
-        otherwise=Operation(repeat_expiry, _part(_EXPIRE_PART, expire_part, ids, start, RETRY_BACKOFF_MS), expired),
+        otherwise=Operation(tell_kept_tombstones, expired),
         is_atomic=False,
     )
 
 
-def repeat_expiry(
-    shard: HasContext, _now_ms: int, part: Deadline, expired: Sequence[TransactionalIdExpired], _error: Exception
+def tell_kept_tombstones(
+    shard: HasContext, _now_ms: int, expired: Sequence[TransactionalIdExpired], _error: Exception
 ) -> Result[TransactionRecord, None]:
-    """Repeat a part, as `repeat_aborts`. The tombstones in a batch that is kept are not taken back."""
+    """As `tell_kept_decisions`."""
     transactions = shard.context.transactions
-    return Result(effects=[each for each in expired if each.transactional_id not in transactions], deadlines=[part])
+    return Result(effects=[each for each in expired if each.transactional_id not in transactions])
 
 
 # Parts
 
 
-def _part(key: Key, function: Callable[..., Any], ids: Sequence[str], start: int = 0, delay_ms: int = 0) -> Deadline:
-    return Deadline(key, delay_ms, Operation(function, ids, start))
+def _part(key: Key, function: Callable[..., Any], ids: Sequence[str], start: int = 0) -> Deadline:
+    return Deadline(key, 0, Operation(function, ids, start))
 
 
 def _following(key: Key, function: Callable[..., Any], ids: Sequence[str], start: int) -> Operation | None:
