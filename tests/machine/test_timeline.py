@@ -10,6 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from kohort.group.classic.group import ClassicGroup
 from kohort.machine.timeline import SnapshotRegistry, TimelineDict, TimelineSet, TimelineValue
 from kohort.machine.timeline_fields import TimelineFields
 
@@ -22,15 +23,7 @@ def items_at(table: TimelineDict[str, int], epoch: int) -> dict[str, int]:
     return dict(pairs)
 
 
-class Fields(TimelineFields):
-    """An object with two values."""
-
-    __slots__ = ("first", "second")
-
-    def __init__(self, registry: SnapshotRegistry) -> None:
-        super().__init__(registry)
-        self.first = 0
-        self.second = 0
+FIELDS = ("generation", "state_timestamp_ms")
 
 
 class AgainstCopies(RuleBasedStateMachine):
@@ -46,14 +39,15 @@ class AgainstCopies(RuleBasedStateMachine):
         self.other: TimelineDict[str, int] = TimelineDict(self.registry)
         self.elements: TimelineSet[str] = TimelineSet(self.registry)
         self.cell: TimelineValue[int] = TimelineValue(self.registry, 0)
-        self.fields = Fields(self.registry)
+        # A class of tests cannot inherit from a compiled one.
+        self.fields: TimelineFields = ClassicGroup("fields", self.registry)
         self.copies: dict[int, Any] = {}
         self.epoch = 0
         self.mark: Any = None
         """The state before the operation; None between operations."""
 
     def present(self) -> Any:
-        fields = (self.fields.first, self.fields.second)
+        fields = tuple(getattr(self.fields, name) for name in FIELDS)
         return dict(self.table), dict(self.other), set(self.elements), self.cell.get(), fields
 
     def at(self, epoch: int) -> Any:
@@ -62,7 +56,7 @@ class AgainstCopies(RuleBasedStateMachine):
             items_at(self.other, epoch),
             set(self.elements.elements_at(epoch)),
             self.cell.get_at(epoch),
-            (self.fields.value_at("first", epoch), self.fields.value_at("second", epoch)),
+            tuple(self.fields.value_at(name, epoch) for name in FIELDS),
         )
 
     @rule(key=KEYS, value=st.integers(0, 9))
@@ -97,7 +91,7 @@ class AgainstCopies(RuleBasedStateMachine):
     def set_cell(self, value: int) -> None:
         self.cell.set(value)
 
-    @rule(values=st.dictionaries(st.sampled_from(["first", "second"]), st.integers(0, 9)))
+    @rule(values=st.dictionaries(st.sampled_from(FIELDS), st.integers(0, 9)))
     def change_fields(self, values: dict[str, int]) -> None:
         self.fields.change(**values)
 

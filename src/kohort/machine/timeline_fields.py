@@ -7,7 +7,7 @@ from kohort.machine.timeline import SnapshotRegistry
 
 class TimelineFields:
     """
-    A base of objects with several timeline values.
+    A base of Kohort's own objects with several timeline values. Classes outside of the compiled build cannot inherit from it.
 
     Reads of the newest state are reads of attributes. Every change is a call of `change`, which notes the old values in the
     newest snapshot of the shard, as the structures of `kohort.machine.timeline` do. Values must not be changed in place.

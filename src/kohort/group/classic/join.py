@@ -36,8 +36,8 @@ from kohort.wire.primitives import cut_text
 
 _MEMBER_PREFIX_BYTES_MAX: Final = STRING_BYTES_MAX - 37
 """Of the client's name in the member id that it gets; a hyphen and a UUID follow."""
-MEMBER_ID_REQUIRED_SINCE = 4
-SKIP_ASSIGNMENT_SINCE = 9
+MEMBER_ID_REQUIRED_SINCE: Final = 4
+SKIP_ASSIGNMENT_SINCE: Final = 9
 
 JoinResult: TypeAlias = Result[GroupRecord, m.JoinGroupResponse]
 
