@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kohort.testing.kafka import KafkaNode, UnavailableKafkaError, kafka_jars
+from kohort.testing.kafka import RELEASE, KafkaNode, UnavailableKafkaError, kafka_jars
 from kohort_lab.conformance import library
 from kohort_lab.conformance.own_brokers import replay_oracle
 
@@ -41,8 +41,22 @@ def test_no_maven_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         kafka_jars(tmp_path)
 
 
+def test_every_release_has_jars_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "conformance").mkdir()
+    (tmp_path / "conformance" / "pom.xml").write_text("<project/>")
+    maven = tmp_path / "mvn"
+    maven.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n')
+    maven.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert kafka_jars(tmp_path, "4.4.0").name == "kafka-4.4.0"
+    assert kafka_jars(tmp_path, "4.4.0").name == "kafka-4.4.0"
+    assert kafka_jars(tmp_path).name == f"kafka-{RELEASE}"
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert [line.rpartition("-Dkafka.version=")[2] for line in asked] == ["4.4.0", RELEASE]
+
+
 def test_no_pom_is_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(UnavailableKafkaError, match="names Apache Kafka's release"):
+    with pytest.raises(UnavailableKafkaError, match="names Apache Kafka's jars"):
         kafka_jars(tmp_path)
 
 

@@ -1,8 +1,8 @@
 """
 Apache Kafka: its published jars, and single nodes on free ports.
 
-`conformance/pom.xml` names the release. Maven downloads it into `build/kafka-4.2.1` of the repository. One process downloads
-while other processes wait, and a file marks a complete download.
+`conformance/pom.xml` names what is needed. Maven downloads a release into `build/kafka-RELEASE` of the repository. One process
+downloads while other processes wait, and a file marks a complete download.
 """
 
 import fcntl
@@ -20,6 +20,7 @@ from typing import Self
 from kohort.testing.ports import free_ports
 
 RELEASE = "4.2.1"
+"""The release of whoever names none."""
 _POM = Path("conformance") / "pom.xml"
 ROOT = next((each for each in Path(__file__).parents if (each / _POM).is_file()), Path(__file__).parents[3])
 """The repository. The compiled build lies deeper in it than the sources."""
@@ -76,29 +77,31 @@ def java() -> str:
 
 
 @cache
-def kafka_jars(root: Path = ROOT) -> Path:
+def kafka_jars(root: Path = ROOT, release: str = RELEASE) -> Path:
     """
     The directory of the jars; downloads them at first use.
 
     Args:
         root: the repository, with `conformance/pom.xml`.
+        release: of Apache Kafka, such as `4.4.0`.
 
     Raises:
         UnavailableKafkaError: Maven is not installed, or the download failed.
     """
     pom = root / "conformance" / "pom.xml"
     if not pom.exists():
-        raise UnavailableKafkaError(f"{pom}, which names Apache Kafka's release, is not here")
-    return maven_jars(pom, root / "build" / f"kafka-{RELEASE}")
+        raise UnavailableKafkaError(f"{pom}, which names Apache Kafka's jars, is not here")
+    return maven_jars(pom, root / "build" / f"kafka-{release}", {"kafka.version": release})
 
 
-def maven_jars(pom: Path, jars: Path) -> Path:
+def maven_jars(pom: Path, jars: Path, properties: Mapping[str, str] | None = None) -> Path:
     """
     The directory of the jars that a pom depends on; downloads them at first use.
 
     Args:
         pom: a Maven project without modules.
-        jars: the directory, created if absent.
+        jars: the directory, created if absent. Every set of properties has a directory of its own.
+        properties: values for properties of the pom.
 
     Raises:
         UnavailableKafkaError: Maven is not installed, or the download failed.
@@ -108,12 +111,12 @@ def maven_jars(pom: Path, jars: Path) -> Path:
     with (jars / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not mark.exists() or mark.read_text() != pom.read_text():
-            _download(pom, jars)
+            _download(pom, jars, properties or {})
             mark.write_text(pom.read_text())
     return jars
 
 
-def _download(pom: Path, jars: Path) -> None:
+def _download(pom: Path, jars: Path, properties: Mapping[str, str]) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise UnavailableKafkaError("Maven, which fetches Java programs, is not here (Debian: apt-get install maven)")
@@ -121,6 +124,7 @@ def _download(pom: Path, jars: Path) -> None:
         (
             *(maven, "--batch-mode", "--quiet", "--file", str(pom)),
             *("dependency:copy-dependencies", f"-DoutputDirectory={jars}"),
+            *(f"-D{key}={value}" for key, value in properties.items()),
         ),
         capture_output=True,
         text=True,
@@ -146,19 +150,21 @@ class KafkaNode:
         *,
         features: Mapping[str, int] | None = None,
         log_level: str = "WARN",
+        release: str = RELEASE,
     ) -> None:
         """
         Args:
             directory: for properties, data and log; new or empty.
             properties: broker configurations, in addition to the necessary ones.
             features: levels of features, such as `transaction.version`, that differ from those of the release.
+            release: of Apache Kafka, such as `4.4.0`.
 
         Raises:
             UnavailableKafkaError: Java or the jars are missing.
         """
         self.directory = directory
         self._features = dict(features or {})
-        self._command = (java(), *_NODE_JVM, "-cp", f"{kafka_jars()}/*")
+        self._classpath = f"{kafka_jars(release=release)}/*"
         self._process: subprocess.Popen[bytes] | None = None
         self.port, controller_port = free_ports(2)
         directory.mkdir(parents=True, exist_ok=True)
@@ -225,7 +231,7 @@ class KafkaNode:
 
     def _java(self, main_class: str, *arguments: str) -> tuple[str, ...]:
         logging = f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}"
-        return (self._command[0], logging, *self._command[1:], main_class, *arguments)
+        return (java(), logging, *_NODE_JVM, "-cp", self._classpath, main_class, *arguments)
 
     def _format(self) -> None:
         if (self.directory / "data" / "meta.properties").exists():
@@ -236,7 +242,7 @@ class KafkaNode:
             *features,
         )
         done = subprocess.run(
-            (java(), *QUICK_START, "-cp", f"{kafka_jars()}/*", "kafka.tools.StorageTool", *arguments),
+            (java(), *QUICK_START, "-cp", self._classpath, "kafka.tools.StorageTool", *arguments),
             capture_output=True,
             text=True,
             timeout=FORMAT_TIMEOUT_S,
