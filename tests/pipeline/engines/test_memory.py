@@ -53,7 +53,8 @@ def test_tables_beyond_the_bound_go_to_temporary_files(logs: Path) -> None:
         assert found.num_rows == GROUPS
         assert sum(found["commits"].to_pylist()) == COMMITS
         assert tables.offset_commits.count() == COMMITS
-        assert session.spilled_bytes() > 0
+        (spilled,) = session._database.execute("SELECT sum(size) FROM duckdb_temporary_files()").fetchall()
+        assert spilled[0] > 0
 
 
 def test_a_bound_that_is_too_small_is_a_sentence(logs: Path) -> None:

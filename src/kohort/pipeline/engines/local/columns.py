@@ -5,16 +5,33 @@ An expression refers to the frame on which it is used by the alias `t`. Where th
 nulls come first in ascending order, and are the least values in a struct.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
-
-from kohort.pipeline.engines.local.types import sql_type
 
 FRAME = "t"
 """The alias of the frame in an expression."""
 
 _UNBOUNDED = 1 << 62
 """Beyond this bound a frame of a window is unbounded; Spark's constants are."""
+_SIMPLE = {
+    "string": "VARCHAR",
+    "int": "INTEGER",
+    "bigint": "BIGINT",
+    "smallint": "SMALLINT",
+    "double": "DOUBLE",
+    "boolean": "BOOLEAN",
+    "binary": "BLOB",
+}
+_TOKEN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[<>:,]")
+
+
+def _operator(word: str) -> Callable[["Column", Any], "Column"]:
+    def applied(left: "Column", right: Any) -> "Column":
+        return Column(f"({left.sql} {word} {literal(right)})")
+
+    return applied
 
 
 class Column:
@@ -23,25 +40,20 @@ class Column:
 
     Attributes:
         fields: of a struct made by `functions.struct`: its expressions by name.
-        over_sql: how the function begins in a window, if different.
-        rows_of: the array whose elements become rows.
     """
 
-    __slots__ = ("fields", "name", "rows_of", "sql")
+    __slots__ = ("fields", "name", "sql")
 
-    def __init__(
-        self, sql: str, name: str | None = None, *, fields: Mapping[str, str] | None = None, rows_of: str | None = None
-    ) -> None:
+    def __init__(self, sql: str, name: str | None = None, *, fields: Mapping[str, str] | None = None) -> None:
         self.sql = sql
         self.name = sql if name is None else name
         self.fields = fields
-        self.rows_of = rows_of
 
     def alias(self, name: str) -> "Column":
-        return Column(self.sql, name, fields=self.fields, rows_of=self.rows_of)
+        return Column(self.sql, name, fields=self.fields)
 
     def cast(self, type_name: str) -> "Column":
-        return Column(f"CAST({self.sql} AS {sql_type(type_name)})", self.name)
+        return Column(f"CAST({self.sql} AS {_as_sql(type_of(type_name))})", self.name)
 
     def over(self, window: "WindowSpec") -> "Column":
         return Column(f"({self.sql} OVER ({window.sql}))", self.name)
@@ -86,89 +98,49 @@ class Column:
             raise AttributeError(name)
         return self[name]
 
-    def __iter__(self) -> Iterator["Column"]:
-        raise TypeError("a column is not iterable")
-
     def __bool__(self) -> bool:
         raise TypeError("a column has no truth value; use & for and, | for or, ~ for not")
 
     def __invert__(self) -> "Column":
         return Column(f"(NOT {self.sql})")
 
-    def __and__(self, other: Any) -> "Column":
-        return self._with("AND", other)
-
-    def __or__(self, other: Any) -> "Column":
-        return self._with("OR", other)
-
-    def __eq__(self, other: object) -> "Column":  # type: ignore[override]
-        return self._with("=", other)
-
-    def __ne__(self, other: object) -> "Column":  # type: ignore[override]
-        return self._with("<>", other)
-
-    def __lt__(self, other: Any) -> "Column":
-        return self._with("<", other)
-
-    def __le__(self, other: Any) -> "Column":
-        return self._with("<=", other)
-
-    def __gt__(self, other: Any) -> "Column":
-        return self._with(">", other)
-
-    def __ge__(self, other: Any) -> "Column":
-        return self._with(">=", other)
-
-    def __add__(self, other: Any) -> "Column":
-        return self._with("+", other)
-
-    def __sub__(self, other: Any) -> "Column":
-        return self._with("-", other)
-
-    def __mul__(self, other: Any) -> "Column":
-        return self._with("*", other)
-
-    def __truediv__(self, other: Any) -> "Column":
-        return self._with("/", other)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def _with(self, operator: str, other: Any) -> "Column":
-        return Column(f"({self.sql} {operator} {literal(other)})")
+    __and__, __or__ = _operator("AND"), _operator("OR")
+    __eq__, __ne__ = _operator("="), _operator("<>")  # type: ignore[assignment]
+    __lt__, __le__, __gt__, __ge__ = map(_operator, ("<", "<=", ">", ">="))
+    __add__, __sub__, __mul__, __truediv__ = map(_operator, "+-*/")
+    __iter__ = __hash__ = None  # type: ignore[assignment]
 
 
+@dataclass(frozen=True, slots=True)
 class Order:
     """An expression to sort by."""
 
-    __slots__ = ("sql",)
-
-    def __init__(self, sql: str) -> None:
-        self.sql = sql
+    sql: str
 
 
 Named: TypeAlias = Column | str
 
 
+@dataclass(frozen=True, slots=True)
 class WindowSpec:
     """The rows that a window function sees."""
 
-    __slots__ = ("_frame", "_order", "_partition")
-
-    def __init__(self, partition: Sequence[Named], order: Sequence[Named | Order] = (), frame: str = "") -> None:
-        self._partition, self._order, self._frame = partition, order, frame
+    partition: Sequence[Named]
+    order: Sequence[Named | Order] = ()
+    frame: str = ""
 
     def orderBy(self, *columns: Any) -> "WindowSpec":  # noqa: N802  (Spark's names)
-        return WindowSpec(self._partition, listed(columns), self._frame)
+        return replace(self, order=listed(columns))
 
     def rowsBetween(self, start: int, end: int) -> "WindowSpec":  # noqa: N802
-        return WindowSpec(self._partition, self._order, f"ROWS BETWEEN {_bound(start)} AND {_bound(end)}")
+        return replace(self, frame=f"ROWS BETWEEN {_bound(start)} AND {_bound(end)}")
 
     @property
     def sql(self) -> str:
-        parts = [f"PARTITION BY {', '.join(column(one).sql for one in self._partition)}"] if self._partition else []
-        if self._order:
-            parts.append(f"ORDER BY {', '.join(ordered(one) for one in self._order)}")
-        return " ".join((*parts, self._frame)).strip()
+        parts = [f"PARTITION BY {', '.join(column(one).sql for one in self.partition)}"] if self.partition else []
+        if self.order:
+            parts.append(f"ORDER BY {', '.join(ordered(one) for one in self.order)}")
+        return " ".join((*parts, self.frame)).strip()
 
 
 def _bound(offset: int) -> str:
@@ -215,3 +187,36 @@ def literal(value: Any) -> str:
     if isinstance(value, int | float):
         return repr(value)
     return "'" + str(value).replace("'", "''") + "'"
+
+
+def type_of(text: str) -> Any:
+    """
+    Return a type that is written as in PySpark (`array<struct<a:int>>`), in DuckDB's words: a name, a list with one type (an
+    array), or a dict of types (a struct).
+    """
+    tokens = iter(_TOKEN.findall(text))
+    return _read(next(tokens), tokens)
+
+
+def _read(name: str, tokens: Iterator[str]) -> Any:
+    if name == "array":
+        next(tokens)
+        element = [_read(next(tokens), tokens)]
+        next(tokens)
+        return element
+    if name != "struct":
+        return _SIMPLE[name]
+    fields: dict[str, Any] = {}
+    while next(tokens) != ">":
+        field = next(tokens)
+        next(tokens)
+        fields[field] = _read(next(tokens), tokens)
+    return fields
+
+
+def _as_sql(parsed: Any) -> str:
+    if isinstance(parsed, list):
+        return f"{_as_sql(parsed[0])}[]"
+    if isinstance(parsed, dict):
+        return "STRUCT(" + ", ".join(f'"{name}" {_as_sql(one)}' for name, one in parsed.items()) + ")"
+    return str(parsed)

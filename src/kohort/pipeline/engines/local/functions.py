@@ -4,6 +4,7 @@ The part of `pyspark.sql.functions` that the tables use, as expressions of DuckD
 Counts and sums are `bigint`; the engines' own types differ.
 """
 
+import json
 from collections.abc import Callable
 from itertools import count as numbers
 from typing import Any
@@ -17,19 +18,32 @@ from kohort.pipeline.engines.local.columns import (
     listed,
     literal,
     quoted,
+    type_of,
 )
-from kohort.pipeline.engines.local.types import json_structure
 
 _variables = numbers()
+
+
+def _function(name: str) -> Callable[..., Column]:
+    """Return the function of DuckDB of this name, for columns."""
+    return lambda *columns: Column(f"{name}({', '.join(column(one).sql for one in columns)})")
+
+
+col = column
+coalesce, greatest, least = _function("coalesce"), _function("greatest"), _function("least")
+array_distinct, sort_array = _function("list_distinct"), _function("list_sort")
+sequence = _function("generate_series")
+"""The whole numbers from the first argument to the second one, which is not smaller."""
+xxhash64 = _function("hash")
+"""A hash to group by; another one than Spark's."""
+min, _max = _function("min"), _function("max")
+min_by, max_by = _function("arg_min_null"), _function("arg_max_null")
+lag, lead, row_number = _function("lag"), _function("lead"), _function("row_number")
 
 
 def partition_by(*columns: Any) -> WindowSpec:
     """`Window.partitionBy`."""
     return WindowSpec(listed(columns))
-
-
-def col(name: str) -> Column:
-    return column(name)
 
 
 def lit(value: Any) -> Column:
@@ -38,18 +52,6 @@ def lit(value: Any) -> Column:
 
 def when(condition: Column, value: Any) -> Column:
     return Column(f"CASE WHEN {condition.sql} THEN {literal(value)} END")
-
-
-def coalesce(*columns: Named) -> Column:
-    return _call("coalesce", *columns)
-
-
-def greatest(*columns: Named) -> Column:
-    return _call("greatest", *columns)
-
-
-def least(*columns: Named) -> Column:
-    return _call("least", *columns)
 
 
 def desc(name: Named) -> Order:
@@ -81,30 +83,15 @@ def transform(array_: Named, function: Callable[[Column], Column]) -> Column:
     return Column(f"list_transform({column(array_).sql}, {_lambda(function)})")
 
 
-def array_distinct(array_: Named) -> Column:
-    return _call("list_distinct", array_)
-
-
-def sort_array(array_: Named) -> Column:
-    return _call("list_sort", array_)
-
-
-def sequence(start: Named, stop: Named) -> Column:
-    """The whole numbers from `start` to `stop`, which is not smaller."""
-    return _call("generate_series", start, stop)
-
-
 def explode(array_: Named) -> Column:
     """One row for each element; none for an empty array or null."""
-    sql = column(array_).sql
-    return Column(f"unnest({sql})", "col", rows_of=sql)
+    return Column(f"unnest({column(array_).sql})", "col")
 
 
 def explode_outer(array_: Named) -> Column:
     """As `explode`, but one row of null for an empty array or null."""
     sql = column(array_).sql
-    sql = f"CASE WHEN coalesce(len({sql}), 0) = 0 THEN [NULL] ELSE {sql} END"
-    return Column(f"unnest({sql})", "col", rows_of=sql)
+    return Column(f"unnest(CASE WHEN coalesce(len({sql}), 0) = 0 THEN [NULL] ELSE {sql} END)", "col")
 
 
 def create_map(*words: Column) -> "CaseOf":
@@ -123,7 +110,7 @@ class CaseOf:
 
 
 def from_json(text: Named, type_name: str) -> Column:
-    return Column(f"from_json({column(text).sql}, {literal(json_structure(type_name))})")
+    return Column(f"from_json({column(text).sql}, {literal(json.dumps(type_of(type_name)))})")
 
 
 def substring(text: Named, start: int, length: int) -> Column:
@@ -132,11 +119,6 @@ def substring(text: Named, start: int, length: int) -> Column:
 
 def floor(number: Named) -> Column:
     return Column(f"CAST(floor({column(number).sql}) AS BIGINT)")
-
-
-def xxhash64(*columns: Named) -> Column:
-    """A hash to group by; another one than Spark's."""
-    return _call("hash", *columns)
 
 
 def count(of: Named) -> Column:
@@ -151,31 +133,28 @@ def count_distinct(of: Named) -> Column:
     return Column(f"count(DISTINCT {column(of).sql})")
 
 
-def sum(of: Named) -> "Aggregate":
-    return Aggregate(f"sum({column(of).sql})", "BIGINT")
+class sum(Column):  # noqa: N801  (Spark's name)
+    """A sum, whose type in DuckDB is another one: it is cast, also over a window."""
 
+    __slots__ = ("_bare",)
 
-def min(of: Named) -> Column:
-    return _call("min", of)
+    def __init__(self, of: Named) -> None:
+        self._bare = f"sum({column(of).sql})"
+        super().__init__(f"CAST({self._bare} AS BIGINT)")
+
+    def over(self, window: WindowSpec) -> Column:
+        return Column(f"CAST({self._bare} OVER ({window.sql}) AS BIGINT)")
 
 
 def max(of: Named) -> Column:
     found = column(of)
     if found.fields is None:
-        return _call("max", of)
+        return _max(of)
     # Null is the greatest value in DuckDB's structs, and the least in Spark's.
     keys: dict[str, str] = {}
     for number, sql in enumerate(found.fields.values()):
         keys |= {f"is{number}": f"({sql} IS NOT NULL)", f"of{number}": sql}
     return Column(f"arg_max_null({found.sql}, {_packed(keys)})")
-
-
-def min_by(of: Named, order: Named) -> Column:
-    return _call("arg_min_null", of, order)
-
-
-def max_by(of: Named, order: Named) -> Column:
-    return _call("arg_max_null", of, order)
 
 
 def collect_list(of: Named) -> Column:
@@ -192,37 +171,8 @@ def last(of: Named, *, ignorenulls: bool = False) -> Column:
     return Column(f"last_value({column(of).sql}{' IGNORE NULLS' if ignorenulls else ''})")
 
 
-def lag(of: Named) -> Column:
-    return _call("lag", of)
-
-
-def lead(of: Named) -> Column:
-    return _call("lead", of)
-
-
-def row_number() -> Column:
-    return Column("row_number()")
-
-
 def broadcast(frame: Any) -> Any:
     return frame
-
-
-class Aggregate(Column):
-    """An aggregate whose type is not Spark's; it is cast, also over a window."""
-
-    __slots__ = ("_bare", "_type")
-
-    def __init__(self, bare: str, type_name: str) -> None:
-        super().__init__(f"CAST({bare} AS {type_name})")
-        self._bare, self._type = bare, type_name
-
-    def over(self, window: WindowSpec) -> Column:
-        return Column(f"CAST({self._bare} OVER ({window.sql}) AS {self._type})")
-
-
-def _call(name: str, *columns: Named) -> Column:
-    return Column(f"{name}({', '.join(column(one).sql for one in columns)})")
 
 
 def _packed(fields: dict[str, str]) -> str:
