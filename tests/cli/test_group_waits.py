@@ -2,7 +2,8 @@
 
 import pytest
 
-from kohort.cli.groups.waiting import Reconciling, find_waits
+from kohort.cli.groups.queries import GroupMember
+from kohort.cli.groups.waiting import find_waits
 from kohort.model.ids import TopicPartition
 
 
@@ -33,5 +34,9 @@ def test_waits(
     members: list[tuple[str, int, list[TopicPartition], list[TopicPartition]]],
     waits: list[tuple[str, int, tuple[str, ...]]],
 ) -> None:
-    found = find_waits([Reconciling(*member) for member in members], 2)
+    described = [
+        GroupMember(member_id, None, "", "", None, assignment, epoch=epoch, target=target)
+        for member_id, epoch, assignment, target in members
+    ]
+    found = find_waits(described, 2)
     assert [(wait.member_id, wait.partition.partition, wait.waits_for) for wait in found] == waits

@@ -6,63 +6,67 @@ from hypothesis import strategies as st
 
 from kohort.cli.groups.reset_plans import parse_topics
 from kohort.cli.groups.reset_targets import (
-    AtTime,
-    FromFile,
+    TO_CURRENT,
+    TO_EARLIEST,
+    TO_LATEST,
     PartitionOffsets,
     ResetTarget,
-    ShiftBy,
-    ToCurrent,
-    ToEarliest,
-    ToLatest,
-    ToOffset,
+    at_time,
     datetime_ms,
     duration_ms,
-    new_offset,
+    shift_by,
+    to_offset,
 )
 from kohort.model.errors import ConfigError
 from kohort.model.ids import TopicPartition
 
 PARTITION = TopicPartition("t", 0)
 
+
+def from_rows(offsets: dict[TopicPartition, int]) -> ResetTarget:
+    """The target of an import: an offset for each partition."""
+    return ResetTarget(lambda partition, _: offsets[partition])
+
+
 # fmt: off
 MOVED: list[tuple[ResetTarget, int | None, int | None, int]] = [  # position, committed, found by time, new; log from 10 to 20
-    (ToEarliest(),                  15,   None, 10),
-    (ToLatest(),                    15,   None, 20),
-    (ToCurrent(),                   15,   None, 15),
-    (ToCurrent(),                   None, None, 20),
-    (ToCurrent(),                   99,   None, 99),
-    (ToOffset(9),                 15,   None, 10),
-    (ToOffset(10),                15,   None, 10),
-    (ToOffset(20),                None, None, 20),
-    (ToOffset(21),                15,   None, 20),
-    (ShiftBy(3),                  15,   None, 18),
-    (ShiftBy(-3),                 15,   None, 12),
-    (ShiftBy(-6),                 15,   None, 10),
-    (ShiftBy(6),                  15,   None, 20),
-    (AtTime(5),                   15,   12,   12),
-    (AtTime(5),                   15,   -1,   20),
-    (AtTime(5),                   None, None, 20),
-    (FromFile({PARTITION: 17}),   15,   None, 17),
-    (FromFile({PARTITION: 7}),    None, None, 10),
+    (TO_EARLIEST,                   15,   None, 10),
+    (TO_LATEST,                     15,   None, 20),
+    (TO_CURRENT,                    15,   None, 15),
+    (TO_CURRENT,                    None, None, 20),
+    (TO_CURRENT,                    99,   None, 99),
+    (to_offset(9),                 15,   None, 10),
+    (to_offset(10),                15,   None, 10),
+    (to_offset(20),                None, None, 20),
+    (to_offset(21),                15,   None, 20),
+    (shift_by(3),                  15,   None, 18),
+    (shift_by(-3),                 15,   None, 12),
+    (shift_by(-6),                 15,   None, 10),
+    (shift_by(6),                  15,   None, 20),
+    (at_time(5),                   15,   12,   12),
+    (at_time(5),                   15,   -1,   20),
+    (at_time(5),                   None, None, 20),
+    (from_rows({PARTITION: 17}),   15,   None, 17),
+    (from_rows({PARTITION: 7}),    None, None, 10),
 ]
 # fmt: on
 
 
-@pytest.mark.parametrize(("position", "committed", "at_time", "moved"), MOVED)
-def test_new_offsets(position: ResetTarget, committed: int | None, at_time: int | None, moved: int) -> None:
-    assert new_offset(position, PARTITION, PartitionOffsets(committed, 10, 20, at_time)) == moved
+@pytest.mark.parametrize(("position", "committed", "timed", "moved"), MOVED)
+def test_new_offsets(position: ResetTarget, committed: int | None, timed: int | None, moved: int) -> None:
+    assert position.offset(PARTITION, PartitionOffsets(committed, 10, 20, timed)) == moved
 
 
 def test_what_was_never_committed_cannot_be_shifted() -> None:
     with pytest.raises(ConfigError, match="t-0 cannot be shifted: the group has committed no offset there"):
-        new_offset(ShiftBy(1), PARTITION, PartitionOffsets(None, 10, 20))
+        shift_by(1).offset(PARTITION, PartitionOffsets(None, 10, 20))
 
 
 @given(st.integers(-(1 << 63), (1 << 63) - 1), st.integers(0, 100), st.integers(0, 100), st.integers(0, 200))
 def test_a_move_ends_within_the_log(number: int, start: int, length: int, committed: int) -> None:
     standing = PartitionOffsets(committed, start, start + length, number)
-    for position in (ToOffset(number), ShiftBy(number), AtTime(0), FromFile({PARTITION: number})):
-        assert start <= new_offset(position, PARTITION, standing) <= start + length
+    for position in (to_offset(number), shift_by(number), at_time(0), from_rows({PARTITION: number})):
+        assert start <= position.offset(PARTITION, standing) <= start + length
 
 
 # fmt: off

@@ -26,6 +26,17 @@ class _ClusterOptions(NamedTuple):
 _current: ContextVar[_ClusterOptions] = ContextVar("cluster_options")
 
 
+class ClusterApp(typer.Typer):
+    """Commands that talk to a cluster: all of them have the shared options."""
+
+    def __init__(self, name: str, **settings: Any) -> None:
+        super().__init__(name=name, no_args_is_help=True, rich_markup_mode=None, **settings)
+
+    def command(self, *arguments: Any, **settings: Any) -> Callable[[Any], Any]:
+        register = super().command(*arguments, **settings)
+        return lambda command: register(with_cluster_options(command))
+
+
 def with_cluster_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the shared options to a command. The command calls `open_client()`, which reads them."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from kohort.cli.options import AsJson
-from kohort.cli.output import print_json, print_table
+from kohort.cli.output import print_rows
 from kohort.model.errors import ConfigError
 from kohort.model.suggestion import suggestion
 
@@ -62,10 +62,7 @@ def config(
         and (not only_changed or row["source"] != "default")
         and (not names or any(_matches(row["key"], name) for name in names))
     ]
-    if as_json:
-        print_json(wanted)
-    else:
-        print_table(_COLUMNS, wanted)
+    print_rows(_COLUMNS, wanted, is_json=as_json)
 
 
 def _matches(key: str, name: str) -> bool:

@@ -8,7 +8,7 @@ from kohort.cli.cluster import open_client, with_cluster_options
 from kohort.cli.completion import complete_groups
 from kohort.cli.groups.queries import describe_group, offset_rows
 from kohort.cli.options import AsJson
-from kohort.cli.output import print_json, print_table
+from kohort.cli.output import print_rows
 
 EPILOG = "Example: kohort offsets billing --json"
 COLUMNS = ("group", "topic", "partition", "offset", "leader_epoch", "metadata", "end_offset", "lag")
@@ -24,7 +24,4 @@ def offsets(
         rows = offset_rows(client, group)
         if not rows:
             describe_group(client, group)  # raises for an unknown group, which also has no offsets
-    if is_json:
-        print_json(rows)
-    else:
-        print_table(COLUMNS, rows)
+    print_rows(COLUMNS, rows, is_json=is_json)

@@ -5,11 +5,13 @@ Clients choose names of groups, members and transactions, and texts of commits: 
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from kohort.model.errors import ConfigError
 from kohort.model.text import printable, printable_json, printable_lines
 
 _UNBOUNDED_COLUMNS = 100_000
@@ -23,6 +25,38 @@ def print_json(value: Any) -> None:
 def json_text(value: Any) -> str:
     """Indented JSON."""
     return printable_json(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+def print_rows(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], *, is_json: bool, title: str = "") -> None:
+    """Print rows: as JSON with all their fields, or as a table of some columns."""
+    if is_json:
+        print_json(rows)
+    else:
+        print_table(columns, rows, title=title)
+
+
+def print_changes(sentence: str, rows: Sequence[Mapping[str, Any]], *, is_json: bool) -> None:
+    """Print what a command has changed: as JSON, or a sentence for each row, which names fields in braces."""
+    if is_json:
+        print_json(rows)
+        return
+    for row in rows:
+        echo(sentence.format_map(row))
+
+
+def raise_all(failures: Iterable[str]) -> None:
+    """
+    Raises:
+        ConfigError: something failed; the sentence names each failure with its reason.
+    """
+    reasons = "; ".join(failures)
+    if reasons:
+        raise ConfigError(reasons)
+
+
+def now_ms() -> int:
+    """Return the wall clock in milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
 
 
 def echo(text: str, *, err: bool = False) -> None:

@@ -6,24 +6,22 @@ socket of `kohort serve --brokers N`.
 """
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from kohort.cli.brokers import leaders
-from kohort.cli.cluster import open_client, with_cluster_options
+from kohort.cli.cluster import ClusterApp, open_client
 from kohort.cli.completion import complete_groups, complete_topics
 from kohort.cli.options import AsJson
-from kohort.cli.output import print_json, print_table
+from kohort.cli.output import print_changes, print_rows
 from kohort.client.cluster import CoordinatorKind
 from kohort.model.errors import ConfigError
 from kohort.model.ids import TopicPartition
 from kohort.server.control import control_path, send_command
 
-app = typer.Typer(
-    name="brokers",
-    no_args_is_help=True,
-    rich_markup_mode=None,
+app = ClusterApp(
+    "brokers",
     help="List brokers, move leaders and coordinators, and stop and start virtual brokers, to test the fail-over of clients.",
     epilog="Example: kohort serve --memory --brokers 3, then: kohort brokers stop 2",
 )
@@ -39,22 +37,18 @@ ControlSocket = Annotated[
         "cluster.",
     ),
 ]
+_MOVED = "{topic}-{partition} is led by broker {leader} in epoch {leader_epoch}"
 
 
 @app.command("list", epilog="Example: kohort brokers list --json")
-@with_cluster_options
 def list_brokers(is_json: AsJson = False) -> None:
     """List all brokers with their addresses, and how many partitions each leads."""
     with open_client() as client:
         rows = leaders.brokers(client)
-    if is_json:
-        print_json(rows)
-    else:
-        print_table(("broker", "state", "host", "port", "rack", "leads", "replicas", "in_sync"), rows)
+    print_rows(("broker", "state", "host", "port", "rack", "leads", "replicas", "in_sync"), rows, is_json=is_json)
 
 
 @app.command(epilog="Example: kohort brokers stop 2")
-@with_cluster_options
 def stop(broker: BrokerId, control: ControlSocket = None, is_json: AsJson = False) -> None:
     """
     Stop a virtual broker.
@@ -62,11 +56,10 @@ def stop(broker: BrokerId, control: ControlSocket = None, is_json: AsJson = Fals
     Its leaders and coordinators move to other in-sync replicas, then its listeners and connections close.
     """
     _command("stop", broker, control)
-    _print_done(broker, "stopped", is_json=is_json)
+    print_changes("Broker {broker} is {state}", [{"broker": broker, "state": "stopped"}], is_json=is_json)
 
 
 @app.command(epilog="Example: kohort brokers start 2")
-@with_cluster_options
 def start(broker: BrokerId, control: ControlSocket = None, is_json: AsJson = False) -> None:
     """
     Start a virtual broker that was stopped.
@@ -74,11 +67,10 @@ def start(broker: BrokerId, control: ControlSocket = None, is_json: AsJson = Fal
     It joins the in-sync replicas of its partitions; leaders stay where they are.
     """
     _command("start", broker, control)
-    _print_done(broker, "running", is_json=is_json)
+    print_changes("Broker {broker} is {state}", [{"broker": broker, "state": "running"}], is_json=is_json)
 
 
 @app.command("move-leader", epilog="Example: kohort brokers move-leader orders 0 2")
-@with_cluster_options
 def move_leader(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=complete_topics, help="Topic name.")],
     partition: Annotated[int, typer.Argument(metavar="PARTITION", help="Partition index.")],
@@ -88,11 +80,10 @@ def move_leader(
     """Make a broker the preferred and the present leader of a partition. It must be one of the in-sync replicas."""
     with open_client() as client:
         row = leaders.move(client, TopicPartition(topic, partition), broker)
-    _print_moved(row, is_json=is_json)
+    print_changes(_MOVED, [row], is_json=is_json)
 
 
 @app.command("move-coordinator", epilog="Example: kohort brokers move-coordinator --group billing 2")
-@with_cluster_options
 def move_coordinator(
     broker: BrokerId,
     group: Annotated[
@@ -114,24 +105,10 @@ def move_coordinator(
     key = group if group is not None else transactional_id
     with open_client() as client:
         row = leaders.move(client, leaders.coordinator_place(client, str(key), kind), broker)
-    _print_moved(row, is_json=is_json)
+    print_changes(_MOVED, [row], is_json=is_json)
 
 
 def _command(name: str, broker: int, control: Path | None) -> None:
     with open_client() as client:
         path = control_path(leaders.cluster_id(client)) if control is None else control
         send_command(path, name, broker, client.timeout_s)
-
-
-def _print_done(broker: int, state: str, *, is_json: bool) -> None:
-    if is_json:
-        print_json([{"broker": broker, "state": state}])
-    else:
-        typer.echo(f"Broker {broker} is {state}")
-
-
-def _print_moved(row: dict[str, Any], *, is_json: bool) -> None:
-    if is_json:
-        print_json([row])
-    else:
-        typer.echo(f"{row['topic']}-{row['partition']} is led by broker {row['leader']} in epoch {row['leader_epoch']}")

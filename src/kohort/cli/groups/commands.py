@@ -5,22 +5,20 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from kohort.cli.cluster import open_client, with_cluster_options
+from kohort.cli.cluster import ClusterApp, open_client
 from kohort.cli.completion import complete_groups
 from kohort.cli.groups import queries
-from kohort.cli.groups.queries import Group, GroupMember
-from kohort.cli.groups.waiting import Reconciling, Wait, find_waits
+from kohort.cli.groups.queries import GroupMember
+from kohort.cli.groups.waiting import find_waits
 from kohort.cli.options import AsJson
-from kohort.cli.output import print_json, print_table
+from kohort.cli.output import print_json, print_rows, print_table
 from kohort.client.cluster import Client
 from kohort.model.errors import ConfigError
 from kohort.model.ids import TopicPartition
 from kohort.model.suggestion import suggestion
 
-app = typer.Typer(
-    name="groups",
-    no_args_is_help=True,
-    rich_markup_mode=None,
+app = ClusterApp(
+    "groups",
     help="List, describe and delete groups, reset offsets.",
     epilog="Example: kohort groups describe billing",
 )
@@ -46,7 +44,6 @@ def _check_names(option: str, given: Sequence[str], known: Sequence[str]) -> Non
 
 
 @app.command("list", epilog="Example: kohort groups list --state Stable --state Empty")
-@with_cluster_options
 def list_groups(
     is_json: AsJson = False,
     state: Annotated[
@@ -71,14 +68,10 @@ def list_groups(
         }
         for group in found
     ]
-    if is_json:
-        print_json(rows)
-    else:
-        print_table(("group", "type", "protocol_type", "state"), rows)
+    print_rows(("group", "type", "protocol_type", "state"), rows, is_json=is_json)
 
 
 @app.command(epilog="Example: kohort groups describe billing --json")
-@with_cluster_options
 def describe(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="GROUP", autocompletion=complete_groups, help="Group ids.")
@@ -106,6 +99,7 @@ def _described(client: Client, name: str) -> dict[str, Any]:
     group = queries.describe_group(client, name)
     owners = {partition: member.member_id for member in group.members for partition in member.assignment or ()}
     offsets = queries.offset_rows(client, name, owners)
+    waits = [] if group.target_epoch is None else find_waits(group.members, group.target_epoch)
     return {
         "group": name,
         "type": group.type,
@@ -118,26 +112,15 @@ def _described(client: Client, name: str) -> dict[str, Any]:
         "waits": [
             {
                 "member_id": wait.member_id,
-                "topic": wait.partition.topic,
-                "partition": wait.partition.partition,
+                **wait.partition._asdict(),
                 "waits_for": list(wait.waits_for),
             }
-            for wait in _waits(group)
+            for wait in waits
         ],
         "offsets": [
             {**row, "member_id": owners.get(TopicPartition(row["topic"], row["partition"]))} for row in offsets
         ],
     }
-
-
-def _waits(group: Group) -> list[Wait]:
-    if group.target_epoch is None:
-        return []
-    members = [
-        Reconciling(member.member_id, member.epoch or 0, member.assignment or (), member.target or ())
-        for member in group.members
-    ]
-    return find_waits(members, group.target_epoch)
 
 
 def _member(member: GroupMember) -> dict[str, Any]:
@@ -151,7 +134,7 @@ def _member(member: GroupMember) -> dict[str, Any]:
 def _partition_rows(partitions: list[TopicPartition] | None) -> list[dict[str, Any]] | None:
     if partitions is None:
         return None
-    return [{"topic": topic, "partition": partition} for topic, partition in partitions]
+    return [each._asdict() for each in partitions]
 
 
 def _print_group(group: dict[str, Any]) -> None:

@@ -6,20 +6,11 @@ committed offset of the group.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from kohort.cli.groups.offset_files import FileOffset
 from kohort.cli.groups.queries import fetch_committed, find_group
-from kohort.cli.groups.reset_targets import (
-    AtTime,
-    FromFile,
-    PartitionOffsets,
-    ResetTarget,
-    ToCurrent,
-    new_offset,
-    requested_offset,
-)
+from kohort.cli.groups.reset_targets import PartitionOffsets, ResetTarget
 from kohort.cli.groups.updates import NewOffset
 from kohort.cli.topics import queries
 from kohort.client.cluster import Client
@@ -46,19 +37,6 @@ class Move(NamedTuple):
     note: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ResetRequest:
-    """
-    Target and scope of a reset.
-
-    Attributes:
-        topics: None for all partitions in which the group has committed.
-    """
-
-    target: ResetTarget
-    topics: Topics | None
-
-
 def parse_topics(texts: Iterable[str]) -> dict[str, list[int] | None]:
     """
     Parse `TOPIC` or `TOPIC:0,1`, as Kafka's tool does.
@@ -78,28 +56,32 @@ def parse_topics(texts: Iterable[str]) -> dict[str, list[int] | None]:
     return found
 
 
-def plan_reset(client: Client, group_id: str, request: ResetRequest) -> list[Move]:
+def plan_reset(client: Client, group_id: str, target: ResetTarget, topics: Topics | None) -> list[Move]:
     """
     Plan the reset of one group. Moves are sorted by partition.
+
+    Args:
+        topics: None for all partitions in which the group has committed.
 
     Raises:
         ConfigError: the group has members, a topic or partition does not exist or has no leader, or a partition to shift
             has no committed offset.
     """
     committed = _committed(client, group_id)
-    described = _described(client, request.topics, committed)
-    partitions = sorted(_partitions(request.topics, described, committed))
+    described = _described(client, topics, committed)
+    partitions = sorted(_partitions(topics, described, committed))
     starts = queries.offsets(client, described, queries.EARLIEST)
     ends = queries.offsets(client, described, queries.LATEST)
-    target = request.target
-    at_time = queries.offsets(client, described, target.timestamp_ms) if isinstance(target, AtTime) else {}
+    at_time = {} if target.timestamp_ms is None else queries.offsets(client, described, target.timestamp_ms)
     moves = []
     for each in partitions:
         if each not in starts or each not in ends:
             raise ConfigError(f"{each} has no leader, so its offsets are unknown; try again when it has one")
-        moves.append(
-            _move(target, each, PartitionOffsets(committed.get(each), starts[each], ends[each], at_time.get(each)))
-        )
+        offsets = PartitionOffsets(committed.get(each), starts[each], ends[each], at_time.get(each))
+        new, requested = target.offset(each, offsets), target.requested(each, offsets)
+        side = "before the start" if requested < new else "after the end"
+        note = f"{each}: offset {requested} is {side} of the log; {new} is used" if new != requested else None
+        moves.append(Move(each, offsets.committed, NewOffset(new), note))
     return moves
 
 
@@ -109,11 +91,9 @@ def plan_import(client: Client, group_id: str, rows: Sequence[FileOffset]) -> li
     topics: dict[str, list[int]] = {}
     for each in sorted(by_partition):
         topics.setdefault(each.topic, []).append(each.partition)
-    target = FromFile({partition: row.offset for partition, row in by_partition.items()})
-    return [
-        _with_origin(move, by_partition[move.partition])
-        for move in plan_reset(client, group_id, ResetRequest(target, topics))
-    ]
+    target = ResetTarget(lambda partition, _: by_partition[partition].offset)
+    moves = plan_reset(client, group_id, target, topics)
+    return [_with_origin(move, by_partition[move.partition]) for move in moves]
 
 
 def committed_partitions(client: Client, group_id: str, topics: Topics | None) -> list[TopicPartition]:
@@ -160,15 +140,6 @@ def _partitions(
             f"topic {each.topic} has no partition {each.partition}; see: kohort topics describe {each.topic}"
         )
     return named | {each for each in existing if topics[each.topic] is None}
-
-
-def _move(target: ResetTarget, partition: TopicPartition, offsets: PartitionOffsets) -> Move:
-    offset = new_offset(target, partition, offsets)
-    note = None
-    if not isinstance(target, ToCurrent) and offset != (requested := requested_offset(target, partition, offsets)):
-        side = "before the start" if requested < offset else "after the end"
-        note = f"{partition}: offset {requested} is {side} of the log; {offset} is used"
-    return Move(partition, offsets.committed, NewOffset(offset), note)
 
 
 def _with_origin(move: Move, row: FileOffset) -> Move:

@@ -8,60 +8,13 @@ Source: Kafka ConsumerGroupCommand, OffsetsUtils.
 """
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import NamedTuple, TypeAlias, assert_never
+from typing import NamedTuple
 
 from kohort.model.errors import ConfigError
 from kohort.model.ids import TopicPartition
 from kohort.model.numbers import is_number
-
-
-@dataclass(frozen=True, slots=True)
-class ToEarliest:
-    """The log start offset."""
-
-
-@dataclass(frozen=True, slots=True)
-class ToLatest:
-    """The high watermark."""
-
-
-@dataclass(frozen=True, slots=True)
-class ToCurrent:
-    """The committed offset."""
-
-
-@dataclass(frozen=True, slots=True)
-class ToOffset:
-    """The same offset in every partition."""
-
-    offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class ShiftBy:
-    """The committed offset plus `count`, which may be negative."""
-
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class AtTime:
-    """The first record at or after a timestamp in milliseconds since 1970."""
-
-    timestamp_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class FromFile:
-    """A different offset for each partition, read from a file."""
-
-    offsets: Mapping[TopicPartition, int]
-
-
-ResetTarget: TypeAlias = ToEarliest | ToLatest | ToCurrent | ToOffset | ShiftBy | AtTime | FromFile
 
 
 class PartitionOffsets(NamedTuple):
@@ -81,42 +34,56 @@ class PartitionOffsets(NamedTuple):
     at_time: int | None = None
 
 
-def requested_offset(target: ResetTarget, partition: TopicPartition, offsets: PartitionOffsets) -> int:
+class ResetTarget(NamedTuple):
     """
-    Return the requested offset, which may lie outside the log.
+    The target of a reset.
 
-    Raises:
-        ConfigError: a shift of a partition without a committed offset.
+    Attributes:
+        requested: returns the requested offset, which may lie outside the log. Raises ConfigError if there is none.
+        timestamp_ms: the time for which `PartitionOffsets.at_time` is needed.
+        is_moved: an offset outside the log is moved into it.
     """
-    match target:
-        case ToEarliest():
-            return offsets.start
-        case ToLatest():
-            return offsets.end
-        case ToCurrent():
-            return offsets.end if offsets.committed is None else offsets.committed
-        case ToOffset():
-            return target.offset
-        case ShiftBy():
-            if offsets.committed is None:
-                raise ConfigError(f"{partition} cannot be shifted: the group has committed no offset there")
-            return offsets.committed + target.count
-        case AtTime():
-            return offsets.end if offsets.at_time is None or offsets.at_time < 0 else offsets.at_time
-        case FromFile():
-            return target.offsets[partition]
-        case _:
-            assert_never(target)
+
+    requested: Callable[[TopicPartition, PartitionOffsets], int]
+    timestamp_ms: int | None = None
+    is_moved: bool = True
+
+    def offset(self, partition: TopicPartition, offsets: PartitionOffsets) -> int:
+        """Return the offset to commit. Raises ConfigError, as `requested` does."""
+        wanted = self.requested(partition, offsets)
+        return min(max(wanted, offsets.start), offsets.end) if self.is_moved else wanted
 
 
-def new_offset(target: ResetTarget, partition: TopicPartition, offsets: PartitionOffsets) -> int:
-    """
-    Return the offset to commit: the requested offset, moved into the log.
+TO_EARLIEST = ResetTarget(lambda _, offsets: offsets.start)
+TO_LATEST = ResetTarget(lambda _, offsets: offsets.end)
+TO_CURRENT = ResetTarget(
+    lambda _, offsets: offsets.end if offsets.committed is None else offsets.committed, is_moved=False
+)
+"""The committed offset is kept even outside the log, as in Kafka."""
 
-    `ToCurrent` is not moved, as in Kafka. Raises the errors of `requested_offset`.
-    """
-    wanted = requested_offset(target, partition, offsets)
-    return wanted if isinstance(target, ToCurrent) else min(max(wanted, offsets.start), offsets.end)
+
+def to_offset(offset: int) -> ResetTarget:
+    """Return the target with the same offset in every partition."""
+    return ResetTarget(lambda _partition, _offsets: offset)
+
+
+def shift_by(count: int) -> ResetTarget:
+    """Return the committed offset plus `count`, which may be negative, as target."""
+
+    def shifted(partition: TopicPartition, offsets: PartitionOffsets) -> int:
+        if offsets.committed is None:
+            raise ConfigError(f"{partition} cannot be shifted: the group has committed no offset there")
+        return offsets.committed + count
+
+    return ResetTarget(shifted)
+
+
+def at_time(timestamp_ms: int) -> ResetTarget:
+    """Return the first record at or after a timestamp in milliseconds since 1970 as target."""
+    return ResetTarget(
+        lambda _, offsets: offsets.end if offsets.at_time is None or offsets.at_time < 0 else offsets.at_time,
+        timestamp_ms,
+    )
 
 
 def datetime_ms(text: str) -> int:

@@ -7,22 +7,14 @@ shown in no assignment, so its owner is one of the members that have not reached
 Source: KIP-848, Kafka CurrentAssignmentBuilder.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from kohort.cli.groups.queries import GroupMember
 from kohort.model.ids import TopicPartition
 
 AWAY_EPOCH = -2
 """Epoch of a static member that is away. It keeps its partitions and has none to revoke."""
-
-
-class Reconciling(NamedTuple):
-    """A member of a consumer group: its epoch, its partitions, and its target assignment."""
-
-    member_id: str
-    epoch: int
-    assignment: Sequence[TopicPartition]
-    target: Sequence[TopicPartition]
 
 
 class Wait(NamedTuple):
@@ -40,19 +32,18 @@ class Wait(NamedTuple):
     waits_for: tuple[str, ...]
 
 
-def find_waits(members: Iterable[Reconciling], target_epoch: int) -> list[Wait]:
+def find_waits(members: Sequence[GroupMember], target_epoch: int) -> list[Wait]:
     """
     Return a wait for each partition that a member has in its target and not in its assignment.
 
     Args:
         target_epoch: the epoch of the target assignment.
     """
-    members = list(members)
-    owners = {partition: member.member_id for member in members for partition in member.assignment}
-    behind = [member.member_id for member in members if AWAY_EPOCH != member.epoch < target_epoch]
+    owners = {partition: member.member_id for member in members for partition in member.assignment or ()}
+    behind = [member.member_id for member in members if AWAY_EPOCH != (member.epoch or 0) < target_epoch]
     waits = []
     for member in members:
-        for partition in sorted(set(member.target).difference(member.assignment)):
+        for partition in sorted(set(member.target or ()).difference(member.assignment or ())):
             owner = owners.get(partition)
             revoking = tuple(each for each in behind if each != member.member_id)
             waits.append(Wait(member.member_id, partition, revoking if owner is None else (owner,)))

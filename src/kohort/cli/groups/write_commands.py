@@ -6,45 +6,27 @@ group fails, the others are still reset, and the exit code is 2.
 """
 
 import sys
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
 import typer
 
-from kohort.cli.cluster import open_client, with_cluster_options
+from kohort.cli.cluster import open_client
 from kohort.cli.completion import complete_groups, complete_topics
+from kohort.cli.groups import reset_targets
 from kohort.cli.groups.commands import app
 from kohort.cli.groups.offset_files import FileOffset, csv_text, read_offsets
 from kohort.cli.groups.queries import consumer_group_ids, describe_group, fetch_committed
-from kohort.cli.groups.reset_plans import (
-    Move,
-    ResetRequest,
-    Topics,
-    committed_partitions,
-    parse_topics,
-    plan_import,
-    plan_reset,
-)
-from kohort.cli.groups.reset_targets import (
-    AtTime,
-    ResetTarget,
-    ShiftBy,
-    ToCurrent,
-    ToEarliest,
-    ToLatest,
-    ToOffset,
-    datetime_ms,
-    duration_ms,
-)
+from kohort.cli.groups.reset_plans import Move, Topics, committed_partitions, parse_topics, plan_import, plan_reset
+from kohort.cli.groups.reset_targets import at_time, datetime_ms, duration_ms
 from kohort.cli.groups.updates import commit_offsets, delete_group, delete_offsets
 from kohort.cli.options import AsJson
-from kohort.cli.output import echo, print_json, print_table
+from kohort.cli.output import echo, now_ms, print_changes, print_json, print_rows, raise_all
 from kohort.client.cluster import Client
 from kohort.client.connection import error_name
 from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode
-from kohort.model.ids import TopicPartition
 
 __all__ = ("app",)
 
@@ -63,16 +45,11 @@ AllTopics = Annotated[bool, typer.Option("--all-topics", help="All partitions wi
 Execute = Annotated[bool, typer.Option("--execute", help="Write the offsets.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show the new offsets (the default).")]
 
-Planner: TypeAlias = Callable[[Client, str], list[Move]]
-
-_NOTHING_DONE = "nothing was changed; repeat with --execute to write the offsets"
-
 
 @app.command(
     "reset-offsets",
     epilog="Example: kohort groups reset-offsets billing --topic orders --by-duration PT1H",
 )
-@with_cluster_options
 def reset_offsets(
     names: Names = None,
     is_json: AsJson = False,
@@ -110,15 +87,15 @@ def reset_offsets(
 
     The groups must not have members. A group that does not exist is created. Without --execute, only show the new offsets.
     """
-    flags: Mapping[str, ResetTarget | None] = {
-        "--to-earliest": ToEarliest() if to_earliest else None,
-        "--to-latest": ToLatest() if to_latest else None,
-        "--to-current": ToCurrent() if to_current else None,
-        "--to-offset": ToOffset(to_offset) if to_offset is not None else None,
-        "--shift-by": ShiftBy(shift_by) if shift_by is not None else None,
-        "--to-datetime": AtTime(datetime_ms(to_datetime)) if to_datetime is not None else None,
-        "--to-timestamp": AtTime(to_timestamp) if to_timestamp is not None else None,
-        "--by-duration": AtTime(_now_ms() - duration_ms(by_duration)) if by_duration is not None else None,
+    flags = {
+        "--to-earliest": reset_targets.TO_EARLIEST if to_earliest else None,
+        "--to-latest": reset_targets.TO_LATEST if to_latest else None,
+        "--to-current": reset_targets.TO_CURRENT if to_current else None,
+        "--to-offset": reset_targets.to_offset(to_offset) if to_offset is not None else None,
+        "--shift-by": reset_targets.shift_by(shift_by) if shift_by is not None else None,
+        "--to-datetime": at_time(datetime_ms(to_datetime)) if to_datetime is not None else None,
+        "--to-timestamp": at_time(to_timestamp) if to_timestamp is not None else None,
+        "--by-duration": at_time(now_ms() - duration_ms(by_duration)) if by_duration is not None else None,
     }
     targets = [target for target in flags.values() if target is not None]
     if len(targets) + (from_file is not None) != 1:
@@ -128,24 +105,16 @@ def reset_offsets(
     if from_file is not None:
         if topic or all_topics:
             raise ConfigError("--from-file names the partitions itself; leave out --topic and --all-topics")
-        by_group = _by_group(from_file, read_offsets(from_file), names or [])
-        with open_client() as client:
-            _move(client, list(by_group), _from_file(by_group), is_executed=is_executed, is_json=is_json)
+        _import(_by_group(from_file, names or []), is_executed=is_executed, is_json=is_json)
         return
-    request = ResetRequest(targets[0], _topics(topic, is_all=all_topics))
+    topics = _topics(topic, is_all=all_topics)
     with open_client() as client:
         groups = list(dict.fromkeys(names or consumer_group_ids(client)))
-        _move(
-            client,
-            groups,
-            lambda client, group: plan_reset(client, group, request),
-            is_executed=is_executed,
-            is_json=is_json,
-        )
+        plan = partial(plan_reset, client, target=targets[0], topics=topics)
+        _move(client, groups, plan, is_executed=is_executed, is_json=is_json)
 
 
 @app.command("export", epilog="Example: kohort groups export billing shipping > offsets.json")
-@with_cluster_options
 def export_offsets(
     names: Names = None,
     with_all: AllGroups = False,
@@ -180,7 +149,6 @@ def export_offsets(
 
 
 @app.command("import", epilog="Example: kohort groups import offsets.json --execute")
-@with_cluster_options
 def import_offsets(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A file written by `groups export` or by Kafka's tool.")],
     is_json: AsJson = False,
@@ -202,15 +170,13 @@ def import_offsets(
     The groups must not have members. Without --execute, only show the new offsets.
     """
     is_executed = _is_executed(execute=execute, dry_run=dry_run)
-    by_group = _by_group(file, read_offsets(file), group or [])
+    by_group = _by_group(file, group or [])
     if not by_group:
         raise ConfigError(f"{file} has no offsets")
-    with open_client() as client:
-        _move(client, list(by_group), _from_file(by_group), is_executed=is_executed, is_json=is_json)
+    _import(by_group, is_executed=is_executed, is_json=is_json)
 
 
 @app.command("delete-offsets", epilog="Example: kohort groups delete-offsets billing --topic orders:0,1")
-@with_cluster_options
 def delete_offsets_(
     name: Annotated[str, typer.Argument(metavar="GROUP", autocompletion=complete_groups, help="Group id.")],
     is_json: AsJson = False,
@@ -229,16 +195,12 @@ def delete_offsets_(
         if not partitions:
             raise ConfigError(f"group {name} has no committed offsets there; see: kohort offsets {name}")
         failed = delete_offsets(client, name, partitions)
-    rows = [_partition_row(name, each) for each in partitions if each not in failed]
-    if is_json:
-        print_json(rows)
-    else:
-        print_table(("group", "topic", "partition"), rows, title="Deleted offsets")
-    _raise_all(f"{each} of group {name} cannot be deleted: {_reason(code)}" for each, code in failed.items())
+    rows = [{"group": name, **each._asdict()} for each in partitions if each not in failed]
+    print_rows(("group", "topic", "partition"), rows, is_json=is_json, title="Deleted offsets")
+    raise_all(f"{each} of group {name} cannot be deleted: {_reason(code)}" for each, code in failed.items())
 
 
 @app.command("delete", epilog="Example: kohort groups delete billing")
-@with_cluster_options
 def delete(
     names: Names = None,
     is_json: AsJson = False,
@@ -259,19 +221,11 @@ def delete(
                 failed.append(f"group {name} cannot be deleted: {_reason(code)}")
             else:
                 deleted.append({"group": name})
-    if is_json:
-        print_json(deleted)
-    else:
-        for row in deleted:
-            echo(f"Deleted group {row['group']}.")
-    _raise_all(failed)
+    print_changes("Deleted group {group}.", deleted, is_json=is_json)
+    raise_all(failed)
 
 
 # Parsing of options
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _check_groups(names: Sequence[str] | None, *, with_all: bool) -> None:
@@ -292,16 +246,16 @@ def _topics(texts: list[str] | None, *, is_all: bool) -> Topics | None:
     return None if is_all else parse_topics(texts or ())
 
 
-def _by_group(file: Path, rows: Iterable[FileOffset], groups: Sequence[str]) -> dict[str, list[FileOffset]]:
+def _by_group(file: Path, groups: Sequence[str]) -> dict[str, list[FileOffset]]:
     """
-    Sort the rows of a file by group. Rows without a group belong to the group given on the command line.
+    Read a file, and sort its rows by group. Rows without a group belong to the group given on the command line.
 
     Raises:
         ConfigError: rows have no group, or a given group has no rows.
     """
     names = list(dict.fromkeys(groups))
     found: dict[str, list[FileOffset]] = {name: [] for name in names}
-    for row in rows:
+    for row in read_offsets(file):
         if row.group is None and len(names) != 1:
             raise ConfigError(f"{file} does not name a group; name it on the command line")
         group = names[0] if row.group is None else row.group
@@ -313,39 +267,44 @@ def _by_group(file: Path, rows: Iterable[FileOffset], groups: Sequence[str]) -> 
     return found
 
 
-def _from_file(by_group: Mapping[str, Sequence[FileOffset]]) -> Planner:
-    return lambda client, group: plan_import(client, group, by_group[group])
-
-
 # Execution
 
 
-def _move(client: Client, groups: Sequence[str], planner: Planner, *, is_executed: bool, is_json: bool) -> None:
+def _import(by_group: Mapping[str, Sequence[FileOffset]], *, is_executed: bool, is_json: bool) -> None:
+    with open_client() as client:
+
+        def plan(group: str) -> list[Move]:
+            return plan_import(client, group, by_group[group])
+
+        _move(client, list(by_group), plan, is_executed=is_executed, is_json=is_json)
+
+
+def _move(
+    client: Client, groups: Sequence[str], plan: Callable[[str], list[Move]], *, is_executed: bool, is_json: bool
+) -> None:
     rows: list[dict[str, Any]] = []
     failed: list[str] = []
     for group in groups:
         try:
-            moves = planner(client, group)
-            codes = _commit(client, group, moves) if is_executed and moves else {}
+            moves = plan(group)
+            new = {move.partition: move.new for move in moves} if is_executed else {}
+            codes = commit_offsets(client, group, new) if new else {}
         except (ConfigError, CoordinatorError) as error:
             if len(groups) == 1:
                 raise
             failed.append(str(error))
             continue
-        _print_notes(move.note for move in moves)
-        rows += [_move_row(group, move) for move in moves if move.partition not in codes]
+        for move in moves:
+            if move.note is not None:
+                echo(f"kohort: {move.note}", err=True)
+            if move.partition not in codes:
+                offsets = {"offset": move.old, "new_offset": move.new.offset}
+                rows.append({"group": group, **move.partition._asdict(), **offsets})
         failed += [f"{each} of group {group} cannot be moved: {_reason(code)}" for each, code in codes.items()]
-    if is_json:
-        print_json(rows)
-    else:
-        print_table(("group", "topic", "partition", "offset", "new_offset"), rows)
+    print_rows(("group", "topic", "partition", "offset", "new_offset"), rows, is_json=is_json)
     if rows and not is_executed:
-        _print_notes([_NOTHING_DONE])
-    _raise_all(failed)
-
-
-def _commit(client: Client, group: str, moves: Sequence[Move]) -> dict[TopicPartition, int]:
-    return commit_offsets(client, group, {move.partition: move.new for move in moves})
+        echo("kohort: nothing was changed; repeat with --execute to write the offsets", err=True)
+    raise_all(failed)
 
 
 def _exported(client: Client, group: str, topics: Topics | None) -> list[dict[str, Any]]:
@@ -353,34 +312,14 @@ def _exported(client: Client, group: str, topics: Topics | None) -> list[dict[st
     committed = fetch_committed(client, group)
     return [
         {
-            **_partition_row(group, each),
+            "group": group,
+            **each._asdict(),
             "offset": committed[each].committed_offset,
             "leader_epoch": committed[each].committed_leader_epoch,
             "metadata": committed[each].metadata,
         }
         for each in committed_partitions(client, group, topics)
     ]
-
-
-def _partition_row(group: str, each: TopicPartition) -> dict[str, Any]:
-    return {"group": group, "topic": each.topic, "partition": each.partition}
-
-
-def _move_row(group: str, move: Move) -> dict[str, Any]:
-    return {**_partition_row(group, move.partition), "offset": move.old, "new_offset": move.new.offset}
-
-
-def _print_notes(notes: Iterable[str | None]) -> None:
-    for note in notes:
-        if note is not None:
-            echo(f"kohort: {note}", err=True)
-
-
-def _raise_all(failed: Iterable[str]) -> None:
-    """Raise one error that names each failure with its reason."""
-    reasons = list(failed)
-    if reasons:
-        raise ConfigError("; ".join(reasons))
 
 
 _REASONS = {

@@ -4,10 +4,10 @@ from typing import Annotated, Any
 
 import typer
 
-from kohort.cli.cluster import open_client, with_cluster_options
+from kohort.cli.cluster import ClusterApp, open_client
 from kohort.cli.completion import complete_topics
 from kohort.cli.options import AsJson
-from kohort.cli.output import print_json, print_table
+from kohort.cli.output import print_changes, print_json, print_rows, print_table, raise_all
 from kohort.cli.topics import queries
 from kohort.client.connection import error_name
 from kohort.model.errors import ConfigError, ErrorCode
@@ -15,10 +15,8 @@ from kohort.model.ids import TopicPartition
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
 
-app = typer.Typer(
-    name="topics",
-    no_args_is_help=True,
-    rich_markup_mode=None,
+app = ClusterApp(
+    "topics",
     help="List, describe, create and delete topics.",
     epilog="Example: kohort topics create orders --partitions 6 --config cleanup.policy=compact",
 )
@@ -27,7 +25,6 @@ Names = Annotated[list[str], typer.Argument(metavar="TOPIC", autocompletion=comp
 
 
 @app.command("list", epilog="Example: kohort topics list --json")
-@with_cluster_options
 def list_topics(
     is_json: AsJson = False,
     with_internal: Annotated[bool, typer.Option("--internal/--no-internal", help="Include internal topics.")] = True,
@@ -36,14 +33,10 @@ def list_topics(
     with open_client() as client:
         found = queries.topics(client)
     rows = [_summary(topic) for topic in found if with_internal or not topic.is_internal]
-    if is_json:
-        print_json(rows)
-    else:
-        print_table(("topic", "partitions", "replication_factor", "internal", "topic_id"), rows)
+    print_rows(("topic", "partitions", "replication_factor", "internal", "topic_id"), rows, is_json=is_json)
 
 
 @app.command(epilog="Example: kohort topics describe orders payments")
-@with_cluster_options
 def describe(
     names: Names,
     is_json: AsJson = False,
@@ -70,7 +63,6 @@ def describe(
 
 
 @app.command(epilog="Example: kohort topics create orders --partitions 6 --config retention.ms=3600000")
-@with_cluster_options
 def create(
     names: Names,
     is_json: AsJson = False,
@@ -103,12 +95,11 @@ def create(
         for topic in results
         if not topic.error_code
     ]
-    _print_changed(rows, "Created", is_json=is_json)
+    print_changes("Created topic {topic}.", rows, is_json=is_json)
     _raise_refused(results, ignored, "cannot be created")
 
 
 @app.command(epilog="Example: kohort topics delete orders --if-exists")
-@with_cluster_options
 def delete(
     names: Names,
     is_json: AsJson = False,
@@ -124,7 +115,8 @@ def delete(
         )
         results = client.send(ApiKey.DELETE_TOPICS, request).responses
     ignored = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION} if if_exists else set()
-    _print_changed([{"topic": topic.name} for topic in results if not topic.error_code], "Deleted", is_json=is_json)
+    rows = [{"topic": topic.name} for topic in results if not topic.error_code]
+    print_changes("Deleted topic {topic}.", rows, is_json=is_json)
     _raise_refused(results, ignored, "cannot be deleted")
 
 
@@ -170,19 +162,9 @@ def _config(text: str) -> Any:
     return messages.CreateTopicsRequestCreatableTopicConfig(name=name, value=value)
 
 
-def _print_changed(rows: list[dict[str, Any]], verb: str, *, is_json: bool) -> None:
-    if is_json:
-        print_json(rows)
-        return
-    for row in rows:
-        typer.echo(f"{verb} topic {row['topic']}.")
-
-
 def _raise_refused(results: list[Any], ignored: set[ErrorCode], failed: str) -> None:
-    """Raise one error that names each refused topic with its reason."""
     refused = [result for result in results if result.error_code and result.error_code not in ignored]
-    if refused:
-        raise ConfigError("; ".join(f"topic {result.name} {failed}: {_reason(result)}" for result in refused))
+    raise_all(f"topic {result.name} {failed}: {_reason(result)}" for result in refused)
 
 
 def _reason(result: Any) -> str:

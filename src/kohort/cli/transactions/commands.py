@@ -1,29 +1,26 @@
 """The commands `kohort transactions list`, `describe`, `describe-producers` and `find-hanging`. See also `write_commands`."""
 
-import time
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeAlias
 
 import typer
 
-from kohort.cli.cluster import open_client, with_cluster_options
+from kohort.cli.cluster import ClusterApp, open_client
 from kohort.cli.completion import complete_topics, complete_transactional_ids
 from kohort.cli.options import AsJson
-from kohort.cli.output import echo, print_json, print_table
+from kohort.cli.output import echo, now_ms, print_json, print_rows, print_table, raise_all
 from kohort.cli.transactions import queries
 from kohort.cli.transactions.hanging import HangingTransaction, find_hanging
-from kohort.cli.transactions.producers import ProducerState, describe_producers, find_leaders, find_replicas
+from kohort.cli.transactions.producers import describe_producers, find_leaders, find_replicas
 from kohort.cli.transactions.queries import Filters, Transaction
 from kohort.client.cluster import Client
 from kohort.model.errors import ConfigError
 from kohort.model.ids import TopicPartition
 from kohort.pipeline.report.formatting import duration, instant
 
-app = typer.Typer(
-    name="transactions",
-    no_args_is_help=True,
-    rich_markup_mode=None,
+app = ClusterApp(
+    "transactions",
     help="List and describe transactions, find and end hanging transactions.",
     epilog="Example: kohort transactions find-hanging --topic orders",
 )
@@ -46,7 +43,6 @@ MAX_TIMEOUT_MINUTES = 15
 
 
 @app.command("list", epilog="Example: kohort transactions list --state Ongoing --id-pattern 'shop-.*'")
-@with_cluster_options
 def list_transactions(
     is_json: AsJson = False,
     state: Annotated[
@@ -79,14 +75,10 @@ def list_transactions(
     with open_client() as client:
         found = queries.list_transactions(client, filters)
     rows = [{**each._asdict(), "coordinator": str(each.coordinator)} for each in found]
-    if is_json:
-        print_json(rows)
-    else:
-        print_table(("transactional_id", "state", "producer_id", "coordinator"), rows)
+    print_rows(("transactional_id", "state", "producer_id", "coordinator"), rows, is_json=is_json)
 
 
 @app.command(epilog="Example: kohort transactions describe shop-1")
-@with_cluster_options
 def describe(
     names: Annotated[
         list[str] | None,
@@ -118,7 +110,6 @@ def describe(
 @app.command(
     "describe-producers", epilog="Example: kohort transactions describe-producers --topic orders --partition 0"
 )
-@with_cluster_options
 def describe_producers_(
     topic: Topic,
     is_json: AsJson = False,
@@ -133,7 +124,11 @@ def describe_producers_(
     """
     with open_client() as client:
         described = describe_producers(client, find_replicas(client, [topic], partition, broker_id))
-    rows = [_producer_row(each, state) for each, states in sorted(described.producers.items()) for state in states]
+    rows = [
+        {**partition._asdict(), **state._asdict()}
+        for partition, states in sorted(described.producers.items())
+        for state in states
+    ]
     if is_json:
         print_json(rows)
     else:
@@ -144,7 +139,6 @@ def describe_producers_(
 
 
 @app.command("find-hanging", epilog="Example: kohort transactions find-hanging --topic orders")
-@with_cluster_options
 def find_hanging_(
     is_json: AsJson = False,
     topic: Annotated[
@@ -179,18 +173,9 @@ def find_hanging_(
         print_json(rows)
     else:
         _print_hanging(rows)
-        echo(f"kohort: {_how_to_end(rows) if rows else _none_found(max_timeout, len(replicas))}", err=True)
+        note = f"end the first with: {abort_command(rows[0])}" if rows else _none_found(max_timeout, len(replicas))
+        echo(f"kohort: {note}", err=True)
     _raise_failures(found.failures)
-
-
-def now_ms() -> int:
-    """Return the wall clock in milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
-
-
-def partition_row(partition: TopicPartition) -> dict[str, Any]:
-    """Return the fields of a partition, as every command prints them."""
-    return {"topic": partition.topic, "partition": partition.partition}
 
 
 def _described(client: Client, transactional_id: str) -> dict[str, Any]:
@@ -207,7 +192,7 @@ def _described(client: Client, transactional_id: str) -> dict[str, Any]:
         "start_ms": transaction.start_ms if transaction.is_open else None,
         "duration_ms": now - transaction.start_ms if transaction.is_open and transaction.start_ms is not None else None,
         "timeout_left_ms": transaction.timeout_left_ms(now),
-        "partitions": [{**partition_row(each), "start_offset": begun.get(each)} for each in transaction.partitions],
+        "partitions": [{**each._asdict(), "start_offset": begun.get(each)} for each in transaction.partitions],
     }
 
 
@@ -254,13 +239,10 @@ def _left_text(timeout_left_ms: int | None) -> str:
     return f", aborted by its coordinator in {duration(timeout_left_ms)} unless it ends before"
 
 
-def _producer_row(partition: TopicPartition, state: ProducerState) -> dict[str, Any]:
-    return {**partition_row(partition), **state._asdict()}
-
-
 def _hanging_row(each: HangingTransaction) -> dict[str, Any]:
     return {
-        **_producer_row(each.partition, each.producer),
+        **each.partition._asdict(),
+        **each.producer._asdict(),
         "duration_ms": now_ms() - each.producer.last_timestamp_ms,
         "transactional_id": each.known.transactional_id if each.known else None,
         "state": each.known.state if each.known else None,
@@ -282,9 +264,11 @@ def _print_hanging(rows: list[dict[str, Any]]) -> None:
     print_table((*columns, "last_written_(utc)", "ago"), shown)
 
 
-def _how_to_end(rows: list[dict[str, Any]]) -> str:
-    place = "--topic {topic} --partition {partition} --start-offset {start_offset}".format_map(rows[0])
-    return f"end the first with: kohort transactions abort {place}"
+def abort_command(row: Mapping[str, Any]) -> str:
+    """Return the command that ends the transaction of a row."""
+    return "kohort transactions abort --topic {topic} --partition {partition} --start-offset {start_offset}".format_map(
+        row
+    )
 
 
 def _none_found(max_timeout: int, partitions: int) -> str:
@@ -293,12 +277,10 @@ def _none_found(max_timeout: int, partitions: int) -> str:
 
 
 def _raise_failures(failures: Mapping[TopicPartition, str]) -> None:
-    """Raise one error that names the partitions without an answer, by reason."""
     by_reason: dict[str, list[str]] = defaultdict(list)
     for partition, reason in sorted(failures.items()):
         by_reason[reason].append(str(partition))
-    if by_reason:
-        raise ConfigError("; ".join(f"no answer about {_some(names)}: {reason}" for reason, names in by_reason.items()))
+    raise_all(f"no answer about {_some(names)}: {reason}" for reason, names in by_reason.items())
 
 
 def _some(names: list[str]) -> str:

@@ -4,12 +4,12 @@ from typing import Annotated, Any
 
 import typer
 
-from kohort.cli.cluster import open_client, with_cluster_options
+from kohort.cli.cluster import open_client
 from kohort.cli.completion import complete_transactional_ids
 from kohort.cli.groups.reset_targets import duration_ms
 from kohort.cli.options import AsJson
-from kohort.cli.output import echo, print_json, print_table
-from kohort.cli.transactions.commands import Partition, Topic, app, now_ms, partition_row
+from kohort.cli.output import echo, now_ms, print_changes, print_rows
+from kohort.cli.transactions.commands import Partition, Topic, abort_command, app
 from kohort.cli.transactions.ending import ProducerKey, force_terminate, write_abort_marker
 from kohort.cli.transactions.hanging import OpenTransaction, is_hanging, known_transactions
 from kohort.cli.transactions.hanging_producer import HangingOffset, HangingRecords, commit_hanging, produce_hanging
@@ -23,7 +23,6 @@ __all__ = ("app",)
 
 
 @app.command(epilog="Example: kohort transactions abort --topic orders --partition 0 --start-offset 4711")
-@with_cluster_options
 def abort(
     topic: Topic,
     partition: Partition,
@@ -64,20 +63,16 @@ def abort(
             named = named or ProducerKey(found.producer_id, found.producer_epoch, found.coordinator_epoch or 0)
         write_abort_marker(client, place, named)
     row = {
-        **partition_row(place),
+        **place._asdict(),
         "producer_id": named.producer_id,
         "producer_epoch": named.producer_epoch,
         "coordinator_epoch": named.coordinator_epoch,
         "start_offset": found.start_offset if found else None,
     }
-    if is_json:
-        print_json([row])
-    else:
-        echo(f"Aborted the transaction of producer {named.producer_id} in {place}.")
+    print_changes("Aborted the transaction of producer {producer_id} in {topic}-{partition}.", [row], is_json=is_json)
 
 
 @app.command("force-terminate", epilog="Example: kohort transactions force-terminate shop-1")
-@with_cluster_options
 def force_terminate_(
     name: Annotated[
         str,
@@ -93,14 +88,11 @@ def force_terminate_(
     """
     with open_client() as client:
         after = force_terminate(client, name)
-    if is_json:
-        print_json([{"transactional_id": name, "state": after.state, "producer_epoch": after.producer_epoch}])
-    else:
-        echo(f"Terminated the transaction of {name}; its state is {after.state}.")
+    row = {"transactional_id": name, "state": after.state, "producer_epoch": after.producer_epoch}
+    print_changes("Terminated the transaction of {transactional_id}; its state is {state}.", [row], is_json=is_json)
 
 
 @app.command("hang", epilog="Example: kohort transactions hang --topic orders --partition 0 --switch-verification-off")
-@with_cluster_options
 def hang_(
     topic: Topic,
     partition: Partition,
@@ -160,20 +152,17 @@ def hang_(
             else:
                 made = commit_hanging(client, HangingOffset(group, place, 0, transactional_id))
     row = {
-        **partition_row(made.partition),
+        **made.partition._asdict(),
         "start_offset": made.start_offset,
         "producer_id": made.producer_id,
         "producer_epoch": made.producer_epoch,
         "transactional_id": transactional_id,
         "group": group,
     }
-    if is_json:
-        print_json([row])
-        return
     columns = ("topic", "partition", "start_offset", "producer_id", "producer_epoch", "transactional_id")
-    print_table(columns, [row], title="Made a hanging transaction")
-    where = f"--topic {made.partition.topic} --partition {made.partition.partition} --start-offset {made.start_offset}"
-    echo(f"kohort: end it with: kohort transactions abort {where}", err=True)
+    print_rows(columns, [row], is_json=is_json, title="Made a hanging transaction")
+    if not is_json:
+        echo(f"kohort: end it with: {abort_command(row)}", err=True)
 
 
 def _named_producer(
