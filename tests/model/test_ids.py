@@ -46,20 +46,6 @@ def test_error_codes_have_no_gap() -> None:
     assert sorted(ErrorCode) == list(range(-1, 134))
 
 
-@pytest.mark.parametrize(
-    ("code", "is_retriable"),
-    [
-        (ErrorCode.NOT_COORDINATOR, True),
-        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, True),
-        (ErrorCode.ILLEGAL_GENERATION, False),
-        (ErrorCode.THROTTLING_QUOTA_EXCEEDED, True),
-        (ErrorCode.NONE, False),
-    ],
-)
-def test_what_may_be_tried_again(code: ErrorCode, is_retriable: bool) -> None:
-    assert code.is_retriable is is_retriable
-
-
 def test_a_refusal_says_its_code_when_there_is_nothing_else_to_say() -> None:
     assert str(CoordinatorError(ErrorCode.NON_EMPTY_GROUP)) == "NON_EMPTY_GROUP"
     assert str(TopicPartition("a-b", 3)) == "a-b-3"

@@ -3,10 +3,8 @@
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from functools import lru_cache
 from itertools import count
-from typing import NamedTuple, NewType
+from typing import NamedTuple
 from uuid import UUID
-
-BrokerId = NewType("BrokerId", int)
 
 CONSUMER_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"

@@ -12,9 +12,8 @@ from struct import Struct
 from typing import Final
 
 from kohort.model.ids import TopicPartition
-from kohort.records.codecs import value_encoder
 from kohort.records.values import TransactionLog, TransactionLogPartitionsSchema
-from kohort.wire.primitives import INT16, INT32, INT64, write_compact_string, write_string, write_uvarint
+from kohort.wire.primitives import INT16, INT32, write_compact_string, write_string, write_uvarint
 
 KEY_PREFIX: Final = b"\x00\x00"
 VALUE_PREFIX: Final = b"\x00\x01"
@@ -78,8 +77,8 @@ def encode_transaction(
     client_version: int,
 ) -> tuple[bytes, bytes]:
     """
-    The key and the value, in version 1, of a transactional id whose producer id is not rotated: as `encode_transaction_log`,
-    without a `TransactionLog`.
+    The key and the value, in version 1, of a transactional id whose producer id is not rotated: as the compiled codec, without
+    a `TransactionLog`.
     """
     if partitions is None:
         section = _NULL_PARTITIONS
@@ -113,51 +112,6 @@ def _several(partitions: frozenset[TopicPartition]) -> bytes:
             section += INT32.pack(index)
         section.append(0)
     return bytes(section)
-
-
-def encode_transaction_log(record: TransactionLog) -> tuple[bytes, bytes]:
-    """The key and the value, in version 1."""
-    transactional_id = record.transactional_id
-    key = _cached_key(transactional_id) if len(transactional_id) <= _KNOWN_ID_MAX else _key(transactional_id)
-    if record.next_producer_epoch != -1:
-        return key, value_encoder("TransactionLog", _NEWEST)(record)
-    value = bytearray(
-        _HEAD.pack(
-            _NEWEST,
-            record.producer_id,
-            record.producer_epoch,
-            record.transaction_timeout_ms,
-            record.transaction_status,
-        )
-    )
-    partitions = record.transaction_partitions
-    if partitions is None:
-        value.append(0)
-    else:
-        write_uvarint(value, len(partitions) + 1)
-        for part in partitions:
-            value += _cached_topic(part.topic)
-            write_uvarint(value, len(part.partition_ids) + 1)
-            for index in part.partition_ids:
-                value += INT32.pack(index)
-            value.append(0)
-    value += _TIMES.pack(record.transaction_last_update_timestamp_ms, record.transaction_start_timestamp_ms)
-    previous, following, version = (
-        record.previous_producer_id,
-        record.next_producer_id,
-        record.client_transaction_version,
-    )
-    value.append((previous != NO_PRODUCER_ID) + (following != NO_PRODUCER_ID) + (version != 0))
-    if previous != NO_PRODUCER_ID:
-        value += b"\x00\x08"
-        value += INT64.pack(previous)
-    if following != NO_PRODUCER_ID:
-        value += b"\x01\x08"
-        value += INT64.pack(following)
-    if version:
-        value += _VERSION_TAG
-        value += INT16.pack(version)
-    return key, bytes(value)
 
 
 def decode_transaction_log(key: bytes, value: bytes) -> TransactionLog | None:

@@ -5,12 +5,9 @@ One class per record, per tombstone and per nested struct, with Kafka's names in
 zero uuid is None, arrays are tuples. A class is built at the first use of its name. values.pyi lists all classes.
 """
 
-from typing import Any, TypeAlias
+from typing import Any
 
 from kohort.records.value_classes import value_class
-
-CoordinatorRecord: TypeAlias = Any
-"""A record of any type, or a tombstone; for type checkers a union."""
 
 
 def __getattr__(name: str) -> Any:

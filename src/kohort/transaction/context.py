@@ -1,7 +1,7 @@
 """The parts of one shard that the modules of the APIs work on."""
 
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from kohort.machine.ports import ProducerIdGenerator
 from kohort.machine.timeline import TimelineDict
@@ -114,7 +114,3 @@ class HasContext(Protocol):
 
     @property
     def context(self) -> TransactionContext: ...
-
-
-def nothing(_: Any) -> None:
-    """Ignore a response."""

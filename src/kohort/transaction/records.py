@@ -17,7 +17,7 @@ from kohort.machine.shard import NO_PRODUCER_ID
 from kohort.model.errors import CoordinatorError, CorruptError, ErrorCode
 from kohort.model.ids import TRANSACTION_STATE, TopicPartition
 from kohort.records.serde import CoordinatorRecordSerde, encode_record
-from kohort.records.transaction_logs import decode_transaction_log, encode_transaction, encode_transaction_log
+from kohort.records.transaction_logs import decode_transaction_log, encode_transaction
 from kohort.records.values import TransactionLog, TransactionLogPartitionsSchema, TransactionLogTombstone
 from kohort.transaction.states import EMPTY, TransactionState
 from kohort.transaction.transaction import NO_PARTITIONS, Transaction
@@ -54,10 +54,8 @@ class TransactionRecordSerde:
                 ErrorCode.UNSUPPORTED_VERSION,
                 "The finalized level of transaction.version is 0; transactions of version 2 need level 1 or above.",
             )
-        if version == 0:
+        if version == 0 or _has_rotation(record):
             return encode_record(to_record(record, version), version)
-        if _has_rotation(record):
-            return encode_transaction_log(to_record(record, version))
         return encode_transaction(
             record.transactional_id,
             record.producer_id,

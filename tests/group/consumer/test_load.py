@@ -107,7 +107,7 @@ def test_consumer_groups_are_the_brokers() -> None:
                 known["rack_id"],
                 known["member_epoch"],
             )
-            assert member.uses_classic_protocol is not known["upgraded"]
+            assert (member.classic is None) is known["upgraded"]
             assert names_of(member.assigned) == sorted(known["assignment"])
             assert names_of(group.targets[member.member_id]) == sorted(known["target_assignment"])
 

@@ -91,10 +91,6 @@ class ConsumerMember(msgspec.Struct, frozen=True):
     classic: ConsumerGroupMemberMetadataClassicMemberMetadata | None = None
 
     @property
-    def uses_classic_protocol(self) -> bool:
-        return self.classic is not None
-
-    @property
     def is_away(self) -> bool:
         """Whether this static member has left for a while."""
         return self.epoch == LEAVE_STATIC_EPOCH
