@@ -14,7 +14,6 @@ import msgspec
 
 from kohort.group.classic.group import ClassicGroup
 from kohort.group.configs import GroupConfig
-from kohort.group.effects import GroupEffects
 from kohort.group.events import GroupEvent
 from kohort.group.kind import GroupKind
 from kohort.group.kinds import KINDS, record_serde
@@ -179,7 +178,7 @@ class Coordinator:
             ),
             linger_ms=self.linger_ms,
             verify=self._verify,
-            on_effects=GroupEffects(lambda _partition: self.shard.context.counters, self.events.append),
+            on_effects=lambda _partition, effects: self.events.extend(effects),
         )
         self.service = GroupService(self.runtime, self.config, self.image, self._kinds, self.events.append)
         self.leader_epoch += 1

@@ -2,8 +2,9 @@
 
 from kohort.group.classic.states import EMPTY, PREPARING_REBALANCE, STABLE
 from kohort.group.configs import GroupConfig
+from kohort.group.events import EpochRaised
 from kohort.group.groups import CLASSIC
-from kohort.group.metrics import GroupCounters
+from kohort.group.metrics import EventCounts, GroupCounters
 from kohort.model.errors import ErrorCode
 from kohort.wire import messages as m
 from kohort.wire.generated.gradual import drain
@@ -14,12 +15,14 @@ MINUTE_MS = 60_000
 
 def counted(coordinator: Coordinator) -> tuple[int, int, int, int]:
     """Commits, expirations, deletions, completed rebalances."""
-    counters = coordinator.shard.context.counters
+    counters, counts = coordinator.shard.context.counters, EventCounts()
+    for event in coordinator.events:
+        counts.count(event)
     return (
         counters.offset_commits,
         counters.offset_expirations,
         counters.offset_deletions,
-        counters.completed_rebalances,
+        counts.completed_rebalances,
     )
 
 
@@ -84,6 +87,13 @@ def test_gauges() -> None:
 
 def test_a_total_is_over_all_partitions() -> None:
     one, other = GroupCounters(), GroupCounters()
-    one.offset_commits, other.offset_commits, other.completed_rebalances = 2, 3, 1
+    one.offset_commits, other.offset_commits, other.offset_deletions = 2, 3, 1
     total = GroupCounters.total([one, other])
-    assert (total.offset_commits, total.offset_expirations, total.completed_rebalances) == (5, 0, 1)
+    assert (total.offset_commits, total.offset_expirations, total.offset_deletions) == (5, 0, 1)
+
+
+def test_a_new_epoch_counts_unless_a_member_left() -> None:
+    counts = EventCounts()
+    for member_id in ("m", "n", None):
+        counts.count(EpochRaised("g", 2, member_id))
+    assert counts.consumer_rebalances == 2

@@ -2,7 +2,8 @@
 Counters and gauges of a group coordinator.
 
 Counters belong to a partition and outlive its shard, so that their sum never falls while the node runs; they change only while
-an operation of the shard runs. Gauges are counted when they are asked for.
+an operation of the shard runs. Events are counted by their sink, so only what is committed counts. Gauges are counted when they
+are asked for.
 
 Source: Kafka GroupCoordinatorMetrics, GroupCoordinatorMetricsShard.
 """
@@ -10,8 +11,10 @@ Source: Kafka GroupCoordinatorMetrics, GroupCoordinatorMetricsShard.
 from collections import Counter
 from collections.abc import Iterable
 
+from kohort.group.events import AssignmentStored, EpochRaised, GroupEvent, HeartbeatRefused, MemberExpired
 from kohort.group.groups import Group
 from kohort.machine.counters import add_counters
+from kohort.model.errors import ErrorCode
 
 
 class GroupCounters:
@@ -20,29 +23,53 @@ class GroupCounters:
         offset_commits: accepted offsets, one a partition.
         offset_expirations: offsets deleted because their retention passed.
         offset_deletions: offsets deleted by OffsetDelete. Deletions of a group or topic do not count.
-        completed_rebalances: how often a classic group became Stable.
-        consumer_rebalances: how often a heartbeat, a join or a resolution of regular expressions raised the epoch of a
-            consumer group. A member that leaves or is fenced does not count.
     """
 
-    __slots__ = (
-        "completed_rebalances",
-        "consumer_rebalances",
-        "offset_commits",
-        "offset_deletions",
-        "offset_expirations",
-    )
+    __slots__ = ("offset_commits", "offset_deletions", "offset_expirations")
 
     def __init__(self) -> None:
         self.offset_commits = 0
         self.offset_expirations = 0
         self.offset_deletions = 0
-        self.completed_rebalances = 0
-        self.consumer_rebalances = 0
 
     @classmethod
     def total(cls, each: Iterable["GroupCounters"]) -> "GroupCounters":
         return add_counters(cls(), each)
+
+
+class EventCounts:
+    """
+    The counts of some events of groups.
+
+    Attributes:
+        completed_rebalances: how often a classic group became Stable.
+        consumer_rebalances: how often a heartbeat, a join or a resolution of regular expressions raised the epoch of a
+            consumer group. A member that leaves or is fenced does not count.
+        refused_heartbeats: by API and error.
+        rebalance_timeouts: members that were removed because they did not take part in a rebalance in time.
+    """
+
+    def __init__(self) -> None:
+        self.completed_rebalances = 0
+        self.consumer_rebalances = 0
+        self.refused_heartbeats: Counter[tuple[str, ErrorCode]] = Counter(
+            # So that a rate is known from the first one on.
+            {(api, ErrorCode.UNKNOWN_MEMBER_ID): 0 for api in ("ConsumerGroupHeartbeat", "Heartbeat")}
+        )
+        self.rebalance_timeouts = 0
+
+    def count(self, event: GroupEvent) -> str | None:
+        """The lines of refused heartbeats are limited for each error code."""
+        if isinstance(event, HeartbeatRefused):
+            self.refused_heartbeats[event.api, event.error] += 1
+            return event.error.name
+        if isinstance(event, AssignmentStored):
+            self.completed_rebalances += 1
+        elif isinstance(event, EpochRaised):
+            self.consumer_rebalances += event.member_id is not None
+        elif isinstance(event, MemberExpired):
+            self.rebalance_timeouts += event.timeout in ("join", "sync", "rebalance")
+        return None
 
 
 class GroupGauges:

@@ -10,9 +10,9 @@ import pytest
 import kohort.group.events
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.group.events import GroupEvent, HeartbeatRefused, MemberExpired, MemberLeft, RebalanceStarted
+from kohort.group.metrics import EventCounts
 from kohort.model.errors import ErrorCode
 from kohort.server.coordinators.event_lines import EventLog, event_name
-from kohort.server.coordinators.group_coordinator import EventCounts
 from kohort.server.logs import REPEATS_MAX, REPEATS_SECONDS, JsonFormatter, RepeatLimit
 from kohort.server.node import Node
 from kohort.server.settings import Settings

@@ -39,7 +39,6 @@ def next_epoch(
     if is_due or metadata_hash != group.metadata_hash.get():
         epoch += 1
         records.append(ConsumerGroupMetadata(group.group_id, epoch, metadata_hash))
-        registry.counters.consumer_rebalances += 1
         events.append(EpochRaised(group.group_id, epoch, updated.member_id))
     drop_partition_metadata(group, records)
     group.refresh_at_ms = now_ms + REFRESH_INTERVAL_MS
@@ -83,7 +82,6 @@ def epoch_with_patterns(
         return
     epoch = group.epoch.get() + 1
     records.append(ConsumerGroupMetadata(group.group_id, epoch, metadata_hash))
-    registry.counters.consumer_rebalances += 1
     events.append(EpochRaised(group.group_id, epoch, member_id))
     group.refresh_at_ms = now_ms + REFRESH_INTERVAL_MS
     group.refresh_epoch = epoch

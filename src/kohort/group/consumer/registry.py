@@ -56,7 +56,6 @@ class ConsumerRegistry:
         "assignors",
         "config",
         "context",
-        "counters",
         "groups",
         "index",
         "new_member_id",
@@ -69,7 +68,6 @@ class ConsumerRegistry:
         self.groups = context.groups
         self.config = context.config
         self.new_member_id = context.new_member_id
-        self.counters = context.counters
         self.assignors: list[SteppedAssignor] = list(context.assignors)
         self.assigning: set[str] = set()
         self.topic_hashes = TopicHashes()

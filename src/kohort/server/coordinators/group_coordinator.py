@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 from uuid import uuid4
 
@@ -13,16 +13,15 @@ from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.configs.group_configs import check_broker
 from kohort.broker.features import GROUP_VERSION
 from kohort.group.configs import GroupConfig, MigrationPolicy
-from kohort.group.effects import GroupEffects
-from kohort.group.events import GroupEvent, HeartbeatRefused, MemberExpired
+from kohort.group.events import GroupEvent
 from kohort.group.groups import CONSUMER
 from kohort.group.kinds import record_serde
-from kohort.group.metrics import GroupCounters
+from kohort.group.metrics import EventCounts, GroupCounters
 from kohort.group.service import GroupService
 from kohort.group.shard import GroupShard
 from kohort.machine.shard import Deadlines, Runner
 from kohort.machine.timeline import SnapshotRegistry
-from kohort.model.errors import ConfigError, ErrorCode
+from kohort.model.errors import ConfigError
 from kohort.model.ids import CONSUMER_OFFSETS, uuid_text
 from kohort.runtime.runtime import Runtime
 from kohort.server.coordinators.assignors import load_assignors
@@ -32,32 +31,6 @@ from kohort.wire.compression import Codec
 
 if TYPE_CHECKING:
     from kohort.scrape import Family
-
-
-class EventCounts:
-    """
-    The counts of some events of groups.
-
-    Attributes:
-        refused_heartbeats: by API and error.
-        rebalance_timeouts: members that were removed because they did not take part in a rebalance in time.
-    """
-
-    def __init__(self) -> None:
-        self.refused_heartbeats: Counter[tuple[str, ErrorCode]] = Counter(
-            # So that a rate is known from the first one on.
-            {(api, ErrorCode.UNKNOWN_MEMBER_ID): 0 for api in ("ConsumerGroupHeartbeat", "Heartbeat")}
-        )
-        self.rebalance_timeouts = 0
-
-    def count(self, event: GroupEvent) -> str | None:
-        """The lines of refused heartbeats are limited for each error code."""
-        if type(event) is HeartbeatRefused:
-            self.refused_heartbeats[event.api, event.error] += 1
-            return event.error.name
-        if type(event) is MemberExpired and event.timeout in ("join", "sync", "rebalance"):
-            self.rebalance_timeouts += 1
-        return None
 
 
 def group_coordinator(broker: Broker) -> Coordinator[GroupShard, GroupService]:
@@ -93,12 +66,15 @@ def group_coordinator(broker: Broker) -> Coordinator[GroupShard, GroupService]:
     def make_service(runner: Runner[GroupShard]) -> GroupService:
         return GroupService(runner, group_config, catalog, emit=events)
 
+    def on_effects(_partition: int, effects: Sequence[GroupEvent]) -> None:
+        for event in effects:
+            events(event)
+
     def figures(service: GroupService) -> Iterator[Family | None]:
-        from kohort.server.metrics.coordinators import group_event_families, group_families
+        from kohort.server.metrics.coordinators import group_families
 
         gauges = yield from service.gauges_in_steps()
-        yield from group_families(gauges, GroupCounters.total(counters.values()))
-        yield from group_event_families(counts.refused_heartbeats, counts.rebalance_timeouts)
+        yield from group_families(gauges, GroupCounters.total(counters.values()), counts)
 
     return Coordinator(
         topic=CONSUMER_OFFSETS,
@@ -106,7 +82,7 @@ def group_coordinator(broker: Broker) -> Coordinator[GroupShard, GroupService]:
         serde=record_serde(),
         make_shard=make_shard,
         make_service=make_service,
-        on_effects=GroupEffects(counters.__getitem__, events),
+        on_effects=on_effects,
         figures=figures,
         is_transactional=True,
         write_timeout_ms=config.get_int("offsets.commit.timeout.ms"),

@@ -1,13 +1,12 @@
 """The metrics of the coordinators; docs/metrics.md lists them. A coordinator has its own in `Coordinator.figures`."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final
 
 from prometheus_client.metrics_core import Metric
 
 from kohort.group.kinds import KINDS
-from kohort.group.metrics import GroupCounters, GroupGauges
-from kohort.model.errors import ErrorCode
+from kohort.group.metrics import EventCounts, GroupCounters, GroupGauges
 from kohort.runtime.metrics import RuntimeMetrics
 from kohort.server.metrics.figures import by, figure, times
 from kohort.transaction.metrics import TransactionCounters, TransactionGauges
@@ -23,7 +22,7 @@ STATES_OF_CLASSIC_GROUPS: Final = {
 }
 
 
-def group_families(gauges: GroupGauges, counters: GroupCounters) -> Iterator[Metric]:
+def group_families(gauges: GroupGauges, counters: GroupCounters, events: EventCounts) -> Iterator[Metric]:
     """The group coordinator: Kafka's GroupMetadataManager and group-coordinator-metrics."""
     totals = [(kind.name, sum(gauges.groups[kind.name, state] for state in kind.states)) for kind in KINDS]
     yield from figure(
@@ -50,24 +49,21 @@ def group_families(gauges: GroupGauges, counters: GroupCounters) -> Iterator[Met
             "completed_rebalances",
             "group-completed-rebalance",
             "Completed rebalances: transitions of classic groups to Stable.",
-            counters.completed_rebalances,
+            events.completed_rebalances,
         ),
         (
             "consumer_rebalances",
             "consumer-group-rebalance",
             "Epochs of consumer groups that a heartbeat, a join or resolved regular expressions raised.",
-            counters.consumer_rebalances,
+            events.consumer_rebalances,
         ),
     ):
         yield from figure(f"{_OWN}_{own}_total", f"{_KAFKA}/{kafka}-count", about, value)
-
-
-def group_event_families(refused: Mapping[tuple[str, ErrorCode], int], rebalance_timeouts: int) -> Iterator[Metric]:
-    """Of the errors by code, those of refused heartbeats. Kafka has time-outs of rebalances in its log only."""
-    counts = sorted(refused.items())
+    # Kafka has time-outs of rebalances in its log only.
+    counts = sorted(events.refused_heartbeats.items())
     about = "Heartbeats that were refused by their group or for their form; REBALANCE_IN_PROGRESS does not count."
-    own = [({"api": api, "error": error.name}, count) for (api, error), count in counts]
-    yield from figure(f"{_OWN}_refused_heartbeats_total", "", about, *own)
+    refused = [({"api": api, "error": error.name}, count) for (api, error), count in counts]
+    yield from figure(f"{_OWN}_refused_heartbeats_total", "", about, *refused)
     mbean = "kafka.network:type=RequestMetrics,name=ErrorsPerSec,request={},error={}"
     about = "Refused heartbeats, by API and error; Kafka counts all requests, and REBALANCE_IN_PROGRESS and NONE, too."
     yield from figure(
@@ -76,7 +72,7 @@ def group_event_families(refused: Mapping[tuple[str, ErrorCode], int], rebalance
     about = (
         "Members removed because they did not join, synchronise or revoke partitions within their rebalance timeout."
     )
-    yield from figure(f"{_OWN}_rebalance_timeouts_total", "", about, rebalance_timeouts)
+    yield from figure(f"{_OWN}_rebalance_timeouts_total", "", about, events.rebalance_timeouts)
 
 
 def transaction_families(gauges: TransactionGauges, counters: TransactionCounters) -> Iterator[Metric]:
