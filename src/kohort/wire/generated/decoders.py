@@ -12,12 +12,12 @@ Source: the protocol guide of Apache Kafka, "Protocol Primitive Types"; KIP-482;
 
 from collections.abc import Callable, Mapping
 from struct import Struct, error, unpack_from
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 from uuid import UUID
 
 from kohort.model.errors import WireError
+from kohort.wire.generated.source import SourceWriter
 from kohort.wire.message_classes import default_value
-from kohort.wire.primitives import read_uvarint
 from kohort.wire.schema import FIXED_FORMATS, FIXED_WIDTHS, Field, Message
 
 Decoder: TypeAlias = Callable[..., Any]
@@ -26,25 +26,16 @@ DECODE_ERRORS = (WireError, IndexError, error)
 """Raised by a decoder when the bytes end early or state an impossible length."""
 
 
-def _refuse_null(field: str) -> None:
-    raise WireError(f"{field} is null")
-
-
-def _refuse_count(field: str, count: int, left: int) -> None:
-    raise WireError(f"{field} claims {count} elements in {left} bytes")
-
-
-def _refuse_size(field: str, size: int, found: int) -> None:
-    raise WireError(f"the tagged field {field} states {size} bytes and has {found}")
-
-
-class DecoderWriter:
+class DecoderWriter(SourceWriter):
     """
-    Writes the source of a decoder, which reads the buffer `frame` from position `p` up to `end`.
+    Writes the source of a decoder.
 
     Attributes:
+        defaults: the classes of structs that are the default of a field.
         run: fields of fixed width that are visited and not yet read: format character and variable.
     """
+
+    UTF8_ERRORS: ClassVar = "replace"
 
     def __init__(self, classes: Mapping[str, type], *, by_keyword: bool = False) -> None:
         """
@@ -52,27 +43,17 @@ class DecoderWriter:
             classes: of the structs that are built, by name.
             by_keyword: the classes take keyword arguments only.
         """
-        self.classes = dict(classes)
+        super().__init__()
+        self.classes = self.defaults = dict(classes)
         self.by_keyword = by_keyword
-        self.lines: list[str] = []
-        self.depth = 1
-        self.names = 0
         self.run: list[tuple[str, str]] = []
         self.uuids: list[str] = []
         self.schema: Message
         self.version = 0
         self.is_flexible = False
-        self.namespace: dict[str, Any] = {
-            "read_uvarint": read_uvarint,
-            "unpack_from": unpack_from,
-            "UUID": UUID,
-            "NO_UUID": bytes(16),
-            "refuse_null": _refuse_null,
-            "refuse_count": _refuse_count,
-            "refuse_size": _refuse_size,
-        }
+        self.namespace |= {"unpack_from": unpack_from, "UUID": UUID, "NO_UUID": bytes(16)}
 
-    def message(self, schema: Message, version: int, buffer: str, start: int) -> dict[str, str]:
+    def message(self, schema: Message, version: int, buffer: str, start: int | str) -> dict[str, str]:
         """Read a message from `start` in the argument `buffer`; the fields and the expressions of their values."""
         self.schema, self.version, self.is_flexible = schema, version, schema.is_flexible(version)
         self.emit(f"frame = {buffer}; p = {start}; end = len(frame)")
@@ -83,9 +64,7 @@ class DecoderWriter:
     def compile(self, arguments: str, result: str) -> Decoder:
         """The decoder as a function of `arguments` that returns the expression `result`."""
         self.emit(f"return {result}")
-        source = f"def decode({arguments}):\n" + "\n".join(self.lines) + "\n"
-        exec(compile(source, f"<decoder of {self.schema.name} v{self.version}>", "exec"), self.namespace)  # noqa: S102
-        decoder: Decoder = self.namespace["decode"]
+        decoder: Decoder = self.compiled(arguments, f"decoder of {self.schema.name} v{self.version}")
         return decoder
 
     def build(self, struct: str, values: Mapping[str, str]) -> str:
@@ -97,13 +76,6 @@ class DecoderWriter:
         return f"{struct}({', '.join(parts)})"
 
     # Writing code
-
-    def emit(self, line: str) -> None:
-        self.lines.append("    " * self.depth + line)
-
-    def name(self) -> str:
-        self.names += 1
-        return f"v{self.names}"
 
     def flush(self) -> None:
         """Read the fields of fixed width that are adjacent with one call."""
@@ -124,17 +96,23 @@ class DecoderWriter:
         values: dict[str, str] = {}
         tagged: list[Field] = []
         for field in self.schema.structs[struct]:
-            if not field.is_in(self.version) or field.tag is not None:
-                values[field.name] = self.constant(default_value(field, self.classes))
-                if field.is_in(self.version):
-                    tagged.append(field)
-            else:
+            if not field.is_in(self.version):
+                values[field.name] = self.default(field)
+            elif field.tag is None:
                 values[field.name] = self.field(field, f"{struct}.{field.name}")
+            else:
+                tagged.append(field)
         if self.is_flexible:
-            values |= self.tags(tagged, struct, values)
+            self.flush()
+            values |= {field.name: self.name() for field in tagged}
+            for field in tagged:
+                self.emit(f"{values[field.name]} = {self.default(field)}")
+            self.tags(tagged, struct, values)
         return values
 
-    def constant(self, value: Any) -> str:
+    def default(self, field: Field) -> str:
+        """The value of a field that is absent."""
+        value = default_value(field, self.defaults)
         if value is None or isinstance(value, int | str | bytes) or value == ():
             return repr(value)
         name = f"DEFAULT_{len(self.namespace)}"
@@ -142,14 +120,14 @@ class DecoderWriter:
         return name
 
     def field(self, field: Field, field_path: str) -> str:
-        is_nullable = field.is_nullable(self.version)
+        """Read a field; the expression of its value."""
         if field.array:
-            return self.array(field, field_path, is_nullable=is_nullable)
+            return self.array(field, field_path)
         if field.type in self.schema.structs:
-            return self.nested(field, is_nullable=is_nullable)
+            return self.nested(field)
         if field.type in FIXED_WIDTHS:
             return self.fixed(field.type)
-        return self.text(field, field_path, is_nullable=is_nullable)
+        return self.text(field, field_path, is_nullable=field.is_nullable(self.version))
 
     def fixed(self, type_: str) -> str:
         name = self.name()
@@ -158,7 +136,7 @@ class DecoderWriter:
             self.uuids.append(name)
         return name
 
-    def length(self, character: str) -> str:
+    def length(self, _field_path: str, *, is_string: bool = False) -> str:
         """Read a length: -1 is null, as a negative length is in Kafka."""
         size = self.name()
         if self.is_flexible:
@@ -167,100 +145,78 @@ class DecoderWriter:
             self.emit(f"if {size} > 127: {size}, p = read_uvarint(frame, p - 1)")
             self.emit(f"{size} -= 1")
         else:
-            self.run.append((character, size))
+            self.run.append(("h" if is_string else "i", size))
             self.flush()
         return size
 
     def text(self, field: Field, field_path: str, *, is_nullable: bool) -> str:
         """A string or bytes."""
-        size, name = self.length("h" if field.type == "string" else "i"), self.name()
+        size, name = self.length(field_path, is_string=field.type == "string"), self.name()
         null = f"{name} = None" if is_nullable else f"refuse_null({field_path!r})"
         self.emit(f"if {size} < 0: {null}")
-        self.emit("else:")
-        self.depth += 1
-        self.emit(f"{name} = frame[p:p + {size}]; p += {size}")
-        self.emit("if p > end: raise IndexError('the bytes end inside ' + " + repr(field_path) + ")")
-        if field.type == "string":
-            self.emit(f"{name} = str({name}, 'utf-8', 'replace')")
-        self.depth -= 1
+        with self.block("else:"):
+            self.emit(f"{name} = frame[p:p + {size}]; p += {size}")
+            self.emit("if p > end: raise IndexError('the bytes end inside ' + " + repr(field_path) + ")")
+            if field.type == "string":
+                self.emit(f"{name} = str({name}, 'utf-8', {self.UTF8_ERRORS!r})")
         return name
 
-    def nested(self, field: Field, *, is_nullable: bool) -> str:
-        if not is_nullable:
+    def nested(self, field: Field) -> str:
+        if not field.is_nullable(self.version):
             return self.build(field.type, self.fields(field.type))
         name = self.name()
         self.flush()
         self.emit("p += 1")
-        # One byte says whether the struct follows: negative for null, but 0 in a tagged field.
-        null = "frame[p - 1] > 127" if field.tag is None else "frame[p - 1] != 1"
-        self.emit(f"if {null}: {name} = None")
-        self.emit("else:")
-        self.depth += 1
-        values = self.fields(field.type)
-        self.flush()
-        self.emit(f"{name} = {self.build(field.type, values)}")
-        self.depth -= 1
+        self.emit(f"if {self.is_null(field)}: {name} = None")
+        with self.block("else:"):
+            values = self.fields(field.type)
+            self.flush()
+            self.emit(f"{name} = {self.build(field.type, values)}")
         return name
 
-    def array(self, field: Field, field_path: str, *, is_nullable: bool) -> str:
-        count, name = self.length("i"), self.name()
-        null = f"{name} = None" if is_nullable else f"refuse_null({field_path!r})"
+    def is_null(self, field: Field) -> str:
+        """Whether the byte before `p` says that no struct follows: negative for null, but 0 in a tagged field."""
+        return "frame[p - 1] > 127" if field.tag is None else "frame[p - 1] != 1"
+
+    def array(self, field: Field, field_path: str) -> str:
+        count, name = self.length(field_path), self.name()
+        null = f"{name} = None" if field.is_nullable(self.version) else f"refuse_null({field_path!r})"
         least = self.schema.least_element_size(field, self.version)
         self.emit(f"if {count} < 0: {null}")
         self.emit(f"elif {count} * {least} > end - p: refuse_count({field_path!r}, {count}, end - p)")
-        self.emit("else:")
-        self.depth += 1
-        if field.type in FIXED_FORMATS:
-            layout = f"f'>{{{count}}}{FIXED_FORMATS[field.type]}'"
-            self.emit(f"{name} = unpack_from({layout}, frame, p); p += {count} * {FIXED_WIDTHS[field.type]}")
-        else:
-            self.elements(field, field_path, count, name)
-        self.depth -= 1
+        with self.block("else:"):
+            self.claim(count)
+            if field.type in FIXED_FORMATS:
+                self.numbers(field.type, count, name)
+            else:
+                self.elements(field, field_path, count, name)
         return name
+
+    def numbers(self, type_: str, count: str, name: str) -> None:
+        layout = f"f'>{{{count}}}{FIXED_FORMATS[type_]}'"
+        self.emit(f"{name} = unpack_from({layout}, frame, p); p += {count} * {FIXED_WIDTHS[type_]}")
 
     def elements(self, field: Field, field_path: str, count: str, name: str) -> None:
         self.emit(f"{name} = []")
-        self.emit(f"for _ in range({count}):")
-        self.depth += 1
-        if field.type in self.schema.structs:
-            values = self.fields(field.type)
-            self.flush()
-            element = self.build(field.type, values)
-        elif field.type == "uuid":
-            element = self.fixed("uuid")
-            self.flush()
-        else:
-            element = self.text(field, field_path, is_nullable=False)
-        self.emit(f"{name}.append({element})")
-        self.depth -= 1
+        with self.block(f"for _ in range({count}):"):
+            self.step()
+            if field.type in self.schema.structs:
+                values = self.fields(field.type)
+                self.flush()
+                element = self.build(field.type, values)
+            elif field.type == "uuid":
+                element = self.fixed("uuid")
+                self.flush()
+            else:
+                element = self.text(field, field_path, is_nullable=False)
+            self.emit(f"{name}.append({element})")
         self.emit(f"{name} = tuple({name})")
 
-    def tags(self, tagged: list[Field], struct: str, defaults: Mapping[str, str]) -> dict[str, str]:
-        """Read the section of tagged fields; the variables of the known ones."""
+    def tagged(self, field: Field, field_path: str, values: Mapping[str, str]) -> None:
+        value = self.field(field, field_path)
         self.flush()
-        count, tag, size, start = self.name(), self.name(), self.name(), self.name()
-        values = {field.name: self.name() for field in tagged}
-        for field in tagged:
-            self.emit(f"{values[field.name]} = {defaults[field.name]}")
-        self.emit(f"{count} = frame[p]; p += 1")
-        self.emit(f"if {count}:")
-        self.depth += 1
-        self.emit(f"if {count} > 127: {count}, p = read_uvarint(frame, p - 1)")
-        self.emit(f"for _ in range({count}):")
-        self.depth += 1
-        self.emit(f"{tag}, p = read_uvarint(frame, p)")
-        self.emit(f"{size}, p = read_uvarint(frame, p)")
-        self.emit(f"{start} = p")
-        for index, field in enumerate(tagged):
-            field_path = f"{struct}.{field.name}"
-            self.emit(f"{'elif' if index else 'if'} {tag} == {field.tag}:")
-            self.depth += 1
-            value = self.field(field, field_path)
-            self.flush()
-            self.emit(f"{values[field.name]} = {value}")
-            self.emit(f"if p - {start} != {size}: refuse_size({field_path!r}, {size}, p - {start})")
-            self.depth -= 1
+        self.emit(f"{values[field.name]} = {value}")
+
+    def unknown(self, tagged: list[Field], size: str) -> None:
         self.emit(f"{'else' if tagged else 'if True'}: p += {size}")
         self.emit("if p > end: raise IndexError('the bytes end inside tagged fields')")
-        self.depth -= 2
-        return values

@@ -14,12 +14,12 @@ A string of more than `STRING_BYTES_MAX` is refused, as by Kafka. kio reads comp
 room for such a string is walked to its end.
 """
 
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from typing import TypeAlias
 
-from kohort.model.errors import WireError
 from kohort.model.limits import STRING_BYTES_MAX
-from kohort.wire.primitives import read_uvarint
+from kohort.wire.generated.source import SourceWriter
 from kohort.wire.schema import FIXED_WIDTHS, Field, Message
 
 Guard: TypeAlias = Callable[[bytes, int], None]
@@ -32,22 +32,6 @@ class UnknownTag(Exception):  # noqa: N818 -- not an error: newer clients send t
 
 class LongMessage(Exception):  # noqa: N818 -- not an error: it is read in steps
     """A message with so many elements that it has to be read in steps."""
-
-
-def refuse_count(field_path: str, count: int, left: int) -> None:
-    raise WireError(f"{field_path} claims {count} elements in the remaining {left} bytes")
-
-
-def refuse_null(field_path: str) -> None:
-    raise WireError(f"{field_path} must not be null")
-
-
-def refuse_tag(field_path: str, size: int, found: int) -> None:
-    raise WireError(f"the tagged field {field_path} states {size} bytes and has {found}")
-
-
-def refuse_length(field_path: str, length: int) -> None:
-    raise WireError(f"{field_path} has a length of {length}")
 
 
 def compile_guard(
@@ -63,47 +47,30 @@ def compile_guard(
     writer = _GuardWriter(message, version, elements_max)
     if not is_whole and not writer.has_arrays(message.name):
         return None
-    source = writer.source(is_whole=is_whole)
-    namespace: dict[str, Any] = {
-        "read_uvarint": read_uvarint,
-        "refuse_count": refuse_count,
-        "refuse_null": refuse_null,
-        "refuse_tag": refuse_tag,
-        "refuse_length": refuse_length,
-        "LongMessage": LongMessage,
-        "UnknownTag": UnknownTag,
-        "from_bytes": int.from_bytes,
-    }
-    exec(compile(source, f"<guard of {message.name} v{version}>", "exec"), namespace)  # noqa: S102
-    guard: Guard = namespace["guard"]
+    writer.struct(message.name, is_last=not is_whole)
+    guard: Guard = writer.compiled("frame, p", f"guard of {message.name} v{version}")
     return guard
 
 
-class _GuardWriter:
+class _GuardWriter(SourceWriter):
     """
-    Writes the source of a guard: `frame` is walked with the position `p` up to `end`.
+    Writes the source of a guard.
 
     Attributes:
         pending: bytes of fixed width that are visited and not yet added to `p`.
-        depth: levels of indentation, and the number in the names of loop variables.
     """
 
     def __init__(self, message: Message, version: int, elements_max: int | None) -> None:
+        super().__init__()
+        self.namespace |= {"LongMessage": LongMessage, "UnknownTag": UnknownTag, "from_bytes": int.from_bytes}
         self.elements_max = elements_max
         self.message = message
         self.version = version
         self.is_flexible = message.is_flexible(version)
-        self.lines: list[str] = []
-        self.depth = 1
-        self.names = 0
         self.pending = 0
-
-    def source(self, *, is_whole: bool) -> str:
-        self.lines = ["def guard(frame, p):", "    end = len(frame)"]
-        if self.elements_max is not None:
-            self.emit(f"left = {self.elements_max}")
-        self.struct(self.message.name, is_last=not is_whole)
-        return "\n".join(self.lines) + "\n"
+        self.emit("end = len(frame)")
+        if elements_max is not None:
+            self.emit(f"left = {elements_max}")
 
     def has_arrays(self, struct: str) -> bool:
         """Whether a struct has arrays, also in nested structs and tagged fields."""
@@ -124,17 +91,10 @@ class _GuardWriter:
 
     # Writing code
 
-    def emit(self, line: str) -> None:
-        self.lines.append("    " * self.depth + line)
-
     def flush(self) -> None:
         if self.pending:
             self.emit(f"p += {self.pending}")
             self.pending = 0
-
-    def name(self) -> str:
-        self.names += 1
-        return f"n{self.names}"
 
     def struct(self, struct: str, *, is_last: bool) -> None:
         """Walk a struct; the last struct of the message only up to its last array."""
@@ -148,7 +108,7 @@ class _GuardWriter:
             if index == stop:
                 return
         if self.is_flexible and (tags_have_arrays or not is_last):
-            self.tags(tagged, struct)
+            self.tags(tagged, struct, {})
 
     def field(self, field: Field, field_path: str, *, is_last: bool) -> None:
         if field.array:
@@ -164,12 +124,10 @@ class _GuardWriter:
             return
         self.flush()
         self.emit("p += 1")
-        self.emit("if frame[p - 1] != 255:")
-        self.depth += 1
-        self.emit("pass")
-        self.struct(field.type, is_last=is_last)
-        self.flush()
-        self.depth -= 1
+        with self.block("if frame[p - 1] != 255:"):
+            self.emit("pass")
+            self.struct(field.type, is_last=is_last)
+            self.flush()
 
     def primitive(self, field: Field, field_path: str) -> None:
         if field.type in FIXED_WIDTHS:
@@ -224,21 +182,15 @@ class _GuardWriter:
             return
         if size:
             # Each element ends in its count of tagged fields. If all counts are zero, the elements are skipped at once.
-            self.emit(
-                f"if frame[p + {size - 1}:p + {count} * {size}:{size}].count(0) == {count}: p += {count} * {size}"
-            )
-            self.emit("else:")
-            self.depth += 1
-        self.emit(f"for _ in range({count} - 1):" if is_last else f"for _ in range({count}):")
-        self.depth += 1
-        self.element(field, field_path, is_last=False)
-        self.flush()
-        self.depth -= 2 if size else 1
+            counts = f"frame[p + {size - 1}:p + {count} * {size}:{size}]"
+            self.emit(f"if {counts}.count(0) == {count}: p += {count} * {size}")
+        repeat = f"for _ in range({count} - 1):" if is_last else f"for _ in range({count}):"
+        with self.block("else:") if size else nullcontext(), self.block(repeat):
+            self.element(field, field_path, is_last=False)
+            self.flush()
         if is_last:
-            self.emit(f"if {count} > 0:")
-            self.depth += 1
-            self.element(field, field_path, is_last=True)
-            self.depth -= 1
+            with self.block(f"if {count} > 0:"):
+                self.element(field, field_path, is_last=True)
             self.pending = 0
 
     def element(self, field: Field, field_path: str, *, is_last: bool) -> None:
@@ -247,31 +199,17 @@ class _GuardWriter:
         else:
             self.primitive(field, field_path)
 
-    def tags(self, tagged: list[Field], struct: str) -> None:
-        """Walk the tagged fields at the end of a struct, known ones by their content, as kio does."""
-        if not tagged:
-            self.flush()
-            self.emit("if frame[p]: raise UnknownTag")
-            self.pending = 1
+    def tags(self, tagged: list[Field], struct: str, values: Mapping[str, str]) -> None:
+        if tagged:
+            super().tags(tagged, struct, values)
             return
         self.flush()
-        count, tag, size, start = self.name(), self.name(), self.name(), self.name()
-        self.emit(f"{count} = frame[p]; p += 1")
-        self.emit(f"if {count}:")
-        self.depth += 1
-        self.emit(f"if {count} > 127: {count}, p = read_uvarint(frame, p - 1)")
-        self.emit(f"for _ in range({count}):")
-        self.depth += 1
-        self.emit(f"{tag}, p = read_uvarint(frame, p)")
-        self.emit(f"{size}, p = read_uvarint(frame, p)")
-        self.emit(f"{start} = p")
-        for index, field in enumerate(tagged):
-            field_path = f"{struct}.{field.name}"
-            self.emit(f"{'elif' if index else 'if'} {tag} == {field.tag}:")
-            self.depth += 1
-            self.field(field, field_path, is_last=False)
-            self.flush()
-            self.emit(f"if p - {start} != {size}: refuse_tag({field_path!r}, {size}, p - {start})")
-            self.depth -= 1
+        self.emit("if frame[p]: raise UnknownTag")
+        self.pending = 1
+
+    def tagged(self, field: Field, field_path: str, _values: Mapping[str, str]) -> None:
+        self.field(field, field_path, is_last=False)
+        self.flush()
+
+    def unknown(self, _tagged: list[Field], _size: str) -> None:
         self.emit("else: raise UnknownTag")
-        self.depth -= 2
