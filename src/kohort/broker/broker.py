@@ -30,6 +30,7 @@ from kohort.broker.admin.scram_credentials import ScramCredentials
 from kohort.broker.admin.update_features import UpdateFeatures
 from kohort.broker.api_versions import ApiVersions
 from kohort.broker.catalog import Catalog
+from kohort.broker.changes import Changes
 from kohort.broker.cluster import Cluster
 from kohort.broker.configs.alter_configs import AlterConfigs
 from kohort.broker.configs.broker_changes import check_start
@@ -121,6 +122,7 @@ class Broker:
         set_aside_unusable(self.catalog, config)
         self.dynamic_configs = DynamicConfigs(self.catalog, config, cluster.nodes)
         self.configs = self.dynamic_configs.of_topics[cluster.node_id]
+        self.changes = Changes(self.catalog, call_later)
         self.features.attach(self.catalog)
         self.quotas = ClientQuotas(self.catalog, config, clock)
         rename_strays(store, self.catalog)
@@ -223,16 +225,16 @@ class BrokerApis:
         self.serve(ApiKey.DESCRIBE_PRODUCERS, DescribeProducers(catalog, local).describe_producers)
 
     def _serve_topics(self, shared: Broker) -> None:
-        catalog, configs, creation, call_later = shared.catalog, shared.configs, shared.creation, shared.call_later
-        create = CreateTopics(catalog, creation, configs, self.cluster, call_later, shared.quotas)
+        catalog, configs, creation, changes = shared.catalog, shared.configs, shared.creation, shared.changes
+        create = CreateTopics(catalog, creation, configs, changes, shared.quotas)
         self.serve(ApiKey.CREATE_TOPICS, create.create_topics)
-        delete = DeleteTopics(catalog, shared.config, call_later, shared.quotas)
+        delete = DeleteTopics(catalog, shared.config, changes, shared.quotas)
         self.serve(ApiKey.DELETE_TOPICS, delete.delete_topics)
-        grow = CreatePartitions(catalog, creation, call_later, shared.quotas)
+        grow = CreatePartitions(catalog, creation, changes, shared.quotas)
         self.serve(ApiKey.CREATE_PARTITIONS, grow.create_partitions)
         seen = shared.dynamic_configs.of_topics[self.cluster.node_id]
         describe = DescribeConfigs(catalog, seen, shared.group_configs, shared.dynamic_configs, self.cluster)
-        alter = AlterConfigs(catalog, configs, shared.group_configs, shared.dynamic_configs, self.cluster, call_later)
+        alter = AlterConfigs(catalog, configs, shared.group_configs, shared.dynamic_configs, self.cluster, changes)
         listing = ListConfigResources(catalog, self.cluster)
         self.serve(ApiKey.DESCRIBE_CONFIGS, describe.describe_configs)
         self.serve(ApiKey.LIST_CONFIG_RESOURCES, listing.list_config_resources)
@@ -255,25 +257,22 @@ class BrokerApis:
         dirs = LogDirs(catalog, self.partitions, shared.store)
         self.serve(ApiKey.DESCRIBE_LOG_DIRS, dirs.describe_log_dirs)
         self.serve(ApiKey.ALTER_REPLICA_LOG_DIRS, dirs.alter_replica_log_dirs)
-        reassignments = Reassignments(catalog, cluster, shared.replication, shared.call_later)
+        reassignments = Reassignments(catalog, cluster, shared.replication, shared.changes)
         self.serve(ApiKey.ALTER_PARTITION_REASSIGNMENTS, reassignments.alter_partition_reassignments)
         self.serve(ApiKey.LIST_PARTITION_REASSIGNMENTS, reassignments.list_partition_reassignments)
-        self.serve(
-            ApiKey.ELECT_LEADERS,
-            Elections(catalog, shared.replication, shared.call_later).elect_leaders,
-        )
+        self.serve(ApiKey.ELECT_LEADERS, Elections(catalog, shared.replication, shared.changes).elect_leaders)
         quorum = Quorum(catalog, cluster, clock)
         self.serve(ApiKey.DESCRIBE_QUORUM, quorum.describe_quorum)
         self.serve(ApiKey.UNREGISTER_BROKER, quorum.unregister_broker)
         telemetry = shared.telemetry
         self.serve(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, telemetry.get_telemetry_subscriptions)
         self.serve(ApiKey.PUSH_TELEMETRY, telemetry.push_telemetry)
-        update = UpdateFeatures(catalog, shared.features, cluster, shared.call_later)
+        update = UpdateFeatures(catalog, shared.features, cluster, shared.changes)
         self.serve(ApiKey.UPDATE_FEATURES, update.update_features)
-        scram = ScramCredentials(catalog, shared.call_later)
+        scram = ScramCredentials(catalog, shared.changes)
         self.serve(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, scram.describe_user_scram_credentials)
         self.serve(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, scram.alter_user_scram_credentials)
-        quotas = ClientQuotaApis(catalog, shared.call_later)
+        quotas = ClientQuotaApis(catalog, shared.changes)
         self.serve(ApiKey.DESCRIBE_CLIENT_QUOTAS, quotas.describe_client_quotas)
         self.serve(ApiKey.ALTER_CLIENT_QUOTAS, quotas.alter_client_quotas)
         self.serve(ApiKey.DESCRIBE_ACLS, describe_acls)

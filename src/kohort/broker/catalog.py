@@ -72,7 +72,7 @@ EPOCHS_PER_START = 2
 _log = logging.getLogger("kohort.broker")
 
 
-_NO_CHANGE = CatalogChange()
+NO_CHANGE = CatalogChange()
 
 Done: TypeAlias = Callable[[ErrorCode], None]
 Listener: TypeAlias = Callable[[ImageDelta], None]
@@ -315,7 +315,7 @@ class Catalog:
             return
         self._next_producer_id = first + count
         value = msgspec.json.encode(_ProducerIdsRecord(_VERSION, first + count))
-        self._append([(_PRODUCER_IDS, value)], _NO_CHANGE, lambda code: done(code, first))
+        self._append([(_PRODUCER_IDS, value)], NO_CHANGE, lambda code: done(code, first))
 
     def _append(self, records: Sequence[tuple[bytes, bytes | None]], change: CatalogChange, done: Done) -> None:
         batch = batches.encode_batch(records, self._clock.now_ms(), base_sequence=-1)
@@ -389,7 +389,7 @@ class Catalog:
 
     def _replay_values(self, key: bytes, value: bytes | None) -> None:
         """Replay the configuration of a group, or a setting. One that cannot be read is set aside: nothing depends on it."""
-        change = _NO_CHANGE
+        change = NO_CHANGE
         try:
             if key.startswith(_GROUP):
                 change = CatalogChange(groups=(_decode(value, _GroupRecord).group,))

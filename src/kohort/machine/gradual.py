@@ -3,6 +3,9 @@
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from typing import Any, Final, Generic, TypeVar
 
+K = TypeVar("K")
+P = TypeVar("P")
+R = TypeVar("R")
 T = TypeVar("T")
 H = TypeVar("H", bound=Hashable)
 
@@ -42,6 +45,59 @@ def distinct(elements: Iterable[H]) -> Generator[None, None, tuple[H, ...]]:
         if number % LOOK_STEP == LOOK_STEP - 1:
             yield
     return tuple(found)
+
+
+def gathered(elements: Iterable[T], step: int = HANDLER_STEP) -> Generator[None, None, list[T]]:
+    """Return, in steps, a list of elements that are made one by one."""
+    found: list[T] = []
+    for element in elements:
+        found.append(element)
+        if len(found) % step == 0:
+            yield
+    return found
+
+
+def has_any(conditions: Iterable[bool]) -> Generator[None, None, bool]:
+    """Whether one of the conditions, which are looked at in steps, is true."""
+    for number, condition in enumerate(conditions, 1):
+        if condition:
+            return True
+        if number % LOOK_STEP == 0:
+            yield
+    return False
+
+
+def gathered_by_topic(
+    wanted: Iterable[tuple[K, Iterable[P]]],
+    answer: Callable[[K, P], T | None],
+    combine: Callable[[K, list[T]], R | None],
+) -> Generator[None, None, list[R]]:
+    """
+    Answer, in steps, the partitions of each topic, and then the topic. What has the answer None is left out.
+
+    Args:
+        wanted: topics, each with its partitions.
+        answer: makes the answer of a topic's partition.
+        combine: makes the answer of a topic of those of its partitions.
+    """
+    results: list[R] = []
+    count = 0
+    for topic, partitions in wanted:
+        answers: list[T] = []
+        for partition in partitions:
+            answered = answer(topic, partition)
+            if answered is not None:
+                answers.append(answered)
+            count += 1
+            if count % HANDLER_STEP == 0:
+                yield
+        result = combine(topic, answers)
+        if result is not None:
+            results.append(result)
+        count += 1
+        if count % HANDLER_STEP == 0:
+            yield
+    return results
 
 
 class LongHandler:

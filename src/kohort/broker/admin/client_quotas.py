@@ -4,14 +4,16 @@ DescribeClientQuotas (48) and AlterClientQuotas (49), versions 0 and 1, of the q
 Source: KIP-546, KIP-612; Kafka ClientQuotasImage.describe, ClientQuotaControlManager, AlterClientQuotasRequest.
 """
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from functools import partial
 from ipaddress import ip_address
 from typing import Any, Final
 
-from kohort.broker.catalog import Catalog
+from kohort.broker.catalog import NO_CHANGE, Catalog
 from kohort.broker.catalog_settings import Setting
 from kohort.broker.catalog_view import CatalogChange
-from kohort.broker.ports import CallLater, Context
+from kohort.broker.changes import DEFAULT_TIMEOUT_MS, Changes, Decided, accepted, verdict
+from kohort.broker.ports import Context
 from kohort.broker.quotas.entities import (
     CLIENT_ID,
     CONNECTION_CREATION_RATE,
@@ -29,9 +31,7 @@ from kohort.broker.quotas.entities import (
     quota_setting,
     quota_values,
 )
-from kohort.broker.topics.creation import change_durably
 from kohort.machine.gradual import HANDLER_STEP, chunks
-from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.machine.shard import Reply
 from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode
 from kohort.model.limits import QUOTA_NAME_LENGTH_MAX, SETTINGS_MAX
@@ -47,8 +47,6 @@ _CLIENT_KEYS: Final = {
 """The keys of users and client ids. An integral key has the name of its type, with its article, and the largest value."""
 _IP_KEYS: Final = {CONNECTION_CREATION_RATE: ("an INT", (1 << 31) - 1)}
 _EPSILON: Final = 1e-6
-_TIMEOUT_MS: Final = 30_000
-"""The request has no timeout. Source: the default request timeout of Kafka's clients."""
 _EMPTY: Final = "Invalid empty client quota entity"
 _COMBINED: Final = "Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId"
 """Kafka's words."""
@@ -57,9 +55,9 @@ _COMBINED: Final = "Invalid quota entity combination, IP entity shouldnot be com
 class ClientQuotaApis:
     """Handlers of both APIs."""
 
-    def __init__(self, catalog: Catalog, call_later: CallLater) -> None:
+    def __init__(self, catalog: Catalog, changes: Changes) -> None:
         self._catalog = catalog
-        self._call_later = call_later
+        self._changes = changes
 
     def describe_client_quotas(
         self, request: m.DescribeClientQuotasRequest, _context: Context, _reply: Reply[m.DescribeClientQuotasResponse]
@@ -82,40 +80,20 @@ class ClientQuotaApis:
     ) -> Generator[None, None, m.AlterClientQuotasResponse | None]:
         """Change the quotas of each entity as a whole or not at all; some entities at a time."""
         seen: set[str] = set()
-        parts = list(chunks(request.entries))
-        aggregator: ResponseAggregator[list[Any], m.AlterClientQuotasResponse] = ResponseAggregator(
-            len(parts),
-            lambda results: m.AlterClientQuotasResponse(entries=[each for part in results for each in part]),
-            reply,
-        )
-        for index, part in enumerate(parts):
+
+        def decide(part: Sequence[Any]) -> tuple[CatalogChange, Callable[[ErrorCode], list[Any]]]:
             decided = self._decide(part, seen)
-            aggregator.put(
-                index, self._change(decided, aggregator.reply_to(index), validate_only=request.validate_only)
-            )
-            yield
-        return aggregator.finish()
+            known = self._catalog.newest_settings(QUOTAS)
+            changed = tuple(each for each in accepted(decided, Setting) if each.value != known.get(each.name))
+            return NO_CHANGE if request.validate_only else CatalogChange(settings=changed), partial(_altered, decided)
 
-    def _change(
-        self, decided: list[tuple[Entity, Setting | CoordinatorError]], reply: Reply[list[Any]], *, validate_only: bool
-    ) -> list[Any] | None:
-        settings = tuple(
-            outcome
-            for _, outcome in decided
-            if isinstance(outcome, Setting) and outcome.value != self._catalog.newest_settings(QUOTAS).get(outcome.name)
-        )
-        if validate_only or not settings:
-            return _altered(decided, ErrorCode.NONE)
-        change_durably(
-            self._catalog,
-            CatalogChange(settings=settings),
-            _TIMEOUT_MS,
-            self._call_later,
-            lambda code: reply(_altered(decided, code)),
-        )
-        return None
+        def response(results: list[Any]) -> m.AlterClientQuotasResponse:
+            return m.AlterClientQuotasResponse(entries=results)
 
-    def _decide(self, entries: Any, seen: set[str]) -> list[tuple[Entity, Setting | CoordinatorError]]:
+        parts = list(chunks(request.entries))
+        return (yield from self._changes.make_in_parts(parts, decide, DEFAULT_TIMEOUT_MS, response, reply))
+
+    def _decide(self, entries: Any, seen: set[str]) -> Decided[Entity, Setting]:
         """The new quotas of each entity, or why they are refused. An entity that is given again is refused as a whole."""
         decided: dict[str, tuple[Entity, Setting | CoordinatorError]] = {}
         added = 0
@@ -249,20 +227,13 @@ def _check_texts(items: Iterable[tuple[object, object]]) -> None:
         raise TypeError("an entity has types and names")
 
 
-def _altered(
-    decided: list[tuple[Entity, Setting | CoordinatorError]], code: ErrorCode
-) -> list[m.AlterClientQuotasResponseEntryData]:
-    return [
-        m.AlterClientQuotasResponseEntryData(
-            error_code=outcome.code if isinstance(outcome, CoordinatorError) else code,
-            error_message=outcome.message if isinstance(outcome, CoordinatorError) else None,
-            entity=[
-                m.AlterClientQuotasResponseEntityData(entity_type=kind, entity_name=name)
-                for kind, name in entity.items()
-            ],
-        )
-        for entity, outcome in decided
-    ]
+def _altered(decided: Decided[Entity, Setting], failure: ErrorCode) -> list[m.AlterClientQuotasResponseEntryData]:
+    results = []
+    for entity, outcome in decided:
+        code, message = verdict(outcome, failure)
+        named = [m.AlterClientQuotasResponseEntityData(entity_type=kind, entity_name=entity[kind]) for kind in entity]
+        results.append(m.AlterClientQuotasResponseEntryData(error_code=code, error_message=message, entity=named))
+    return results
 
 
 def _described(entity: Entity, quotas: Mapping[str, float]) -> m.DescribeClientQuotasResponseEntryData:

@@ -11,11 +11,11 @@ from typing import Final
 
 from kohort.broker.catalog import Catalog
 from kohort.broker.catalog_view import CatalogChange, Topic
-from kohort.broker.ports import CallLater, Context
+from kohort.broker.changes import Changes
+from kohort.broker.ports import Context
 from kohort.broker.replicas import Election
 from kohort.broker.replication import ReplicationControl
-from kohort.broker.topics.creation import change_durably
-from kohort.machine.gradual import HANDLER_STEP
+from kohort.machine.gradual import gathered_by_topic
 from kohort.machine.shard import Reply
 from kohort.model.errors import ErrorCode
 from kohort.wire import messages as m
@@ -29,16 +29,16 @@ _MESSAGES: Final = {
     ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: "Eligible topic partition leaders are not available.",
 }
 
-_Result = m.ElectLeadersResponseReplicaElectionResult
+_Result = m.ElectLeadersResponsePartitionResult
 
 
 class Elections:
     """Handler of ElectLeaders."""
 
-    def __init__(self, catalog: Catalog, control: ReplicationControl, call_later: CallLater) -> None:
+    def __init__(self, catalog: Catalog, control: ReplicationControl, changes: Changes) -> None:
         self._catalog = catalog
         self._control = control
-        self._call_later = call_later
+        self._changes = changes
 
     def elect_leaders(
         self, request: m.ElectLeadersRequest, context: Context, reply: Reply[m.ElectLeadersResponse]
@@ -51,49 +51,34 @@ class Elections:
             code, message = ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}"
         is_refused = code is not ErrorCode.NONE
         election = _TYPES.get(request.election_type if context.api_version >= _TYPES_SINCE else 0, Election.PREFERRED)
-        results: list[_Result] = []
         moved: dict[str, Topic] = {}
-        count = 0
-        for name, partitions, is_asked in self._wanted(request, is_refused=is_refused):
-            found = []
-            for index in partitions:
-                if is_refused:
-                    found.append(_result(index, code, message))
-                else:
-                    judged = self._judge(name, index, election, moved)
-                    if is_asked or judged.error_code != ErrorCode.ELECTION_NOT_NEEDED:
-                        found.append(judged)
-                count += 1
-                if count % HANDLER_STEP == 0:
-                    yield
-            results.append(_Result(topic=name, partition_result=found))
-            count += 1
-            if count % HANDLER_STEP == 0:
-                yield
-        if not moved:
-            return m.ElectLeadersResponse(error_code=code, replica_election_results=results)
-        change_durably(
-            self._catalog,
-            CatalogChange(put=tuple(moved.values())),
-            request.timeout_ms,
-            self._call_later,
-            lambda failed: reply(m.ElectLeadersResponse(error_code=failed, replica_election_results=results)),
-        )
-        return None
 
-    def _wanted(self, request: m.ElectLeadersRequest, *, is_refused: bool) -> Iterable[tuple[str, Sequence[int], bool]]:
-        """
-        Topics and partitions of a request, and whether they are named. Null means all; Kafka names the topics then, but not
-        partitions that need no election.
-        """
+        def judge(name: str, index: int) -> _Result | None:
+            if is_refused:
+                return _result(index, code, message)
+            judged = self._judge(name, index, election, moved)
+            # If all partitions are meant, Kafka does not name those that need no election.
+            is_named = request.topic_partitions is not None or judged.error_code != ErrorCode.ELECTION_NOT_NEEDED
+            return judged if is_named else None
+
+        def combine(name: str, found: list[_Result]) -> m.ElectLeadersResponseReplicaElectionResult:
+            return m.ElectLeadersResponseReplicaElectionResult(topic=name, partition_result=found)
+
+        results = yield from gathered_by_topic(self._wanted(request, is_refused=is_refused), judge, combine)
+
+        def response(failure: ErrorCode) -> m.ElectLeadersResponse:
+            return m.ElectLeadersResponse(error_code=code or failure, replica_election_results=results)
+
+        return self._changes.make(CatalogChange(put=tuple(moved.values())), request.timeout_ms, response, reply)
+
+    def _wanted(self, request: m.ElectLeadersRequest, *, is_refused: bool) -> Iterable[tuple[str, Sequence[int]]]:
+        """Topics and partitions of a request; null means all."""
         if request.topic_partitions is not None:
-            return ((topic.topic, topic.partitions, True) for topic in request.topic_partitions)
+            return ((topic.topic, topic.partitions) for topic in request.topic_partitions)
         topics = [] if is_refused else list(self._catalog.topics())
-        return ((topic.name, range(topic.partition_count), False) for topic in topics)
+        return ((topic.name, range(topic.partition_count)) for topic in topics)
 
-    def _judge(
-        self, name: str, index: int, election: Election, moved: dict[str, Topic]
-    ) -> m.ElectLeadersResponsePartitionResult:
+    def _judge(self, name: str, index: int, election: Election, moved: dict[str, Topic]) -> _Result:
         """Elect the leader of one partition; the topic to write goes into `moved`."""
         topic = moved.get(name) or self._catalog.newest(name)
         if topic is None:
@@ -106,5 +91,5 @@ class Elections:
         return _result(index, code, _MESSAGES[code])
 
 
-def _result(index: int, code: ErrorCode, message: str | None) -> m.ElectLeadersResponsePartitionResult:
-    return m.ElectLeadersResponsePartitionResult(partition_id=index, error_code=code, error_message=message)
+def _result(index: int, code: ErrorCode, message: str | None) -> _Result:
+    return _Result(partition_id=index, error_code=code, error_message=message)

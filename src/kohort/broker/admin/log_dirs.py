@@ -13,7 +13,7 @@ from typing import Final
 from kohort.broker.catalog import Catalog
 from kohort.broker.partitions import LocalPartitions
 from kohort.broker.ports import Context
-from kohort.machine.gradual import HANDLER_STEP
+from kohort.machine.gradual import HANDLER_STEP, gathered, gathered_by_topic
 from kohort.machine.shard import Reply
 from kohort.model.errors import ErrorCode, StorageError
 from kohort.storage.log import LogStore
@@ -41,23 +41,7 @@ class LogDirs:
         self, request: m.DescribeLogDirsRequest, _context: Context, _reply: Reply[m.DescribeLogDirsResponse]
     ) -> Generator[None, None, m.DescribeLogDirsResponse]:
         """Describe the partitions that are asked for and exist; all for null."""
-        topics = []
-        count = 0
-        wanted = yield from self._wanted(request)
-        for name, indexes in wanted:
-            found = []
-            for index in indexes:
-                size_bytes = self._size_bytes(name, index)
-                if size_bytes is not None:
-                    found.append(m.DescribeLogDirsPartition(partition_index=index, partition_size=size_bytes))
-                count += 1
-                if count % HANDLER_STEP == 0:
-                    yield
-            if found:
-                topics.append(m.DescribeLogDirsTopic(name=name, partitions=found))
-            count += 1
-            if count % HANDLER_STEP == 0:
-                yield
+        topics = yield from gathered_by_topic((yield from self._wanted(request)), self._described, _described_topic)
         volume = self._store.volume()
         result = m.DescribeLogDirsResult(
             log_dir=self._name, topics=topics, total_bytes=volume.total_bytes, usable_bytes=volume.usable_bytes
@@ -75,13 +59,15 @@ class LogDirs:
                 yield
         return wanted.items()
 
-    def _size_bytes(self, name: str, index: int) -> int | None:
+    def _described(self, name: str, index: int) -> m.DescribeLogDirsPartition | None:
         """The bytes of all segments of a log; None without a replica here, or if its log cannot be opened."""
         try:
             partition = self._partitions.find_replica(name, index)
         except StorageError:
             return None
-        return None if partition is None else partition.log.size_bytes
+        if partition is None:
+            return None
+        return m.DescribeLogDirsPartition(partition_index=index, partition_size=partition.log.size_bytes)
 
     def alter_replica_log_dirs(
         self, request: m.AlterReplicaLogDirsRequest, _context: Context, _reply: Reply[m.AlterReplicaLogDirsResponse]
@@ -101,11 +87,7 @@ class LogDirs:
                     count += 1
                     if count % HANDLER_STEP == 0:
                         yield
-        results = []
-        for name, codes in answers.items():
-            results.append(_altered(name, codes))
-            if len(results) % HANDLER_STEP == 0:
-                yield
+        results = yield from gathered(_altered(name, codes) for name, codes in answers.items())
         return m.AlterReplicaLogDirsResponse(results=results)
 
     def _judge(self, name: str, index: int) -> ErrorCode:
@@ -114,6 +96,10 @@ class LogDirs:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         is_here = self._partitions.node_id in self._catalog.state(topic, index).replicas
         return ErrorCode.NONE if is_here else ErrorCode.REPLICA_NOT_AVAILABLE
+
+
+def _described_topic(name: str, partitions: list[m.DescribeLogDirsPartition]) -> m.DescribeLogDirsTopic | None:
+    return m.DescribeLogDirsTopic(name=name, partitions=partitions) if partitions else None
 
 
 def _altered(name: str, codes: dict[int, ErrorCode]) -> m.AlterReplicaLogDirsResponseAlterReplicaLogDirTopicResult:

@@ -15,7 +15,7 @@ from uuid import UUID
 from kohort.broker.catalog import Catalog
 from kohort.broker.cluster import Cluster
 from kohort.broker.ports import Context
-from kohort.machine.gradual import HANDLER_STEP, LOOK_STEP, chunks
+from kohort.machine.gradual import LOOK_STEP, chunks, gathered_by_topic
 from kohort.machine.shard import Reply
 from kohort.model.errors import ErrorCode
 from kohort.runtime.ports import Clock
@@ -94,22 +94,13 @@ class Quorum:
 
 def _refuse(request: m.DescribeQuorumRequest) -> Generator[None, None, m.DescribeQuorumResponse]:
     """The answer to a request for other partitions than that of the metadata log, or for it and others."""
-    topics = []
-    for number, topic in enumerate(request.topics, 1):
-        refused = []
-        for partitions in chunks(topic.partitions, HANDLER_STEP):
-            refused += [_refusal(partition) for partition in partitions]
-            if len(partitions) == HANDLER_STEP:
-                yield
-        topics.append(m.DescribeQuorumResponseTopicData(topic_name=topic.topic_name, partitions=refused))
-        if number % HANDLER_STEP == 0:
-            yield
-    return m.DescribeQuorumResponse(error_message="", topics=topics)
-
-
-def _refusal(partition: m.DescribeQuorumRequestPartitionData) -> m.DescribeQuorumResponsePartitionData:
-    return m.DescribeQuorumResponsePartitionData(
-        partition_index=partition.partition_index,
-        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        error_message=_UNKNOWN,
+    topics = yield from gathered_by_topic(
+        ((topic.topic_name, topic.partitions) for topic in request.topics),
+        lambda _, partition: m.DescribeQuorumResponsePartitionData(
+            partition_index=partition.partition_index,
+            error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            error_message=_UNKNOWN,
+        ),
+        lambda name, refused: m.DescribeQuorumResponseTopicData(topic_name=name, partitions=refused),
     )
+    return m.DescribeQuorumResponse(error_message="", topics=topics)

@@ -11,28 +11,31 @@ from collections.abc import Generator, Iterable, Sequence
 
 from kohort.broker.catalog import Catalog
 from kohort.broker.catalog_view import CatalogChange, Topic
+from kohort.broker.changes import Changes
 from kohort.broker.cluster import Cluster
-from kohort.broker.ports import CallLater, Context
+from kohort.broker.ports import Context
 from kohort.broker.replicas import PartitionState, cancelled, may_cancel, original_replicas, reassigned
 from kohort.broker.replication import ReplicationControl
-from kohort.broker.topics.creation import change_durably
-from kohort.machine.gradual import HANDLER_STEP
+from kohort.machine.gradual import gathered_by_topic
 from kohort.machine.shard import Reply
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.wire import messages as m
 
-_Ongoing = m.ListPartitionReassignmentsResponseOngoingTopicReassignment
+_Ongoing = m.ListPartitionReassignmentsResponseOngoingPartitionReassignment
+_OngoingTopic = m.ListPartitionReassignmentsResponseOngoingTopicReassignment
 _Judged = m.AlterPartitionReassignmentsResponseReassignablePartitionResponse
+_JudgedTopic = m.AlterPartitionReassignmentsResponseReassignableTopicResponse
+_Wanted = m.AlterPartitionReassignmentsRequestReassignablePartition
 
 
 class Reassignments:
     """Handlers of both APIs."""
 
-    def __init__(self, catalog: Catalog, cluster: Cluster, control: ReplicationControl, call_later: CallLater) -> None:
+    def __init__(self, catalog: Catalog, cluster: Cluster, control: ReplicationControl, changes: Changes) -> None:
         self._catalog = catalog
         self._cluster = cluster
         self._control = control
-        self._call_later = call_later
+        self._changes = changes
 
     def list_partition_reassignments(
         self,
@@ -40,22 +43,11 @@ class Reassignments:
         _context: Context,
         _reply: Reply[m.ListPartitionReassignmentsResponse],
     ) -> Generator[None, None, m.ListPartitionReassignmentsResponse]:
-        found = []
-        count = 0
-        for topic, indexes in self._wanted(request):
-            ongoing = []
-            for index in indexes:
-                state = self._catalog.state(topic, index)
-                if state.is_reassigned:
-                    ongoing.append(_ongoing(index, state))
-                count += 1
-                if count % HANDLER_STEP == 0:
-                    yield
-            if ongoing:
-                found.append(_Ongoing(name=topic.name, partitions=ongoing))
-            count += 1
-            if count % HANDLER_STEP == 0:
-                yield
+        found = yield from gathered_by_topic(
+            self._wanted(request),
+            lambda topic, index: _ongoing(index, self._catalog.state(topic, index)),
+            lambda topic, ongoing: _OngoingTopic(name=topic.name, partitions=ongoing) if ongoing else None,
+        )
         return m.ListPartitionReassignmentsResponse(error_message=None, topics=found)
 
     def _wanted(self, request: m.ListPartitionReassignmentsRequest) -> Iterable[tuple[Topic, Iterable[int]]]:
@@ -76,51 +68,33 @@ class Reassignments:
         reply: Reply[m.AlterPartitionReassignmentsResponse],
     ) -> Generator[None, None, m.AlterPartitionReassignmentsResponse | None]:
         """Judge each partition by itself, and answer when the changes are durable."""
-        answers = []
         moved: dict[str, Topic] = {}
         may_resize = request.allow_replication_factor_change
         code = ErrorCode.REQUEST_TIMED_OUT if request.timeout_ms <= 0 and request.topics else ErrorCode.NONE
-        count = 0
-        for topic in request.topics:
-            found = []
-            for wanted in topic.partitions:
-                if code:
-                    found.append(_Judged(partition_index=wanted.partition_index, error_code=code, error_message=None))
-                else:
-                    found.append(self._judge(topic.name, wanted, moved, may_resize=may_resize))
-                count += 1
-                if count % HANDLER_STEP == 0:
-                    yield
-            answers.append(
-                m.AlterPartitionReassignmentsResponseReassignableTopicResponse(name=topic.name, partitions=found)
-            )
-            count += 1
-            if count % HANDLER_STEP == 0:
-                yield
 
-        def response(code: ErrorCode) -> m.AlterPartitionReassignmentsResponse:
+        def judge(name: str, wanted: _Wanted) -> _Judged:
+            if code:
+                return _Judged(partition_index=wanted.partition_index, error_code=code, error_message=None)
+            return self._judge(name, wanted, moved, may_resize=may_resize)
+
+        answers = yield from gathered_by_topic(
+            ((topic.name, topic.partitions) for topic in request.topics),
+            judge,
+            lambda name, judged: _JudgedTopic(name=name, partitions=judged),
+        )
+
+        def response(failure: ErrorCode) -> m.AlterPartitionReassignmentsResponse:
             return m.AlterPartitionReassignmentsResponse(
                 allow_replication_factor_change=may_resize,
-                error_code=code,
+                error_code=code or failure,
                 # Kafka's message is empty without topics, else null.
                 error_message=None if answers else "",
                 responses=answers,
             )
 
-        if not moved:
-            return response(code)
-        change = CatalogChange(put=tuple(moved.values()))
-        change_durably(self._catalog, change, request.timeout_ms, self._call_later, lambda code: reply(response(code)))
-        return None
+        return self._changes.make(CatalogChange(put=tuple(moved.values())), request.timeout_ms, response, reply)
 
-    def _judge(
-        self,
-        name: str,
-        wanted: m.AlterPartitionReassignmentsRequestReassignablePartition,
-        moved: dict[str, Topic],
-        *,
-        may_resize: bool,
-    ) -> _Judged:
+    def _judge(self, name: str, wanted: _Wanted, moved: dict[str, Topic], *, may_resize: bool) -> _Judged:
         """Reassign one partition; the topic to write goes into `moved`."""
         index = wanted.partition_index
         try:
@@ -131,14 +105,7 @@ class Reassignments:
             moved[name] = topic
         return _Judged(partition_index=index, error_code=ErrorCode.NONE, error_message=None)
 
-    def _reassign(
-        self,
-        topic: Topic | None,
-        name: str,
-        wanted: m.AlterPartitionReassignmentsRequestReassignablePartition,
-        *,
-        may_resize: bool,
-    ) -> Topic | None:
+    def _reassign(self, topic: Topic | None, name: str, wanted: _Wanted, *, may_resize: bool) -> Topic | None:
         """
         The topic to write; None if nothing changes.
 
@@ -191,8 +158,10 @@ class Reassignments:
         return None
 
 
-def _ongoing(index: int, state: PartitionState) -> m.ListPartitionReassignmentsResponseOngoingPartitionReassignment:
-    return m.ListPartitionReassignmentsResponseOngoingPartitionReassignment(
+def _ongoing(index: int, state: PartitionState) -> _Ongoing | None:
+    if not state.is_reassigned:
+        return None
+    return _Ongoing(
         partition_index=index,
         replicas=state.replicas,
         adding_replicas=state.adding,

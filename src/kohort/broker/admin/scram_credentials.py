@@ -11,16 +11,16 @@ import hashlib
 import hmac
 from base64 import b64decode, b64encode
 from collections import Counter
-from collections.abc import Generator, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Generator, Mapping
+from functools import partial
+from typing import Final
 
-from kohort.broker.catalog import Catalog
+from kohort.broker.catalog import NO_CHANGE, Catalog
 from kohort.broker.catalog_settings import SCRAM, Setting
 from kohort.broker.catalog_view import CatalogChange
-from kohort.broker.ports import CallLater, Context
-from kohort.broker.topics.creation import change_durably
+from kohort.broker.changes import DEFAULT_TIMEOUT_MS, Changes, Decided, accepted, verdict
+from kohort.broker.ports import Context
 from kohort.machine.gradual import HANDLER_STEP, chunks
-from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.machine.shard import Reply
 from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode
 from kohort.model.limits import SCRAM_NAME_LENGTH_MAX, SCRAM_SALT_BYTES_MAX, SETTINGS_MAX
@@ -30,17 +30,15 @@ _HASHES: Final = {1: "sha256", 2: "sha512"}
 """By mechanism: SCRAM-SHA-256, SCRAM-SHA-512."""
 _ITERATIONS_MIN: Final = 4_096
 _ITERATIONS_MAX: Final = 16_384
-_TIMEOUT_MS: Final = 30_000
-"""The request has no timeout. Source: the default request timeout of Kafka's clients."""
 _TWICE: Final = "A user credential cannot be altered twice in the same request"
 
 
 class ScramCredentials:
     """Handlers of both APIs."""
 
-    def __init__(self, catalog: Catalog, call_later: CallLater) -> None:
+    def __init__(self, catalog: Catalog, changes: Changes) -> None:
         self._catalog = catalog
-        self._call_later = call_later
+        self._changes = changes
 
     def describe_user_scram_credentials(
         self,
@@ -87,35 +85,22 @@ class ScramCredentials:
                 name = upsertion.name
                 changes[name] = _second(changes[name]) if name in changes else self._upserted(upsertion)
             yield
+
+        def response(results: list[m.AlterUserScramCredentialsResult]) -> m.AlterUserScramCredentialsResponse:
+            return m.AlterUserScramCredentialsResponse(results=results)
+
         parts = list(chunks(list(changes.items())))
-        aggregator: ResponseAggregator[list[Any], m.AlterUserScramCredentialsResponse] = ResponseAggregator(
-            len(parts),
-            lambda results: m.AlterUserScramCredentialsResponse(results=[each for part in results for each in part]),
-            reply,
-        )
-        for index, part in enumerate(parts):
-            aggregator.put(index, self._change(part, aggregator.reply_to(index)))
-            yield
-        return aggregator.finish()
+        return (yield from self._changes.make_in_parts(parts, self._change, DEFAULT_TIMEOUT_MS, response, reply))
 
     def _change(
-        self, changes: Any, reply: Reply[list[m.AlterUserScramCredentialsResult]]
-    ) -> list[m.AlterUserScramCredentialsResult] | None:
-        settings = tuple(change for _, change in changes if isinstance(change, Setting))
+        self, decided: Decided[str, Setting]
+    ) -> tuple[CatalogChange, Callable[[ErrorCode], list[m.AlterUserScramCredentialsResult]]]:
+        settings = accepted(decided, Setting)
         known = self._catalog.newest_settings(SCRAM)
         if len(known) + sum(each.value is not None and each.name not in known for each in settings) > SETTINGS_MAX:
             full = CoordinatorError(ErrorCode.POLICY_VIOLATION, f"At most {SETTINGS_MAX} credentials can be stored.")
-            return _altered([(user, full) for user, _ in changes], ErrorCode.NONE)
-        if not settings:
-            return _altered(changes, ErrorCode.NONE)
-        change_durably(
-            self._catalog,
-            CatalogChange(settings=settings),
-            _TIMEOUT_MS,
-            self._call_later,
-            lambda code: reply(_altered(changes, code)),
-        )
-        return None
+            return NO_CHANGE, partial(_altered, [(user, full) for user, _ in decided])
+        return CatalogChange(settings=settings), partial(_altered, decided)
 
     def _deleted(
         self, deletion: m.AlterUserScramCredentialsRequestScramCredentialDeletion
@@ -200,15 +185,12 @@ def _second(first: Setting | CoordinatorError) -> CoordinatorError:
     return first if isinstance(first, CoordinatorError) else CoordinatorError(ErrorCode.DUPLICATE_RESOURCE, _TWICE)
 
 
-def _altered(changes: Any, code: ErrorCode) -> list[m.AlterUserScramCredentialsResult]:
-    return [
-        m.AlterUserScramCredentialsResult(
-            user=user,
-            error_code=change.code if isinstance(change, CoordinatorError) else code,
-            error_message=change.message if isinstance(change, CoordinatorError) else None,
-        )
-        for user, change in changes
-    ]
+def _altered(decided: Decided[str, Setting], failure: ErrorCode) -> list[m.AlterUserScramCredentialsResult]:
+    results = []
+    for user, outcome in decided:
+        code, message = verdict(outcome, failure)
+        results.append(m.AlterUserScramCredentialsResult(user=user, error_code=code, error_message=message))
+    return results
 
 
 def _described(user: str, credentials: list[tuple[int, int]]) -> m.DescribeUserScramCredentialsResult:

@@ -8,13 +8,14 @@ A level of `transaction.version` is effective at once, one of `group.version` at
 Source: KIP-584, KIP-778; Kafka FeatureControlManager.updateFeatures, ControllerApis.handleUpdateFeatures.
 """
 
+from functools import partial
 from typing import Final
 
 from kohort.broker.catalog import Catalog
+from kohort.broker.changes import DEFAULT_TIMEOUT_MS, Changes
 from kohort.broker.cluster import Cluster
 from kohort.broker.features import FEATURES, KRAFT_VERSION, METADATA_VERSION, Features, features_change
-from kohort.broker.ports import CallLater, Context
-from kohort.broker.topics.creation import change_durably
+from kohort.broker.ports import Context
 from kohort.machine.shard import Reply
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.wire import messages as m
@@ -23,8 +24,6 @@ _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
 _TYPES: Final = (_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE)
 _TYPES_SINCE: Final = 1
 _NO_RESULTS_SINCE: Final = 2
-_TIMEOUT_MS: Final = 30_000
-"""Kafka ignores the timeout of the request. Source: a 4.2.1; the default request timeout of Kafka's clients."""
 _METADATA_UNCHANGED_SINCE: Final = 23
 """The level from which on no `metadata.version` changes the records of Kafka's metadata log."""
 _RANGES: Final = {feature.name: (feature.oldest, feature.newest) for feature in FEATURES}
@@ -34,11 +33,11 @@ _PREFIX: Final = "The update failed for all features since the following feature
 class UpdateFeatures:
     """Handler of UpdateFeatures."""
 
-    def __init__(self, catalog: Catalog, features: Features, cluster: Cluster, call_later: CallLater) -> None:
+    def __init__(self, catalog: Catalog, features: Features, cluster: Cluster, changes: Changes) -> None:
         self._catalog = catalog
         self._features = features
         self._cluster = cluster
-        self._call_later = call_later
+        self._changes = changes
 
     def update_features(
         self, request: m.UpdateFeaturesRequest, context: Context, reply: Reply[m.UpdateFeaturesResponse]
@@ -53,16 +52,11 @@ class UpdateFeatures:
         except CoordinatorError as error:
             return m.UpdateFeaturesResponse(error_code=error.code, error_message=f"{_PREFIX}{error.message}")
         changed = {name: level for name, level in levels.items() if level != self._level(name)}
-        if not changed or (has_types and request.validate_only):
-            return _response(request, context, ErrorCode.NONE)
-        change_durably(
-            self._catalog,
-            features_change(changed),
-            _TIMEOUT_MS,
-            self._call_later,
-            lambda code: reply(_response(request, context, code)),
-        )
-        return None
+        if has_types and request.validate_only:
+            changed = {}
+        # Kafka ignores the timeout of the request. Source: a 4.2.1.
+        response = partial(_response, request, context)
+        return self._changes.make(features_change(changed), DEFAULT_TIMEOUT_MS, response, reply)
 
     def _level(self, name: str) -> int:
         return self._features.newest_level(self._catalog, name)

@@ -11,15 +11,16 @@ Source: KIP-133, KIP-339, KIP-412, KIP-714; Kafka ControllerApis, ConfigAdminMan
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Iterator, Mapping, Sequence, Sized
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from kohort.broker.catalog import Catalog
+from kohort.broker.catalog import NO_CHANGE, Catalog
 from kohort.broker.catalog_settings import Setting
 from kohort.broker.catalog_view import CatalogChange, ConfiguredGroup, Topic
+from kohort.broker.changes import DEFAULT_TIMEOUT_MS, Changes, Decided, accepted, decide_each, verdict
 from kohort.broker.cluster import Cluster
 from kohort.broker.configs import broker_changes, client_metrics, loggers
 from kohort.broker.configs.client_metrics import CLIENT_METRICS_KIND
@@ -29,11 +30,9 @@ from kohort.broker.configs.group_configs import GroupConfigs
 from kohort.broker.configs.resources import BROKER, CLIENT_METRICS, GROUP, TOPIC, canonical, node_id_of
 from kohort.broker.configs.topic_configs import TopicConfigs
 from kohort.broker.configs.values import ConfigType, check_lengths
-from kohort.broker.ports import CallLater, Context
-from kohort.broker.topics.creation import change_durably
+from kohort.broker.ports import Context
 from kohort.broker.topics.topic_names import name_error
-from kohort.machine.gradual import repeated
-from kohort.machine.response_aggregation import ResponseAggregator
+from kohort.machine.gradual import gathered, repeated
 from kohort.machine.shard import Reply
 from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode
 from kohort.model.limits import CONFIGS_MAX, CONFIGURED_GROUPS_MAX
@@ -58,16 +57,13 @@ class Resource(Protocol):
 
 
 T = TypeVar("T")
-S = TypeVar("S")
 R = TypeVar("R", bound=Resource)
 Subject: TypeAlias = Topic | ConfiguredGroup | Setting | None
 """The changed entry of the catalog; None if a change concerns this process only."""
-Decisions: TypeAlias = "list[tuple[Resource, Subject | CoordinatorError]]"
 
 SET = 0
 DELETE = 1
 APPEND = 2
-SUBTRACT = 3
 
 _STEP_RESOURCES = 20
 """Resources that are changed in one step."""
@@ -75,8 +71,6 @@ _STEP_LENGTH = 32_768
 """Characters of the values that are read in one step; those of the resource that exceeds it are read, too."""
 _CHANGE_LENGTH = 32
 """Characters that a change counts as, beside those of its value."""
-TIMEOUT_MS = 30_000
-"""The requests have no timeout. Source: the default request timeout of Kafka's clients."""
 
 
 class AlterConfigs:
@@ -89,14 +83,14 @@ class AlterConfigs:
         groups: GroupConfigs,
         brokers: DynamicConfigs,
         cluster: Cluster,
-        call_later: CallLater,
+        changes: Changes,
     ) -> None:
         self._catalog = catalog
         self._configs = configs
         self._groups = groups
         self._brokers = brokers
         self._cluster = cluster
-        self._call_later = call_later
+        self._changes = changes
 
     def incremental_alter_configs(
         self,
@@ -104,101 +98,59 @@ class AlterConfigs:
         _context: Context,
         reply: Reply[m.IncrementalAlterConfigsResponse],
     ) -> Generator[None, None, m.IncrementalAlterConfigsResponse | None]:
-        respond = m.IncrementalAlterConfigsResponseAlterConfigsResourceResponse
-
-        def response(parts: Sequence[list[Any]]) -> m.IncrementalAlterConfigsResponse:
-            return m.IncrementalAlterConfigsResponse(responses=[each for part in parts for each in part])
-
-        return self._alter_all(request, self._altered, partial(_responses, respond), response, reply)
+        result = m.IncrementalAlterConfigsResponseAlterConfigsResourceResponse
+        return self._alter_all(request, self._altered, result, m.IncrementalAlterConfigsResponse, reply)
 
     def alter_configs(
         self, request: m.AlterConfigsRequest, _context: Context, reply: Reply[m.AlterConfigsResponse]
     ) -> Generator[None, None, m.AlterConfigsResponse | None]:
-        respond = m.AlterConfigsResponseAlterConfigsResourceResponse
-
-        def response(parts: Sequence[list[Any]]) -> m.AlterConfigsResponse:
-            return m.AlterConfigsResponse(responses=[each for part in parts for each in part])
-
-        return self._alter_all(request, _replaced, partial(_responses, respond), response, reply)
+        result = m.AlterConfigsResponseAlterConfigsResourceResponse
+        return self._alter_all(request, _replaced, result, m.AlterConfigsResponse, reply)
 
     def _alter_all(
         self,
         request: Any,
         altered: Callable[[Mapping[str, str], Any], dict[str, str]],
-        respond: Callable[[Decisions, ErrorCode], list[Any]],
-        response: Callable[[Sequence[list[Any]]], T],
+        result: Callable[..., Any],
+        response: Callable[..., T],
         reply: Reply[T],
     ) -> Generator[None, None, T | None]:
         """Validate and change some resources at a time, and answer when all changes are durable."""
         twice = yield from repeated((each.resource_type, each.resource_name) for each in request.resources)
-        parts = []
-        for part in _parts(request.resources):
-            parts.append(part)
-            yield
-        aggregator: ResponseAggregator[list[Any], T] = ResponseAggregator(len(parts), response, reply)
-        for index, part in enumerate(parts):
-            decided = self._validate_all(part, altered, twice, validate_only=request.validate_only)
-            changed = self._change(decided, respond, aggregator.reply_to(index), validate_only=request.validate_only)
-            aggregator.put(index, changed)
-            yield
-        return aggregator.finish()
+        parts = yield from gathered(_parts(request.resources), 1)
+        validate_only = request.validate_only
 
-    def _change(
-        self,
-        decided: Decisions,
-        response: Callable[[Decisions, ErrorCode], T],
-        reply: Reply[T],
-        *,
-        validate_only: bool,
-    ) -> T | None:
-        outcomes = [outcome for _, outcome in decided if not isinstance(outcome, CoordinatorError)]
-        topics = tuple(each for each in outcomes if isinstance(each, Topic))
-        groups = tuple(
-            each
-            for each in outcomes
-            if isinstance(each, ConfiguredGroup) and each != self._catalog.newest_group(each.group_id)
-        )
-        settings = tuple(
-            each
-            for each in outcomes
-            if isinstance(each, Setting) and each.value != self._catalog.newest_settings(each.kind).get(each.name)
-        )
-        if validate_only or not (topics or groups or settings):
-            return response(decided, ErrorCode.NONE)
-        change_durably(
-            self._catalog,
-            CatalogChange(put=topics, groups=groups, settings=settings),
-            TIMEOUT_MS,
-            self._call_later,
-            lambda code: reply(response(decided, code)),
-        )
-        return None
+        def decide(part: Sequence[Any]) -> tuple[CatalogChange, Callable[[ErrorCode], list[Any]]]:
+            decided = decide_each(part, lambda one: self._decide(one, altered, twice, validate_only=validate_only))
+            return NO_CHANGE if validate_only else self._change(decided), partial(_results, result, decided)
 
-    def _validate_all(
+        def respond(results: list[Any]) -> T:
+            return response(responses=results)
+
+        return (yield from self._changes.make_in_parts(parts, decide, DEFAULT_TIMEOUT_MS, respond, reply))
+
+    def _change(self, decided: Decided[Any, Subject]) -> CatalogChange:
+        """What is written: groups and settings that stay as they are, are not."""
+        catalog = self._catalog
+        return CatalogChange(
+            put=accepted(decided, Topic),
+            groups=tuple(
+                group for group in accepted(decided, ConfiguredGroup) if group != catalog.newest_group(group.group_id)
+            ),
+            settings=tuple(
+                setting
+                for setting in accepted(decided, Setting)
+                if setting.value != catalog.newest_settings(setting.kind).get(setting.name)
+            ),
+        )
+
+    def _decide(
         self,
-        resources: Sequence[R],
+        resource: R,
         altered: Callable[[Mapping[str, str], R], dict[str, str]],
         twice: Container[tuple[int, str]],
         *,
         validate_only: bool,
-    ) -> Decisions:
-        decisions: Decisions = []
-        for resource in resources:
-            try:
-                if (resource.resource_type, resource.resource_name) in twice:
-                    raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-                if len(resource.configs) > CONFIGS_MAX:
-                    raise CoordinatorError(
-                        ErrorCode.INVALID_CONFIG, f"{len(resource.configs)} configurations of one resource."
-                    )
-                decisions.append((resource, self._decide(resource, altered, validate_only=validate_only)))
-            except CoordinatorError as error:
-                # A traceback would make a cycle, which only the garbage collector frees.
-                decisions.append((resource, error.with_traceback(None)))
-        return decisions
-
-    def _decide(
-        self, resource: R, altered: Callable[[Mapping[str, str], R], dict[str, str]], *, validate_only: bool
     ) -> Subject:
         """
         Validate the change of a resource and return its new entry of the catalog.
@@ -206,6 +158,9 @@ class AlterConfigs:
         Raises:
             CoordinatorError: the resource does not exist, or cannot be changed so.
         """
+        if (resource.resource_type, resource.resource_name) in twice:
+            raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+        _check_count(resource.configs)
         _check_changes(resource.configs)
         match resource.resource_type:
             case 2 | 32:
@@ -376,10 +331,14 @@ def _parts(resources: Sequence[R]) -> Iterator[Sequence[R]]:
         yield resources[low:]
 
 
-def _check_length(configs: Mapping[str, str]) -> None:
-    """Bound what clients can store under names of their own."""
+def _check_count(configs: Sized) -> None:
     if len(configs) > CONFIGS_MAX:
         raise CoordinatorError(ErrorCode.INVALID_CONFIG, f"{len(configs)} configurations of one resource.")
+
+
+def _check_length(configs: Mapping[str, str]) -> None:
+    """Bound what clients can store under names of their own."""
+    _check_count(configs)
     try:
         check_lengths(configs)
     except ConfigError as error:
@@ -423,13 +382,16 @@ def _split(text: str) -> list[str]:
     return [stripped for item in text.split(",") if (stripped := item.strip())]
 
 
-def _responses(respond: Callable[..., S], decisions: Decisions, code: ErrorCode) -> list[S]:
-    return [
-        respond(
-            error_code=outcome.code if isinstance(outcome, CoordinatorError) else code,
-            error_message=outcome.message if isinstance(outcome, CoordinatorError) else None,
-            resource_type=resource.resource_type,
-            resource_name=resource.resource_name,
+def _results(result: Callable[..., Any], decided: Decided[Any, Subject], failure: ErrorCode) -> list[Any]:
+    results = []
+    for resource, outcome in decided:
+        code, message = verdict(outcome, failure)
+        results.append(
+            result(
+                error_code=code,
+                error_message=message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
         )
-        for resource, outcome in decisions
-    ]
+    return results

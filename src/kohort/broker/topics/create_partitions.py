@@ -6,21 +6,26 @@ Source: Kafka ControllerApis.createPartitions, ReplicationControlManager.createP
 
 from __future__ import annotations
 
-from collections.abc import Container, Generator, Sequence
-from typing import Final
+from collections.abc import Callable, Container, Generator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from kohort.broker.catalog import Catalog
 from kohort.broker.catalog_view import CatalogChange, Topic
-from kohort.broker.ports import CallLater, Context
+from kohort.broker.changes import Changes, Decided, accepted, decide_each, verdict
+from kohort.broker.ports import Context
 from kohort.broker.quotas.client_quotas import ClientQuotas, Mutations
-from kohort.broker.topics.creation import PARTITIONS_PER_REQUEST_MAX, TopicCreation, change_durably
-from kohort.machine.gradual import LOOK_STEP, chunks, repeated
-from kohort.machine.response_aggregation import ResponseAggregator
+from kohort.broker.topics.creation import PARTITIONS_PER_REQUEST_MAX, TopicCreation
+from kohort.machine.gradual import LOOK_STEP, chunks, gathered, has_any, repeated
 from kohort.machine.shard import Reply
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.wire import messages as m
+
+if TYPE_CHECKING:
+    Result = m.CreatePartitionsTopicResult
+    Wanted = m.CreatePartitionsTopic
 
 _STRICT_SINCE: Final = 3
 """The first version of which a client knows THROTTLING_QUOTA_EXCEEDED."""
@@ -29,10 +34,10 @@ _STRICT_SINCE: Final = 3
 class CreatePartitions:
     """Handler of CreatePartitions."""
 
-    def __init__(self, catalog: Catalog, creation: TopicCreation, call_later: CallLater, quotas: ClientQuotas) -> None:
+    def __init__(self, catalog: Catalog, creation: TopicCreation, changes: Changes, quotas: ClientQuotas) -> None:
         self._catalog = catalog
         self._creation = creation
-        self._call_later = call_later
+        self._changes = changes
         self._quotas = quotas
 
     def create_partitions(
@@ -40,51 +45,32 @@ class CreatePartitions:
     ) -> Generator[None, None, m.CreatePartitionsResponse | None]:
         """Validate and change some topics at a time, and answer when all are durable."""
         twice = yield from repeated(topic.name for topic in request.topics)
-        if request.timeout_ms <= 0 and (late := (yield from _late(request, twice))):
+        # Topics that are given twice do not reach Kafka's controller: they are refused before.
+        if request.timeout_ms <= 0 and (yield from has_any(topic.name not in twice for topic in request.topics)):
+            late = yield from gathered(
+                (_result(topic.name, ErrorCode.REQUEST_TIMED_OUT, None) for topic in request.topics), LOOK_STEP
+            )
             return m.CreatePartitionsResponse(results=late)
-        parts = list(chunks(list({topic.name: topic for topic in request.topics}.values())))
         mutations = self._quotas.mutations(context, _STRICT_SINCE)
-        aggregator: ResponseAggregator[m.CreatePartitionsResponse, m.CreatePartitionsResponse] = ResponseAggregator(
-            len(parts), lambda done: mutations.throttled(context, _joined(done)), reply
-        )
-        for index, part in enumerate(parts):
-            decided = self._validate(part, twice, mutations)
-            aggregator.put(index, self._create(decided, request, aggregator.reply_to(index)))
-            yield
-        return aggregator.finish()
 
-    def _create(
-        self,
-        decided: dict[str, Topic | CoordinatorError],
-        request: m.CreatePartitionsRequest,
-        reply: Reply[m.CreatePartitionsResponse],
-    ) -> m.CreatePartitionsResponse | None:
-        topics = tuple(outcome for outcome in decided.values() if isinstance(outcome, Topic))
-        if request.validate_only or not topics:
-            return _response(decided, ErrorCode.NONE)
-        change_durably(
-            self._catalog,
-            CatalogChange(put=topics),
-            request.timeout_ms,
-            self._call_later,
-            lambda code: reply(_response(decided, code)),
-        )
-        return None
+        def decide(part: Sequence[Wanted]) -> tuple[CatalogChange, Callable[[ErrorCode], list[Result]]]:
+            decided = decide_each(part, lambda wanted: self._grow(wanted, twice, mutations))
+            grown = () if request.validate_only else accepted(decided, Topic)
+            return CatalogChange(put=grown), partial(_results, decided)
 
-    def _validate(
-        self, wanted: Sequence[m.CreatePartitionsTopic], twice: Container[str], mutations: Mutations
-    ) -> dict[str, Topic | CoordinatorError]:
-        decided: dict[str, Topic | CoordinatorError] = {}
-        for topic in wanted:
-            try:
-                if topic.name in twice:
-                    raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-                decided[topic.name] = self._grow(topic, mutations)
-            except CoordinatorError as error:
-                decided[topic.name] = error.with_traceback(None)
-        return decided
+        def response(results: list[Result]) -> m.CreatePartitionsResponse:
+            return mutations.throttled(context, m.CreatePartitionsResponse(results=results))
 
-    def _grow(self, wanted: m.CreatePartitionsTopic, mutations: Mutations) -> Topic:
+        parts = list(chunks(list({topic.name: topic for topic in request.topics}.values())))
+        return (yield from self._changes.make_in_parts(parts, decide, request.timeout_ms, response, reply))
+
+    def _grow(self, wanted: Wanted, twice: Container[str], mutations: Mutations) -> Topic:
+        """
+        Raises:
+            CoordinatorError: the topic cannot have so many partitions.
+        """
+        if wanted.name in twice:
+            raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
         topic = self._catalog.newest(wanted.name)
         if topic is None:
             raise CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -107,7 +93,7 @@ class CreatePartitions:
         new = self._creation.place(topic, assigned or added, len(states[0].replicas))
         return self._catalog.with_states(topic, (*states, *new))
 
-    def _check_assignments(self, wanted: m.CreatePartitionsTopic, added: int) -> None:
+    def _check_assignments(self, wanted: Wanted, added: int) -> None:
         if wanted.assignments is None:
             return
         if len(wanted.assignments) != added:
@@ -119,31 +105,9 @@ class CreatePartitions:
         self._creation.check_assignments([assignment.broker_ids for assignment in wanted.assignments])
 
 
-def _response(decided: dict[str, Topic | CoordinatorError], code: ErrorCode) -> m.CreatePartitionsResponse:
-    results = [
-        m.CreatePartitionsTopicResult(name=name, error_code=outcome.code, error_message=outcome.message)
-        if isinstance(outcome, CoordinatorError)
-        else m.CreatePartitionsTopicResult(name=name, error_code=code, error_message=None)
-        for name, outcome in decided.items()
-    ]
-    return m.CreatePartitionsResponse(results=results)
+def _results(decided: Decided[Wanted, Topic], code: ErrorCode) -> list[Result]:
+    return [_result(wanted.name, *verdict(outcome, code)) for wanted, outcome in decided]
 
 
-def _late(
-    request: m.CreatePartitionsRequest, twice: Container[str]
-) -> Generator[None, None, list[m.CreatePartitionsTopicResult]]:
-    """The answer to a request that has expired: each topic timed out; none if all are refused before the controller."""
-    results = []
-    is_asked = False
-    for number, topic in enumerate(request.topics):
-        if number % LOOK_STEP == LOOK_STEP - 1:
-            yield
-        is_asked = is_asked or topic.name not in twice
-        results.append(
-            m.CreatePartitionsTopicResult(name=topic.name, error_code=ErrorCode.REQUEST_TIMED_OUT, error_message=None)
-        )
-    return results if is_asked else []
-
-
-def _joined(parts: Sequence[m.CreatePartitionsResponse]) -> m.CreatePartitionsResponse:
-    return m.CreatePartitionsResponse(results=[result for part in parts for result in part.results])
+def _result(name: str, code: ErrorCode, message: str | None) -> Result:
+    return m.CreatePartitionsTopicResult(name=name, error_code=code, error_message=message)

@@ -8,19 +8,19 @@ Source: Kafka ControllerApis.createTopics, ReplicationControlManager.createTopic
 
 from __future__ import annotations
 
-from collections.abc import Container, Generator, Iterable, Sequence
+from collections.abc import Callable, Container, Generator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kohort.broker.catalog import Catalog
 from kohort.broker.catalog_view import CatalogChange, Topic
-from kohort.broker.cluster import Cluster
+from kohort.broker.changes import Changes, Decided, accepted, decide_each, verdict
 from kohort.broker.configs.topic_configs import TopicConfigs
-from kohort.broker.ports import CallLater, Context
+from kohort.broker.ports import Context
 from kohort.broker.quotas.client_quotas import ClientQuotas, Mutations
-from kohort.broker.topics.creation import DEFAULT, PARTITIONS_PER_REQUEST_MAX, NewTopic, TopicCreation, change_durably
+from kohort.broker.topics.creation import DEFAULT, PARTITIONS_PER_REQUEST_MAX, NewTopic, TopicCreation
 from kohort.broker.topics.topic_names import RESERVED_NAMES
-from kohort.machine.gradual import LOOK_STEP, chunks, repeated
-from kohort.machine.response_aggregation import ResponseAggregator
+from kohort.machine.gradual import LOOK_STEP, chunks, gathered, has_any, repeated
 from kohort.machine.shard import Reply
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.model.limits import CONFIGS_MAX
@@ -28,6 +28,8 @@ from kohort.wire import messages as m
 
 if TYPE_CHECKING:
     Config = m.CreateTopicsResponseCreatableTopicConfigs
+    Result = m.CreateTopicsResponseCreatableTopicResult
+    Wanted = m.CreateTopicsRequestCreatableTopic
 
 _STRICT_SINCE: Final = 6
 """The first version of which a client knows THROTTLING_QUOTA_EXCEEDED."""
@@ -41,15 +43,13 @@ class CreateTopics:
         catalog: Catalog,
         creation: TopicCreation,
         configs: TopicConfigs,
-        cluster: Cluster,
-        call_later: CallLater,
+        changes: Changes,
         quotas: ClientQuotas,
     ) -> None:
         self._catalog = catalog
         self._creation = creation
         self._configs = configs
-        self._cluster = cluster
-        self._call_later = call_later
+        self._changes = changes
         self._quotas = quotas
 
     def create_topics(
@@ -57,92 +57,69 @@ class CreateTopics:
     ) -> Generator[None, None, m.CreateTopicsResponse | None]:
         """Validate and create some topics at a time, and answer when all are durable."""
         twice = yield from repeated(topic.name for topic in request.topics)
-        refusal: CoordinatorError | None = None
-        if request.timeout_ms <= 0 and (yield from _is_asked(request, twice)):
-            refusal = CoordinatorError(ErrorCode.REQUEST_TIMED_OUT)
-        elif (yield from self._is_excessive(request)):
+        if request.timeout_ms <= 0 and (
+            # Others do not reach Kafka's controller: they are refused before.
+            yield from has_any(each.name not in twice and each.name not in RESERVED_NAMES for each in request.topics)
+        ):
+            return (yield from _refuse_all(request, ErrorCode.REQUEST_TIMED_OUT, None))
+        if (yield from self._is_excessive(request)):
             message = "Excessively large number of partitions per request."
-            refusal = CoordinatorError(ErrorCode.POLICY_VIOLATION, message)
-        if refusal is not None:
-            return m.CreateTopicsResponse(topics=(yield from _refuse_all(request, refusal)))
-        parts = list(chunks(list({topic.name: topic for topic in request.topics}.values())))
+            return (yield from _refuse_all(request, ErrorCode.POLICY_VIOLATION, message))
         mutations = self._quotas.mutations(context, _STRICT_SINCE)
-        aggregator: ResponseAggregator[m.CreateTopicsResponse, m.CreateTopicsResponse] = ResponseAggregator(
-            len(parts), lambda done: mutations.throttled(context, _joined(done)), reply
-        )
-        for index, part in enumerate(parts):
-            decided = self._validate(part, twice, mutations)
-            answer = self._create(decided, request, aggregator.reply_to(index))
-            aggregator.put(index, answer)
-            yield
-        return aggregator.finish()
 
-    def _create(
-        self,
-        decided: dict[str, Topic | CoordinatorError],
-        request: m.CreateTopicsRequest,
-        reply: Reply[m.CreateTopicsResponse],
-    ) -> m.CreateTopicsResponse | None:
-        topics = tuple(outcome for outcome in decided.values() if isinstance(outcome, Topic))
-        if request.validate_only or not topics:
-            return self._response(decided, ErrorCode.NONE)
-        change_durably(
-            self._catalog,
-            CatalogChange(put=topics),
-            request.timeout_ms,
-            self._call_later,
-            lambda code: reply(self._response(decided, code)),
-        )
-        return None
+        def decide(part: Sequence[Wanted]) -> tuple[CatalogChange, Callable[[ErrorCode], list[Result]]]:
+            decided = decide_each(part, lambda wanted: self._validate(wanted, twice, mutations))
+            created = () if request.validate_only else accepted(decided, Topic)
+            return CatalogChange(put=created), partial(self._results, decided)
+
+        def response(results: list[Result]) -> m.CreateTopicsResponse:
+            return mutations.throttled(context, m.CreateTopicsResponse(topics=results))
+
+        parts = list(chunks(list({topic.name: topic for topic in request.topics}.values())))
+        return (yield from self._changes.make_in_parts(parts, decide, request.timeout_ms, response, reply))
 
     def _is_excessive(self, request: m.CreateTopicsRequest) -> Generator[None, None, bool]:
         default = self._configs.broker.get_int("num.partitions")
-        total = 0
-        for number, topic in enumerate(request.topics):
-            if number % LOOK_STEP == LOOK_STEP - 1:
-                yield
-            count = len(topic.assignments) or (default if topic.num_partitions == DEFAULT else topic.num_partitions)
-            total += max(count, 0)
-        return total >= PARTITIONS_PER_REQUEST_MAX
+        counts = yield from gathered(
+            (
+                len(topic.assignments) or (default if topic.num_partitions == DEFAULT else topic.num_partitions)
+                for topic in request.topics
+            ),
+            LOOK_STEP,
+        )
+        return sum(count for count in counts if count > 0) >= PARTITIONS_PER_REQUEST_MAX
 
-    def _validate(
-        self, topics: Iterable[m.CreateTopicsRequestCreatableTopic], twice: Container[str], mutations: Mutations
-    ) -> dict[str, Topic | CoordinatorError]:
-        decided: dict[str, Topic | CoordinatorError] = {}
-        for wanted in topics:
-            try:
-                if wanted.name in twice:
-                    raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-                if wanted.name in RESERVED_NAMES:
-                    raise CoordinatorError(
-                        ErrorCode.INVALID_REQUEST, f"Creation of internal topic {wanted.name} is prohibited."
-                    )
-                if len(wanted.configs) > CONFIGS_MAX:
-                    raise CoordinatorError(
-                        ErrorCode.INVALID_CONFIG, f"{len(wanted.configs)} configurations of a topic."
-                    )
-                topic = self._creation.validate(_new_topic(wanted))
-                mutations.record(topic.partition_count)
-                decided[wanted.name] = topic
-            except CoordinatorError as error:
-                decided[wanted.name] = error.with_traceback(None)
-        return decided
+    def _validate(self, wanted: Wanted, twice: Container[str], mutations: Mutations) -> Topic:
+        """
+        Raises:
+            CoordinatorError: the topic cannot be created.
+        """
+        if wanted.name in twice:
+            raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+        if wanted.name in RESERVED_NAMES:
+            raise CoordinatorError(
+                ErrorCode.INVALID_REQUEST, f"Creation of internal topic {wanted.name} is prohibited."
+            )
+        if len(wanted.configs) > CONFIGS_MAX:
+            raise CoordinatorError(ErrorCode.INVALID_CONFIG, f"{len(wanted.configs)} configurations of a topic.")
+        topic = self._creation.validate(_new_topic(wanted))
+        mutations.record(topic.partition_count)
+        return topic
 
-    def _response(self, decided: dict[str, Topic | CoordinatorError], code: ErrorCode) -> m.CreateTopicsResponse:
+    def _results(self, decided: Decided[Wanted, Topic], failure: ErrorCode) -> list[Result]:
         results = []
         shown: dict[tuple[tuple[str, str], ...], list[Config]] = {}
         """The shown configurations, shared by topics with the same ones: a topic has some thirty."""
-        for name, outcome in decided.items():
-            if isinstance(outcome, CoordinatorError):
-                results.append(_refusal(name, outcome.code, outcome.message))
-            elif code:
-                results.append(_refusal(name, code, None))
-            else:
-                key = tuple(outcome.configs.items())
-                if key not in shown:
-                    shown[key] = self._configs_of(outcome)
-                results.append(self._created(outcome, shown[key]))
-        return m.CreateTopicsResponse(topics=results)
+        for wanted, outcome in decided:
+            code, message = verdict(outcome, failure)
+            if code or isinstance(outcome, CoordinatorError):
+                results.append(_refusal(wanted.name, code, message))
+                continue
+            key = tuple(outcome.configs.items())
+            if key not in shown:
+                shown[key] = self._configs_of(outcome)
+            results.append(self._created(outcome, shown[key]))
+        return results
 
     def _configs_of(self, topic: Topic) -> list[Config]:
         return [
@@ -155,7 +132,7 @@ class CreateTopics:
             for effective in self._configs.effective(topic.configs)
         ]
 
-    def _created(self, topic: Topic, configs: list[Config]) -> m.CreateTopicsResponseCreatableTopicResult:
+    def _created(self, topic: Topic, configs: list[Config]) -> Result:
         return m.CreateTopicsResponseCreatableTopicResult(
             name=topic.name,
             topic_id=topic.topic_id,
@@ -166,32 +143,14 @@ class CreateTopics:
         )
 
 
-def _is_asked(request: m.CreateTopicsRequest, twice: Container[str]) -> Generator[None, None, bool]:
-    """Whether a topic of a request reaches Kafka's controller: others are refused before."""
-    for number, topic in enumerate(request.topics):
-        if number % LOOK_STEP == LOOK_STEP - 1:
-            yield
-        if topic.name not in twice and topic.name not in RESERVED_NAMES:
-            return True
-    return False
-
-
 def _refuse_all(
-    request: m.CreateTopicsRequest, refusal: CoordinatorError
-) -> Generator[None, None, list[m.CreateTopicsResponseCreatableTopicResult]]:
-    refused = []
-    for number, topic in enumerate(request.topics):
-        if number % LOOK_STEP == LOOK_STEP - 1:
-            yield
-        refused.append(_refusal(topic.name, refusal.code, refusal.message))
-    return refused
+    request: m.CreateTopicsRequest, code: ErrorCode, message: str | None
+) -> Generator[None, None, m.CreateTopicsResponse]:
+    refused = yield from gathered((_refusal(topic.name, code, message) for topic in request.topics), LOOK_STEP)
+    return m.CreateTopicsResponse(topics=refused)
 
 
-def _joined(parts: Sequence[m.CreateTopicsResponse]) -> m.CreateTopicsResponse:
-    return m.CreateTopicsResponse(topics=[topic for part in parts for topic in part.topics])
-
-
-def _new_topic(wanted: m.CreateTopicsRequestCreatableTopic) -> NewTopic:
+def _new_topic(wanted: Wanted) -> NewTopic:
     """The requested topic. The last value of a repeated configuration key counts."""
     return NewTopic(
         wanted.name,
@@ -202,5 +161,5 @@ def _new_topic(wanted: m.CreateTopicsRequestCreatableTopic) -> NewTopic:
     )
 
 
-def _refusal(name: str, code: ErrorCode, message: str | None) -> m.CreateTopicsResponseCreatableTopicResult:
+def _refusal(name: str, code: ErrorCode, message: str | None) -> Result:
     return m.CreateTopicsResponseCreatableTopicResult(name=name, error_code=code, error_message=message)

@@ -15,7 +15,6 @@ from kohort.broker.catalog import Catalog, new_topic_id
 from kohort.broker.catalog_view import CatalogChange, Topic
 from kohort.broker.cluster import Cluster
 from kohort.broker.configs.topic_configs import TopicConfigs
-from kohort.broker.ports import FLUSH_MS_MIN, CallLater
 from kohort.broker.replicas import NO_LEADER, PartitionState, first_state, placed
 from kohort.broker.topics.publication import Publication
 from kohort.broker.topics.topic_names import colliding, name_error
@@ -300,30 +299,3 @@ _INTERNAL = {
         ),
     ),
 }
-
-
-def change_durably(
-    catalog: Catalog,
-    change: CatalogChange,
-    timeout_ms: int,
-    call_later: CallLater,
-    done: Callable[[ErrorCode], None],
-) -> None:
-    """
-    Change the catalog. `done(code)` is called once: when the change is durable or has failed, or after the timeout, or
-    `FLUSH_MS_MIN` if that is less; the change may still become durable after that.
-
-    A handler refuses a request with a timeout of 0 or below before it changes anything: Kafka's controller drops what has
-    expired when its turn comes, and answers REQUEST_TIMED_OUT for the whole request.
-    """
-    is_open = True
-
-    def finish(code: ErrorCode) -> None:
-        nonlocal is_open
-        if is_open:
-            is_open = False
-            cancel()
-            done(code)
-
-    cancel = call_later(max(timeout_ms, FLUSH_MS_MIN), lambda: finish(ErrorCode.REQUEST_TIMED_OUT))
-    catalog.change(change, finish)

@@ -8,18 +8,17 @@ Source: KIP-516; Kafka ControllerApis.deleteTopics.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from kohort.broker.catalog import Catalog
 from kohort.broker.catalog_view import CatalogChange, Topic
+from kohort.broker.changes import Changes
 from kohort.broker.configs.definitions import BrokerConfig
-from kohort.broker.ports import CallLater, Context
+from kohort.broker.ports import Context
 from kohort.broker.quotas.client_quotas import ClientQuotas, Mutations
-from kohort.broker.topics.creation import change_durably
-from kohort.machine.gradual import HANDLER_STEP, LOOK_STEP, chunks, distinct, repeated
-from kohort.machine.response_aggregation import ResponseAggregator
+from kohort.machine.gradual import HANDLER_STEP, LOOK_STEP, chunks, distinct, gathered, has_any, repeated
 from kohort.machine.shard import Reply
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.wire import messages as m
@@ -36,10 +35,10 @@ _UNKNOWN_ID = "This server does not host this topic ID."
 class DeleteTopics:
     """Handler of DeleteTopics: refuses ambiguous entries and deletes the other topics in one change."""
 
-    def __init__(self, catalog: Catalog, config: BrokerConfig, call_later: CallLater, quotas: ClientQuotas) -> None:
+    def __init__(self, catalog: Catalog, config: BrokerConfig, changes: Changes, quotas: ClientQuotas) -> None:
         self._catalog = catalog
         self._is_enabled = config.get_bool("delete.topic.enable")
-        self._call_later = call_later
+        self._changes = changes
         self._quotas = quotas
 
     def delete_topics(
@@ -51,26 +50,19 @@ class DeleteTopics:
             code = ErrorCode.INVALID_REQUEST if context.api_version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
             refused = [_result(n, i, code) for n, i in requested]
             return m.DeleteTopicsResponse(responses=refused)
-        if request.timeout_ms <= 0 and (late := (yield from _late(requested))):
+        if request.timeout_ms <= 0 and (yield from _has_valid(requested)):
+            late = yield from gathered((_result(*each, ErrorCode.REQUEST_TIMED_OUT) for each in requested), LOOK_STEP)
             return m.DeleteTopicsResponse(responses=late)
         mutations = self._quotas.mutations(context, _STRICT_SINCE)
         topics, refusals = yield from self._decide(requested, mutations)
 
-        def joined(results: Sequence[list[Result]]) -> m.DeleteTopicsResponse:
-            answers = refusals + [result for part in results for result in part]
-            return mutations.throttled(context, m.DeleteTopicsResponse(responses=answers))
-
-        if not topics:
-            return joined([])
+        def response(results: list[Result]) -> m.DeleteTopicsResponse:
+            return mutations.throttled(context, m.DeleteTopicsResponse(responses=refusals + results))
 
         parts = list(chunks(topics))
-        aggregator = ResponseAggregator(len(parts), joined, reply)
-        for index, part in enumerate(parts):
-            aggregator.put(index, self._delete(part, request.timeout_ms, aggregator.reply_to(index)))
-            yield
-        return aggregator.finish()
+        return (yield from self._changes.make_in_parts(parts, self._delete, request.timeout_ms, response, reply))
 
-    def _delete(self, topics: Sequence[Topic], timeout_ms: int, reply: Reply[list[Result]]) -> list[Result] | None:
+    def _delete(self, topics: Sequence[Topic]) -> tuple[CatalogChange, Callable[[ErrorCode], list[Result]]]:
         """Delete topics, of which another request may have deleted some since they were found."""
         found = [topic for topic in topics if self._catalog.newest_by_id(topic.topic_id) is not None]
         gone = [
@@ -78,16 +70,11 @@ class DeleteTopics:
             for topic in topics
             if topic not in found
         ]
-        if not found:
-            return gone
-        change_durably(
-            self._catalog,
-            CatalogChange(deleted=tuple(found)),
-            timeout_ms,
-            self._call_later,
-            lambda code: reply(gone + [_result(topic.name, topic.topic_id, code) for topic in found]),
-        )
-        return None
+
+        def results(code: ErrorCode) -> list[Result]:
+            return gone + [_result(topic.name, topic.topic_id, code) for topic in found]
+
+        return CatalogChange(deleted=tuple(found)), results
 
     def _decide(
         self, requested: Sequence[tuple[str | None, UUID | None]], mutations: Mutations
@@ -140,25 +127,13 @@ def _requested(
     """Name and id of each entry."""
     if api_version < 6:
         return [(name, None) for name in request.topic_names]
-    requested: list[tuple[str | None, UUID | None]] = []
-    for topics in chunks(request.topics, LOOK_STEP):
-        requested += [(topic.name, topic.topic_id) for topic in topics]
-        if len(topics) == LOOK_STEP:
-            yield
-    return requested
+    return (yield from gathered(((topic.name, topic.topic_id) for topic in request.topics), LOOK_STEP))
 
 
-def _late(requested: Sequence[tuple[str | None, UUID | None]]) -> Generator[None, None, list[Result]]:
-    """The answer to a request that has expired: each topic timed out; none if all are refused before the controller."""
+def _has_valid(requested: Sequence[tuple[str | None, UUID | None]]) -> Generator[None, None, bool]:
+    """Whether an entry reaches Kafka's controller: others are refused before."""
     twice = yield from repeated(requested)
-    results = []
-    is_asked = False
-    for number, (name, topic_id) in enumerate(requested):
-        if number % LOOK_STEP == LOOK_STEP - 1:
-            yield
-        is_asked = is_asked or ((name is None) != (topic_id is None) and (name, topic_id) not in twice)
-        results.append(_result(name, topic_id, ErrorCode.REQUEST_TIMED_OUT))
-    return results if is_asked else []
+    return (yield from has_any((each[0] is None) != (each[1] is None) and each not in twice for each in requested))
 
 
 def _result(name: str | None, topic_id: UUID | None, code: ErrorCode, message: str | None = None) -> Result:
