@@ -11,21 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kohort.broker.admin.absent_groups import absent_group_handlers
-from kohort.broker.admin.access_rules import create_acls, delete_acls, describe_acls
+from kohort.broker.admin.absent_apis import absent_handlers
 from kohort.broker.admin.client_quotas import ClientQuotaApis
-from kohort.broker.admin.delegation_tokens import (
-    create_delegation_token,
-    describe_delegation_token,
-    expire_delegation_token,
-    renew_delegation_token,
-)
 from kohort.broker.admin.elections import Elections
 from kohort.broker.admin.log_dirs import LogDirs
 from kohort.broker.admin.quorum import Quorum
-from kohort.broker.admin.raft_voters import RaftVoters
 from kohort.broker.admin.reassignments import Reassignments
-from kohort.broker.admin.sasl import sasl_authenticate, sasl_handshake
 from kohort.broker.admin.scram_credentials import ScramCredentials
 from kohort.broker.admin.update_features import UpdateFeatures
 from kohort.broker.api_versions import ApiVersions
@@ -185,7 +176,6 @@ class BrokerApis:
         self._serve_topics(shared)
         self._serve_cluster(shared)
         self._serve_admin(shared)
-        self._serve_absent()
 
     def serve(self, api_key: ApiKey, handler: Handler) -> None:
         """Register the handler of an API, for all versions that `served_versions` names."""
@@ -264,6 +254,8 @@ class BrokerApis:
         quorum = Quorum(catalog, cluster, clock)
         self.serve(ApiKey.DESCRIBE_QUORUM, quorum.describe_quorum)
         self.serve(ApiKey.UNREGISTER_BROKER, quorum.unregister_broker)
+        self.serve(ApiKey.ADD_RAFT_VOTER, quorum.add_raft_voter)
+        self.serve(ApiKey.REMOVE_RAFT_VOTER, quorum.remove_raft_voter)
         telemetry = shared.telemetry
         self.serve(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, telemetry.get_telemetry_subscriptions)
         self.serve(ApiKey.PUSH_TELEMETRY, telemetry.push_telemetry)
@@ -275,20 +267,4 @@ class BrokerApis:
         quotas = ClientQuotaApis(catalog, shared.changes)
         self.serve(ApiKey.DESCRIBE_CLIENT_QUOTAS, quotas.describe_client_quotas)
         self.serve(ApiKey.ALTER_CLIENT_QUOTAS, quotas.alter_client_quotas)
-        self.serve(ApiKey.DESCRIBE_ACLS, describe_acls)
-        self.serve(ApiKey.CREATE_ACLS, create_acls)
-        self.serve(ApiKey.DELETE_ACLS, delete_acls)
-
-    def _serve_absent(self) -> None:
-        """The APIs of what this broker does not have: they are refused, as by Kafka without it."""
-        voters = RaftVoters(self.cluster)
-        self.serve(ApiKey.ADD_RAFT_VOTER, voters.add_raft_voter)
-        self.serve(ApiKey.REMOVE_RAFT_VOTER, voters.remove_raft_voter)
-        self.serve(ApiKey.SASL_HANDSHAKE, sasl_handshake)
-        self.serve(ApiKey.SASL_AUTHENTICATE, sasl_authenticate)
-        self.serve(ApiKey.CREATE_DELEGATION_TOKEN, create_delegation_token)
-        self.serve(ApiKey.RENEW_DELEGATION_TOKEN, renew_delegation_token)
-        self.serve(ApiKey.EXPIRE_DELEGATION_TOKEN, expire_delegation_token)
-        self.serve(ApiKey.DESCRIBE_DELEGATION_TOKEN, describe_delegation_token)
-        for api, handler in absent_group_handlers():
-            self.serve(api, handler)
+        self.handlers |= absent_handlers()

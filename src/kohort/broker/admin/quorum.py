@@ -1,11 +1,13 @@
 """
-DescribeQuorum (55), versions 0 to 2, and UnregisterBroker (64), version 0: every broker is a voter, and the first
-running one leads.
+DescribeQuorum (55), versions 0 to 2, UnregisterBroker (64), version 0, AddRaftVoter (80), versions 0 and 1, and RemoveRaftVoter
+(81), version 0: every broker is a voter, and the first running one leads. The quorum does not change.
 
 The catalog of topics stands for Kafka's metadata log: its end offset and leader epoch are answered for `__cluster_metadata`.
-v1 adds times, v2 messages and nodes. Voters have no listener for controllers.
+v1 of Describe adds times, v2 messages and nodes. Voters have no listener for controllers. Kafka asks a new voter for its
+versions. Kohort asks nobody, and answers as if no voter could be reached.
 
-Source: KIP-595, KIP-836, KIP-853; Kafka KafkaRaftClient.handleDescribeQuorumRequest, ClusterControlManager.unregisterBroker.
+Source: KIP-595, KIP-836, KIP-853; Kafka KafkaRaftClient.handleDescribeQuorumRequest, handleAddVoterRequest,
+handleRemoveVoterRequest, AddVoterHandler, RemoveVoterHandler; ClusterControlManager.unregisterBroker.
 """
 
 from collections.abc import Generator
@@ -17,7 +19,8 @@ from kohort.broker.cluster import Cluster
 from kohort.broker.ports import Context
 from kohort.machine.gradual import LOOK_STEP, chunks, gathered_by_topic
 from kohort.machine.shard import Reply
-from kohort.model.errors import ErrorCode
+from kohort.model.errors import CoordinatorError, ErrorCode
+from kohort.model.ids import uuid_text
 from kohort.runtime.ports import Clock
 from kohort.wire import messages as m
 
@@ -26,9 +29,14 @@ _UNKNOWN: Final = "This server does not host this topic-partition."
 _RUNS: Final = "A running broker cannot be unregistered; stop it first."
 _LAST_BROKER: Final = "The only broker of the cluster cannot be unregistered."
 
+_LISTENER: Final = "CONTROLLER"
+_SHOWN_MAX: Final = 10
+"""Listeners that an error message names."""
+_ALONE: Final = "The quorum has one node, and Kohort does not add voters to it."
+
 
 class Quorum:
-    """Handlers of both APIs."""
+    """Handlers of these APIs."""
 
     def __init__(self, catalog: Catalog, cluster: Cluster, clock: Clock) -> None:
         self._catalog = catalog
@@ -91,6 +99,53 @@ class Quorum:
             error_message=f"Broker ID {broker_id} is not currently registered",
         )
 
+    def add_raft_voter(
+        self, request: m.AddRaftVoterRequest, _context: Context, _reply: Reply[m.AddRaftVoterResponse]
+    ) -> m.AddRaftVoterResponse:
+        try:
+            self._check_voter(request.cluster_id, request.voter_id, "Add voter request didn't include a valid voter")
+            if all(listener.name != _LISTENER for listener in request.listeners):
+                raise CoordinatorError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"Add voter request didn't include the endpoint ({_endpoints(request)}) for the default listener "
+                    f"ListenerName({_LISTENER})",
+                )
+            if request.voter_id == self._cluster.node_id:
+                raise CoordinatorError(
+                    ErrorCode.DUPLICATE_VOTER,
+                    f"The voter id for ReplicaKey(id={request.voter_id}, directoryId={uuid_text(request.voter_directory_id)}) "
+                    f"is already part of the set of voters {self._voters()}.",
+                )
+        except CoordinatorError as error:
+            return m.AddRaftVoterResponse(error_code=error.code, error_message=error.message)
+        return m.AddRaftVoterResponse(error_code=ErrorCode.REQUEST_TIMED_OUT, error_message=_ALONE)
+
+    def remove_raft_voter(
+        self, request: m.RemoveRaftVoterRequest, _context: Context, _reply: Reply[m.RemoveRaftVoterResponse]
+    ) -> m.RemoveRaftVoterResponse:
+        try:
+            self._check_voter(request.cluster_id, request.voter_id, "Remove voter request didn't include a valid voter")
+        except CoordinatorError as error:
+            return m.RemoveRaftVoterResponse(error_code=error.code, error_message=error.message)
+        voter = f"ReplicaKey(id={request.voter_id}, directoryId={uuid_text(request.voter_directory_id)})"
+        return m.RemoveRaftVoterResponse(
+            error_code=ErrorCode.VOTER_NOT_FOUND,
+            error_message=f"Cannot remove voter {voter} from the set of voters {self._voters()}",
+        )
+
+    def _check_voter(self, cluster_id: str | None, voter_id: int, message: str) -> None:
+        ours = self._cluster.cluster_id
+        if cluster_id is not None and cluster_id != ours:
+            raise CoordinatorError(
+                ErrorCode.INCONSISTENT_CLUSTER_ID,
+                f'The given id "{cluster_id}" doesn\'t match the cluster id "{ours}"',
+            )
+        if voter_id < 0:
+            raise CoordinatorError(ErrorCode.INVALID_REQUEST, message)
+
+    def _voters(self) -> str:
+        return f"[ReplicaKey(id={self._cluster.node_id}, directoryId=<undefined>)]"
+
 
 def _refuse(request: m.DescribeQuorumRequest) -> Generator[None, None, m.DescribeQuorumResponse]:
     """The answer to a request for other partitions than that of the metadata log, or for it and others."""
@@ -104,3 +159,10 @@ def _refuse(request: m.DescribeQuorumRequest) -> Generator[None, None, m.Describ
         lambda name, refused: m.DescribeQuorumResponseTopicData(topic_name=name, partitions=refused),
     )
     return m.DescribeQuorumResponse(error_message="", topics=topics)
+
+
+def _endpoints(request: m.AddRaftVoterRequest) -> str:
+    shown = ", ".join(
+        f"ListenerName({each.name})={each.host}/<unresolved>:{each.port}" for each in request.listeners[:_SHOWN_MAX]
+    )
+    return f"Endpoints(endpoints={{{shown}}})"

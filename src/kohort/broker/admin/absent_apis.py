@@ -1,0 +1,199 @@
+"""
+The APIs of what this broker does not have, refused as by a Kafka without it.
+
+- SASL: SaslHandshake (17), versions 0 and 1, and SaslAuthenticate (36), versions 0 to 2, because no listener uses it.
+- Delegation tokens: CreateDelegationToken (38), versions 1 to 3, RenewDelegationToken (39), ExpireDelegationToken (40),
+  versions 1 and 2, and DescribeDelegationToken (41), versions 1 to 3, because the client has not authenticated itself.
+- Access rules: DescribeAcls (29), CreateAcls (30) and DeleteAcls (31), versions 1 to 3, because there is no authorizer. An
+  element with an unknown enumeration value closes the connection, as in Kafka, where such a request cannot be parsed.
+- Share groups (76 to 79, 83 to 87, 90 to 92) and streams groups (88, 89): answered as by a Kafka whose features `share.version`
+  and `streams.version` have level 0, and whose topic `__share_group_state` does not exist.
+
+Source: KIP-43, KIP-152, KIP-48, KIP-373, KIP-932, KIP-1071; Kafka KafkaApis.handleSaslHandshakeRequest,
+handleSaslAuthenticateRequest, allowTokenRequests, isShareGroupProtocolEnabled; AclApis; DescribeAclsRequest, CreateAclsRequest,
+DeleteAclsRequest; ShareCoordinatorService.
+"""
+
+from collections.abc import Callable, Generator, Iterable
+from functools import partial
+from typing import Any, Final
+
+from kohort.broker.ports import Context, Handler, NoResponse
+from kohort.machine.gradual import gathered, gathered_by_topic, has_any
+from kohort.machine.shard import Reply
+from kohort.model.errors import ErrorCode
+from kohort.model.ids import ANONYMOUS
+from kohort.wire import messages as m
+from kohort.wire.apis import ApiKey
+
+_NO_TOKENS: Final = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+_USER: Final = "User"
+_NO_TIME: Final = -1
+
+_RESOURCE_TYPES: Final = range(1, 8)
+_PATTERN_TYPES: Final = range(1, 5)
+_OPERATIONS: Final = range(1, 16)
+_PERMISSIONS: Final = range(1, 4)
+_NO_AUTHORIZER: Final = "No Authorizer is configured"
+
+_NO_GROUPS: Final = ErrorCode.UNSUPPORTED_VERSION
+_NO_GROUPS_MESSAGE: Final = "The version of API is not supported."
+
+
+def absent_handlers() -> Iterable[tuple[ApiKey, Handler]]:
+    """The handlers of all these APIs."""
+    for api, response in (
+        (ApiKey.SASL_HANDSHAKE, m.SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)),
+        (
+            ApiKey.SASL_AUTHENTICATE,
+            m.SaslAuthenticateResponse(
+                error_code=ErrorCode.ILLEGAL_SASL_STATE,
+                error_message="SaslAuthenticate request received after successful authentication",
+            ),
+        ),
+        (
+            ApiKey.RENEW_DELEGATION_TOKEN,
+            m.RenewDelegationTokenResponse(error_code=_NO_TOKENS, expiry_timestamp_ms=_NO_TIME),
+        ),
+        (
+            ApiKey.EXPIRE_DELEGATION_TOKEN,
+            m.ExpireDelegationTokenResponse(error_code=_NO_TOKENS, expiry_timestamp_ms=_NO_TIME),
+        ),
+        (ApiKey.DESCRIBE_DELEGATION_TOKEN, m.DescribeDelegationTokenResponse(error_code=_NO_TOKENS)),
+        (ApiKey.SHARE_GROUP_HEARTBEAT, m.ShareGroupHeartbeatResponse(error_code=_NO_GROUPS)),
+        (ApiKey.SHARE_FETCH, m.ShareFetchResponse(error_code=_NO_GROUPS)),
+        (ApiKey.SHARE_ACKNOWLEDGE, m.ShareAcknowledgeResponse(error_code=_NO_GROUPS)),
+        (ApiKey.STREAMS_GROUP_HEARTBEAT, m.StreamsGroupHeartbeatResponse(error_code=_NO_GROUPS, status=())),
+        (
+            ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+            m.AlterShareGroupOffsetsResponse(error_code=_NO_GROUPS, error_message=_NO_GROUPS_MESSAGE),
+        ),
+        (
+            ApiKey.DELETE_SHARE_GROUP_OFFSETS,
+            m.DeleteShareGroupOffsetsResponse(error_code=_NO_GROUPS, error_message=_NO_GROUPS_MESSAGE),
+        ),
+    ):
+        yield api, _always(response)
+    yield ApiKey.CREATE_DELEGATION_TOKEN, _create_delegation_token
+    yield ApiKey.DESCRIBE_ACLS, _describe_acls
+    yield ApiKey.CREATE_ACLS, _create_acls
+    yield ApiKey.DELETE_ACLS, _delete_acls
+    for api, described in (
+        (ApiKey.SHARE_GROUP_DESCRIBE, m.ShareGroupDescribeResponseDescribedGroup),
+        (ApiKey.STREAMS_GROUP_DESCRIBE, m.StreamsGroupDescribeResponseDescribedGroup),
+    ):
+        yield api, partial(_describe_groups, getattr(m, f"{api.api_name}Response"), described)
+    yield ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, _describe_share_group_offsets
+    for api, verb, what in (
+        (ApiKey.INITIALIZE_SHARE_GROUP_STATE, "initialize", ""),
+        (ApiKey.READ_SHARE_GROUP_STATE, "read", ""),
+        (ApiKey.WRITE_SHARE_GROUP_STATE, "write", ""),
+        (ApiKey.DELETE_SHARE_GROUP_STATE, "delete", ""),
+        (ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, "read", " summary"),
+    ):
+        message = f"Unable to {verb} share group state{what}: This is not the correct coordinator."
+        yield api, _no_share_state(api.api_name, message)
+
+
+def _always(response: Any) -> Handler:
+    return lambda _request, _context, _reply: response
+
+
+def _create_delegation_token(
+    request: m.CreateDelegationTokenRequest, _context: Context, _reply: Reply[m.CreateDelegationTokenResponse]
+) -> m.CreateDelegationTokenResponse:
+    """Refuse; the owner of the answer is the requested one, or the requester if none is given."""
+    has_owner = bool(request.owner_principal_name)
+    return m.CreateDelegationTokenResponse(
+        error_code=_NO_TOKENS,
+        principal_type=(request.owner_principal_type or "") if has_owner else _USER,
+        principal_name=(request.owner_principal_name or "") if has_owner else ANONYMOUS,
+        token_requester_principal_type=_USER,
+        token_requester_principal_name=ANONYMOUS,
+        issue_timestamp_ms=_NO_TIME,
+        expiry_timestamp_ms=_NO_TIME,
+        max_timestamp_ms=_NO_TIME,
+    )
+
+
+def _describe_acls(
+    request: m.DescribeAclsRequest, _context: Context, _reply: Reply[m.DescribeAclsResponse]
+) -> m.DescribeAclsResponse | NoResponse:
+    if not _is_known(*_kinds_of(request)):
+        return NoResponse.CLOSE_CONNECTION
+    message = f"{_NO_AUTHORIZER} on the broker"
+    return m.DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=message)
+
+
+def _create_acls(
+    request: m.CreateAclsRequest, _context: Context, _reply: Reply[m.CreateAclsResponse]
+) -> Generator[None, None, m.CreateAclsResponse | NoResponse]:
+    if (
+        yield from has_any(
+            not _is_known(one.resource_type, one.resource_pattern_type, one.operation, one.permission_type)
+            for one in request.creations
+        )
+    ):
+        return NoResponse.CLOSE_CONNECTION
+    refusal = m.CreateAclsResponseAclCreationResult(
+        error_code=ErrorCode.SECURITY_DISABLED, error_message=f"{_NO_AUTHORIZER}."
+    )
+    return m.CreateAclsResponse(results=[refusal] * len(request.creations))
+
+
+def _delete_acls(
+    request: m.DeleteAclsRequest, _context: Context, _reply: Reply[m.DeleteAclsResponse]
+) -> Generator[None, None, m.DeleteAclsResponse | NoResponse]:
+    if (yield from has_any(not _is_known(*_kinds_of(one)) for one in request.filters)):
+        return NoResponse.CLOSE_CONNECTION
+    refusal = m.DeleteAclsFilterResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=f"{_NO_AUTHORIZER}.")
+    return m.DeleteAclsResponse(filter_results=[refusal] * len(request.filters))
+
+
+def _kinds_of(wanted: m.DescribeAclsRequest | m.DeleteAclsFilter) -> tuple[int, int, int, int]:
+    return wanted.resource_type_filter, wanted.pattern_type_filter, wanted.operation, wanted.permission_type
+
+
+def _is_known(resource: int, pattern: int, operation: int, permission: int) -> bool:
+    return (
+        resource in _RESOURCE_TYPES
+        and pattern in _PATTERN_TYPES
+        and operation in _OPERATIONS
+        and permission in _PERMISSIONS
+    )
+
+
+def _describe_groups(
+    response: Callable[..., Any], described: Callable[..., Any], request: Any, _context: Context, _reply: Reply[Any]
+) -> Generator[None, None, Any]:
+    groups = yield from gathered(described(error_code=_NO_GROUPS, group_id=group_id) for group_id in request.group_ids)
+    return response(groups=groups)
+
+
+def _describe_share_group_offsets(
+    request: m.DescribeShareGroupOffsetsRequest, _context: Context, _reply: Reply[m.DescribeShareGroupOffsetsResponse]
+) -> Generator[None, None, m.DescribeShareGroupOffsetsResponse]:
+    described = m.DescribeShareGroupOffsetsResponseGroup
+    groups = yield from gathered(described(error_code=_NO_GROUPS, group_id=each.group_id) for each in request.groups)
+    return m.DescribeShareGroupOffsetsResponse(groups=groups)
+
+
+def _no_share_state(name: str, message: str) -> Handler:
+    """The refusal of one API of share group state: this node is the coordinator of no share group."""
+    response = getattr(m, f"{name}Response")
+    action = name.removesuffix("Summary").split("Share")[0]
+    suffix = "SummaryResult" if name.endswith("Summary") else "Result"
+    topic_result = getattr(m, f"{name}Response{action}State{suffix}")
+    result = getattr(m, f"{name}ResponsePartitionResult")
+
+    def refuse(request: Any, _context: Context, _reply: Reply[Any]) -> Generator[None, None, Any]:
+        results = yield from gathered_by_topic(
+            ((topic.topic_id, topic.partitions) for topic in request.topics),
+            lambda _, asked: result(
+                partition=asked.partition, error_code=ErrorCode.NOT_COORDINATOR, error_message=message
+            ),
+            lambda topic_id, refused: topic_result(topic_id=topic_id, partitions=refused),
+        )
+        return response(results=results)
+
+    return refuse
