@@ -29,7 +29,6 @@ from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.configs.describe_configs import DescribeConfigs
 from kohort.broker.configs.dynamic_configs import DynamicConfigs
 from kohort.broker.configs.group_configs import GroupConfigs
-from kohort.broker.configs.list_config_resources import ListConfigResources
 from kohort.broker.features import Features
 from kohort.broker.find_coordinator import FindCoordinator
 from kohort.broker.log_maintenance import LogMaintenance
@@ -225,9 +224,8 @@ class BrokerApis:
         seen = shared.dynamic_configs.of_topics[self.cluster.node_id]
         describe = DescribeConfigs(catalog, seen, shared.group_configs, shared.dynamic_configs, self.cluster)
         alter = AlterConfigs(catalog, configs, shared.group_configs, shared.dynamic_configs, self.cluster, changes)
-        listing = ListConfigResources(catalog, self.cluster)
         self.serve(ApiKey.DESCRIBE_CONFIGS, describe.describe_configs)
-        self.serve(ApiKey.LIST_CONFIG_RESOURCES, listing.list_config_resources)
+        self.serve(ApiKey.LIST_CONFIG_RESOURCES, describe.list_config_resources)
         self.serve(ApiKey.ALTER_CONFIGS, alter.alter_configs)
         self.serve(ApiKey.INCREMENTAL_ALTER_CONFIGS, alter.incremental_alter_configs)
 

@@ -14,8 +14,7 @@ handleSaslAuthenticateRequest, allowTokenRequests, isShareGroupProtocolEnabled; 
 DeleteAclsRequest; ShareCoordinatorService.
 """
 
-from collections.abc import Callable, Generator, Iterable
-from functools import partial
+from collections.abc import Generator, Iterable, Mapping
 from typing import Any, Final
 
 from kohort.broker.ports import Context, Handler, NoResponse
@@ -39,50 +38,35 @@ _NO_AUTHORIZER: Final = "No Authorizer is configured"
 _NO_GROUPS: Final = ErrorCode.UNSUPPORTED_VERSION
 _NO_GROUPS_MESSAGE: Final = "The version of API is not supported."
 
+_REFUSALS: Final[Mapping[ApiKey, Mapping[str, Any]]] = {
+    ApiKey.SASL_HANDSHAKE: {"error_code": ErrorCode.ILLEGAL_SASL_STATE},
+    ApiKey.SASL_AUTHENTICATE: {
+        "error_code": ErrorCode.ILLEGAL_SASL_STATE,
+        "error_message": "SaslAuthenticate request received after successful authentication",
+    },
+    ApiKey.RENEW_DELEGATION_TOKEN: {"error_code": _NO_TOKENS, "expiry_timestamp_ms": _NO_TIME},
+    ApiKey.EXPIRE_DELEGATION_TOKEN: {"error_code": _NO_TOKENS, "expiry_timestamp_ms": _NO_TIME},
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: {"error_code": _NO_TOKENS},
+    ApiKey.SHARE_GROUP_HEARTBEAT: {"error_code": _NO_GROUPS},
+    ApiKey.SHARE_FETCH: {"error_code": _NO_GROUPS},
+    ApiKey.SHARE_ACKNOWLEDGE: {"error_code": _NO_GROUPS},
+    ApiKey.STREAMS_GROUP_HEARTBEAT: {"error_code": _NO_GROUPS, "status": ()},
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: {"error_code": _NO_GROUPS, "error_message": _NO_GROUPS_MESSAGE},
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: {"error_code": _NO_GROUPS, "error_message": _NO_GROUPS_MESSAGE},
+}
+"""The fields of answers that depend on nothing in the request."""
+
 
 def absent_handlers() -> Iterable[tuple[ApiKey, Handler]]:
     """The handlers of all these APIs."""
-    for api, response in (
-        (ApiKey.SASL_HANDSHAKE, m.SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)),
-        (
-            ApiKey.SASL_AUTHENTICATE,
-            m.SaslAuthenticateResponse(
-                error_code=ErrorCode.ILLEGAL_SASL_STATE,
-                error_message="SaslAuthenticate request received after successful authentication",
-            ),
-        ),
-        (
-            ApiKey.RENEW_DELEGATION_TOKEN,
-            m.RenewDelegationTokenResponse(error_code=_NO_TOKENS, expiry_timestamp_ms=_NO_TIME),
-        ),
-        (
-            ApiKey.EXPIRE_DELEGATION_TOKEN,
-            m.ExpireDelegationTokenResponse(error_code=_NO_TOKENS, expiry_timestamp_ms=_NO_TIME),
-        ),
-        (ApiKey.DESCRIBE_DELEGATION_TOKEN, m.DescribeDelegationTokenResponse(error_code=_NO_TOKENS)),
-        (ApiKey.SHARE_GROUP_HEARTBEAT, m.ShareGroupHeartbeatResponse(error_code=_NO_GROUPS)),
-        (ApiKey.SHARE_FETCH, m.ShareFetchResponse(error_code=_NO_GROUPS)),
-        (ApiKey.SHARE_ACKNOWLEDGE, m.ShareAcknowledgeResponse(error_code=_NO_GROUPS)),
-        (ApiKey.STREAMS_GROUP_HEARTBEAT, m.StreamsGroupHeartbeatResponse(error_code=_NO_GROUPS, status=())),
-        (
-            ApiKey.ALTER_SHARE_GROUP_OFFSETS,
-            m.AlterShareGroupOffsetsResponse(error_code=_NO_GROUPS, error_message=_NO_GROUPS_MESSAGE),
-        ),
-        (
-            ApiKey.DELETE_SHARE_GROUP_OFFSETS,
-            m.DeleteShareGroupOffsetsResponse(error_code=_NO_GROUPS, error_message=_NO_GROUPS_MESSAGE),
-        ),
-    ):
-        yield api, _always(response)
+    for api, fields in _REFUSALS.items():
+        yield api, _always(api, fields)
     yield ApiKey.CREATE_DELEGATION_TOKEN, _create_delegation_token
     yield ApiKey.DESCRIBE_ACLS, _describe_acls
     yield ApiKey.CREATE_ACLS, _create_acls
     yield ApiKey.DELETE_ACLS, _delete_acls
-    for api, described in (
-        (ApiKey.SHARE_GROUP_DESCRIBE, m.ShareGroupDescribeResponseDescribedGroup),
-        (ApiKey.STREAMS_GROUP_DESCRIBE, m.StreamsGroupDescribeResponseDescribedGroup),
-    ):
-        yield api, partial(_describe_groups, getattr(m, f"{api.api_name}Response"), described)
+    yield ApiKey.SHARE_GROUP_DESCRIBE, _describe_groups(ApiKey.SHARE_GROUP_DESCRIBE)
+    yield ApiKey.STREAMS_GROUP_DESCRIBE, _describe_groups(ApiKey.STREAMS_GROUP_DESCRIBE)
     yield ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, _describe_share_group_offsets
     for api, verb, what in (
         (ApiKey.INITIALIZE_SHARE_GROUP_STATE, "initialize", ""),
@@ -95,8 +79,8 @@ def absent_handlers() -> Iterable[tuple[ApiKey, Handler]]:
         yield api, _no_share_state(api.api_name, message)
 
 
-def _always(response: Any) -> Handler:
-    return lambda _request, _context, _reply: response
+def _always(api: ApiKey, fields: Mapping[str, Any]) -> Handler:
+    return lambda _request, _context, _reply: getattr(m, f"{api.api_name}Response")(**fields)
 
 
 def _create_delegation_token(
@@ -163,11 +147,13 @@ def _is_known(resource: int, pattern: int, operation: int, permission: int) -> b
     )
 
 
-def _describe_groups(
-    response: Callable[..., Any], described: Callable[..., Any], request: Any, _context: Context, _reply: Reply[Any]
-) -> Generator[None, None, Any]:
-    groups = yield from gathered(described(error_code=_NO_GROUPS, group_id=group_id) for group_id in request.group_ids)
-    return response(groups=groups)
+def _describe_groups(api: ApiKey) -> Handler:
+    def refuse(request: Any, _context: Context, _reply: Reply[Any]) -> Generator[None, None, Any]:
+        described = getattr(m, f"{api.api_name}ResponseDescribedGroup")
+        groups = yield from gathered(described(error_code=_NO_GROUPS, group_id=each) for each in request.group_ids)
+        return getattr(m, f"{api.api_name}Response")(groups=groups)
+
+    return refuse
 
 
 def _describe_share_group_offsets(
@@ -180,13 +166,13 @@ def _describe_share_group_offsets(
 
 def _no_share_state(name: str, message: str) -> Handler:
     """The refusal of one API of share group state: this node is the coordinator of no share group."""
-    response = getattr(m, f"{name}Response")
-    action = name.removesuffix("Summary").split("Share")[0]
-    suffix = "SummaryResult" if name.endswith("Summary") else "Result"
-    topic_result = getattr(m, f"{name}Response{action}State{suffix}")
-    result = getattr(m, f"{name}ResponsePartitionResult")
 
     def refuse(request: Any, _context: Context, _reply: Reply[Any]) -> Generator[None, None, Any]:
+        response = getattr(m, f"{name}Response")
+        action = name.removesuffix("Summary").split("Share")[0]
+        suffix = "SummaryResult" if name.endswith("Summary") else "Result"
+        topic_result = getattr(m, f"{name}Response{action}State{suffix}")
+        result = getattr(m, f"{name}ResponsePartitionResult")
         results = yield from gathered_by_topic(
             ((topic.topic_id, topic.partitions) for topic in request.topics),
             lambda _, asked: result(

@@ -6,8 +6,10 @@ v1 adds unclean elections and an error for the whole request.
 Source: KIP-460; Kafka ReplicationControlManager.electLeaders, ControllerApis.handleElectLeaders.
 """
 
+from __future__ import annotations
+
 from collections.abc import Generator, Iterable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kohort.broker.catalog import Catalog
 from kohort.broker.catalog_view import CatalogChange, Topic
@@ -20,6 +22,9 @@ from kohort.machine.shard import Reply
 from kohort.model.errors import ErrorCode
 from kohort.wire import messages as m
 
+if TYPE_CHECKING:
+    Result = m.ElectLeadersResponsePartitionResult
+
 _TYPES: Final = {0: Election.PREFERRED, 1: Election.UNCLEAN}
 _TYPES_SINCE: Final = 1
 _MESSAGES: Final = {
@@ -28,8 +33,6 @@ _MESSAGES: Final = {
     ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: "The preferred leader was not available.",
     ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: "Eligible topic partition leaders are not available.",
 }
-
-_Result = m.ElectLeadersResponsePartitionResult
 
 
 class Elections:
@@ -53,7 +56,7 @@ class Elections:
         election = _TYPES.get(request.election_type if context.api_version >= _TYPES_SINCE else 0, Election.PREFERRED)
         moved: dict[str, Topic] = {}
 
-        def judge(name: str, index: int) -> _Result | None:
+        def judge(name: str, index: int) -> Result | None:
             if is_refused:
                 return _result(index, code, message)
             judged = self._judge(name, index, election, moved)
@@ -61,7 +64,7 @@ class Elections:
             is_named = request.topic_partitions is not None or judged.error_code != ErrorCode.ELECTION_NOT_NEEDED
             return judged if is_named else None
 
-        def combine(name: str, found: list[_Result]) -> m.ElectLeadersResponseReplicaElectionResult:
+        def combine(name: str, found: list[Result]) -> m.ElectLeadersResponseReplicaElectionResult:
             return m.ElectLeadersResponseReplicaElectionResult(topic=name, partition_result=found)
 
         results = yield from gathered_by_topic(self._wanted(request, is_refused=is_refused), judge, combine)
@@ -78,7 +81,7 @@ class Elections:
         topics = [] if is_refused else list(self._catalog.topics())
         return ((topic.name, range(topic.partition_count)) for topic in topics)
 
-    def _judge(self, name: str, index: int, election: Election, moved: dict[str, Topic]) -> _Result:
+    def _judge(self, name: str, index: int, election: Election, moved: dict[str, Topic]) -> Result:
         """Elect the leader of one partition; the topic to write goes into `moved`."""
         topic = moved.get(name) or self._catalog.newest(name)
         if topic is None:
@@ -91,5 +94,5 @@ class Elections:
         return _result(index, code, _MESSAGES[code])
 
 
-def _result(index: int, code: ErrorCode, message: str | None) -> _Result:
-    return _Result(partition_id=index, error_code=code, error_message=message)
+def _result(index: int, code: ErrorCode, message: str | None) -> Result:
+    return m.ElectLeadersResponsePartitionResult(partition_id=index, error_code=code, error_message=message)

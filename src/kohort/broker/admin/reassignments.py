@@ -7,7 +7,10 @@ may forbid a change of the replication factor.
 Source: KIP-455, KIP-860; Kafka ReplicationControlManager.alterPartitionReassignments, validateManualPartitionAssignment.
 """
 
+from __future__ import annotations
+
 from collections.abc import Generator, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from kohort.broker.catalog import Catalog
 from kohort.broker.catalog_view import CatalogChange, Topic
@@ -21,11 +24,11 @@ from kohort.machine.shard import Reply
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.wire import messages as m
 
-_Ongoing = m.ListPartitionReassignmentsResponseOngoingPartitionReassignment
-_OngoingTopic = m.ListPartitionReassignmentsResponseOngoingTopicReassignment
-_Judged = m.AlterPartitionReassignmentsResponseReassignablePartitionResponse
-_JudgedTopic = m.AlterPartitionReassignmentsResponseReassignableTopicResponse
-_Wanted = m.AlterPartitionReassignmentsRequestReassignablePartition
+if TYPE_CHECKING:
+    Judged = m.AlterPartitionReassignmentsResponseReassignablePartitionResponse
+    Ongoing = m.ListPartitionReassignmentsResponseOngoingPartitionReassignment
+    OngoingTopic = m.ListPartitionReassignmentsResponseOngoingTopicReassignment
+    Wanted = m.AlterPartitionReassignmentsRequestReassignablePartition
 
 
 class Reassignments:
@@ -46,7 +49,7 @@ class Reassignments:
         found = yield from gathered_by_topic(
             self._wanted(request),
             lambda topic, index: _ongoing(index, self._catalog.state(topic, index)),
-            lambda topic, ongoing: _OngoingTopic(name=topic.name, partitions=ongoing) if ongoing else None,
+            _ongoing_topic,
         )
         return m.ListPartitionReassignmentsResponse(error_message=None, topics=found)
 
@@ -72,15 +75,17 @@ class Reassignments:
         may_resize = request.allow_replication_factor_change
         code = ErrorCode.REQUEST_TIMED_OUT if request.timeout_ms <= 0 and request.topics else ErrorCode.NONE
 
-        def judge(name: str, wanted: _Wanted) -> _Judged:
+        def judge(name: str, wanted: Wanted) -> Judged:
             if code:
-                return _Judged(partition_index=wanted.partition_index, error_code=code, error_message=None)
+                return _judged(wanted, code)
             return self._judge(name, wanted, moved, may_resize=may_resize)
 
         answers = yield from gathered_by_topic(
             ((topic.name, topic.partitions) for topic in request.topics),
             judge,
-            lambda name, judged: _JudgedTopic(name=name, partitions=judged),
+            lambda name, judged: m.AlterPartitionReassignmentsResponseReassignableTopicResponse(
+                name=name, partitions=judged
+            ),
         )
 
         def response(failure: ErrorCode) -> m.AlterPartitionReassignmentsResponse:
@@ -94,18 +99,17 @@ class Reassignments:
 
         return self._changes.make(CatalogChange(put=tuple(moved.values())), request.timeout_ms, response, reply)
 
-    def _judge(self, name: str, wanted: _Wanted, moved: dict[str, Topic], *, may_resize: bool) -> _Judged:
+    def _judge(self, name: str, wanted: Wanted, moved: dict[str, Topic], *, may_resize: bool) -> Judged:
         """Reassign one partition; the topic to write goes into `moved`."""
-        index = wanted.partition_index
         try:
             topic = self._reassign(moved.get(name) or self._catalog.newest(name), name, wanted, may_resize=may_resize)
         except CoordinatorError as error:
-            return _Judged(partition_index=index, error_code=error.code, error_message=error.message)
+            return _judged(wanted, error.code, error.message)
         if topic is not None:
             moved[name] = topic
-        return _Judged(partition_index=index, error_code=ErrorCode.NONE, error_message=None)
+        return _judged(wanted, ErrorCode.NONE)
 
-    def _reassign(self, topic: Topic | None, name: str, wanted: _Wanted, *, may_resize: bool) -> Topic | None:
+    def _reassign(self, topic: Topic | None, name: str, wanted: Wanted, *, may_resize: bool) -> Topic | None:
         """
         The topic to write; None if nothing changes.
 
@@ -158,12 +162,24 @@ class Reassignments:
         return None
 
 
-def _ongoing(index: int, state: PartitionState) -> _Ongoing | None:
+def _ongoing(index: int, state: PartitionState) -> Ongoing | None:
     if not state.is_reassigned:
         return None
-    return _Ongoing(
+    return m.ListPartitionReassignmentsResponseOngoingPartitionReassignment(
         partition_index=index,
         replicas=state.replicas,
         adding_replicas=state.adding,
         removing_replicas=state.removing,
+    )
+
+
+def _ongoing_topic(topic: Topic, ongoing: list[Ongoing]) -> OngoingTopic | None:
+    if not ongoing:
+        return None
+    return m.ListPartitionReassignmentsResponseOngoingTopicReassignment(name=topic.name, partitions=ongoing)
+
+
+def _judged(wanted: Wanted, code: ErrorCode, message: str | None = None) -> Judged:
+    return m.AlterPartitionReassignmentsResponseReassignablePartitionResponse(
+        partition_index=wanted.partition_index, error_code=code, error_message=message
     )

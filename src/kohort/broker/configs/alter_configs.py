@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Container, Generator, Iterator, Mapping, Sequence, Sized
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -27,7 +27,7 @@ from kohort.broker.configs.client_metrics import CLIENT_METRICS_KIND
 from kohort.broker.configs.definitions import BROKER_KEYS, TOPIC_KEYS
 from kohort.broker.configs.dynamic_configs import BROKER_KIND, DynamicConfigs
 from kohort.broker.configs.group_configs import GroupConfigs
-from kohort.broker.configs.resources import BROKER, CLIENT_METRICS, GROUP, TOPIC, canonical, node_id_of
+from kohort.broker.configs.resources import BROKER, CLIENT_METRICS, TOPIC, canonical, node_id_of
 from kohort.broker.configs.topic_configs import TopicConfigs
 from kohort.broker.configs.values import ConfigType, check_lengths
 from kohort.broker.ports import Context
@@ -39,27 +39,13 @@ from kohort.model.limits import CONFIGS_MAX, CONFIGURED_GROUPS_MAX
 from kohort.wire import messages as m
 
 if TYPE_CHECKING:
-    IncrementalResource = m.IncrementalAlterConfigsRequestAlterConfigsResource
+    Incremental = m.IncrementalAlterConfigsRequestAlterConfigsResource
     Change = m.IncrementalAlterConfigsRequestAlterableConfig
-
-
-class Resource(Protocol):
-    """The resource to change, in either request."""
-
-    @property
-    def resource_type(self) -> int: ...
-
-    @property
-    def resource_name(self) -> str: ...
-
-    @property
-    def configs(self) -> Sequence[object]: ...
-
+    Resource = Incremental | m.AlterConfigsRequestAlterConfigsResource
 
 T = TypeVar("T")
-R = TypeVar("R", bound=Resource)
-Subject: TypeAlias = Topic | ConfiguredGroup | Setting | None
-"""The changed entry of the catalog; None if a change concerns this process only."""
+Altered: TypeAlias = Callable[[Mapping[str, str], Any], dict[str, str]]
+"""`altered(configs, resource) -> configs`: the new configurations of a resource."""
 
 SET = 0
 DELETE = 1
@@ -110,7 +96,7 @@ class AlterConfigs:
     def _alter_all(
         self,
         request: Any,
-        altered: Callable[[Mapping[str, str], Any], dict[str, str]],
+        altered: Altered,
         result: Callable[..., Any],
         response: Callable[..., T],
         reply: Reply[T],
@@ -129,7 +115,7 @@ class AlterConfigs:
 
         return (yield from self._changes.make_in_parts(parts, decide, DEFAULT_TIMEOUT_MS, respond, reply))
 
-    def _change(self, decided: Decided[Any, Subject]) -> CatalogChange:
+    def _change(self, decided: Decided[Resource, Topic | ConfiguredGroup | Setting | None]) -> CatalogChange:
         """What is written: groups and settings that stay as they are, are not."""
         catalog = self._catalog
         return CatalogChange(
@@ -146,14 +132,14 @@ class AlterConfigs:
 
     def _decide(
         self,
-        resource: R,
-        altered: Callable[[Mapping[str, str], R], dict[str, str]],
+        resource: Resource,
+        altered: Altered,
         twice: Container[tuple[int, str]],
         *,
         validate_only: bool,
-    ) -> Subject:
+    ) -> Topic | ConfiguredGroup | Setting | None:
         """
-        Validate the change of a resource and return its new entry of the catalog.
+        Validate the change of a resource and return its new entry of the catalog; None if it concerns this process only.
 
         Raises:
             CoordinatorError: the resource does not exist, or cannot be changed so.
@@ -163,21 +149,10 @@ class AlterConfigs:
         _check_count(resource.configs)
         _check_changes(resource.configs)
         match resource.resource_type:
-            case 2 | 32:
-                subject = self._subject(resource)
-                configs = altered(subject.configs if subject else {}, resource)
-                self._validate(resource, configs)
-                if subject is None:
-                    raise CoordinatorError(
-                        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.resource_name}' does not exist."
-                    )
-                is_new = isinstance(subject, ConfiguredGroup) and configs and not subject.configs
-                if is_new and not self._catalog.has_room_for_groups:
-                    raise CoordinatorError(
-                        ErrorCode.POLICY_VIOLATION,
-                        f"{CONFIGURED_GROUPS_MAX} groups have configurations of their own, which is the most.",
-                    )
-                return msgspec.structs.replace(subject, configs=configs)
+            case 2:
+                return self._decide_topic(resource, altered)
+            case 32:
+                return self._decide_group(resource, altered)
             case 4:
                 return self._decide_broker(resource, altered)
             case 8 if altered == self._altered:
@@ -192,28 +167,53 @@ class AlterConfigs:
             case kind:
                 raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
 
-    def _decide_broker(self, resource: R, altered: Callable[[Mapping[str, str], R], dict[str, str]]) -> Setting:
+    def _decide_topic(self, resource: Resource, altered: Altered) -> Topic:
+        """Kafka reports after all other errors that a topic does not exist. Source: ControllerConfigurationValidator."""
+        name = resource.resource_name
+        topic = self._catalog.newest(name)
+        configs = altered(topic.configs if topic else {}, resource)
+        if not name:
+            raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+        if message := name_error(name):
+            raise CoordinatorError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
+        _check(self._configs.validate, configs)
+        if topic is None:
+            raise CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+        return msgspec.structs.replace(topic, configs=configs)
+
+    def _decide_group(self, resource: Resource, altered: Altered) -> ConfiguredGroup:
+        if not resource.resource_name:
+            raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+        group = self._catalog.newest_group(resource.resource_name)
+        configs = altered(group.configs, resource)
+        _check(self._groups.validate, configs)
+        if configs and not group.configs and not self._catalog.has_room_for_groups:
+            raise CoordinatorError(
+                ErrorCode.POLICY_VIOLATION,
+                f"{CONFIGURED_GROUPS_MAX} groups have configurations of their own, which is the most.",
+            )
+        return msgspec.structs.replace(group, configs=configs)
+
+    def _decide_broker(self, resource: Resource, altered: Altered) -> Setting:
         for_all = not resource.resource_name
         if not for_all:
             self._check_node_id(resource.resource_name, "Unexpected broker id, expected {}, but received {}")
         name = canonical(resource)
         configs = altered(self._brokers.newest(name), resource)
         _check_length(configs)
-        own = self._brokers.config_of(self._cluster.node_id)
+        own = self._brokers.brokers[self._cluster.node_id]
         broker_changes.check(own, configs, for_all=for_all)
         for config in self._brokers.brokers.values() if for_all else ():
             if config.dynamic and config is not own:
                 broker_changes.check(config, configs, for_all=True)
-        changed: list[Any] = list(resource.configs)
-        broker_changes.check_min_isr(configs, [each.name for each in changed], for_all=for_all)
+        broker_changes.check_min_isr(configs, [each.name for each in resource.configs], for_all=for_all)
         return Setting(BROKER_KIND, name, dict(configs) or None)
 
-    def _alter_loggers(self, resource: Resource, *, validate_only: bool) -> None:
-        changes: list[Any] = list(resource.configs)
+    def _alter_loggers(self, resource: Any, *, validate_only: bool) -> None:
         self._check_node_id(resource.resource_name, "Unexpected node id. Expected {}, but received {}")
-        loggers.check_changes(changes)
+        loggers.check_changes(resource.configs)
         if not validate_only:
-            loggers.apply_changes(changes)
+            loggers.apply_changes(resource.configs)
 
     def _check_node_id(self, name: str, message: str) -> None:
         node_id = node_id_of(name)
@@ -222,38 +222,7 @@ class AlterConfigs:
         if node_id != self._cluster.node_id:
             raise CoordinatorError(ErrorCode.INVALID_REQUEST, message.format(self._cluster.node_id, node_id))
 
-    def _subject(self, resource: Resource) -> Topic | ConfiguredGroup | None:
-        """
-        Find the topic or group; None for a topic that does not exist. Kafka reports that after all other errors.
-
-        Raises:
-            CoordinatorError: the group has no name.
-        """
-        if resource.resource_type == GROUP:
-            if not resource.resource_name:
-                raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
-            return self._catalog.newest_group(resource.resource_name)
-        return self._catalog.newest(resource.resource_name)
-
-    def _validate(self, resource: Resource, configs: dict[str, str]) -> None:
-        """
-        Raises:
-            CoordinatorError: the name or a configuration is invalid.
-
-        Source: Kafka ControllerConfigurationValidator.
-        """
-        if resource.resource_type == TOPIC:
-            if not resource.resource_name:
-                raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
-            if message := name_error(resource.resource_name):
-                raise CoordinatorError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
-        rules = self._configs if resource.resource_type == TOPIC else self._groups
-        try:
-            rules.validate(configs)
-        except ConfigError as error:
-            raise CoordinatorError(ErrorCode.INVALID_CONFIG, str(error)) from error
-
-    def _altered(self, old: Mapping[str, str], resource: IncrementalResource) -> dict[str, str]:
+    def _altered(self, old: Mapping[str, str], resource: Incremental) -> dict[str, str]:
         configs = dict(old)
         for change in resource.configs:
             self._alter(resource.resource_type, configs, change)
@@ -312,7 +281,7 @@ def _broker_list(configs: Mapping[str, str], change: Change) -> str:
     return configs.get(change.name, key.default or "")
 
 
-def _parts(resources: Sequence[R]) -> Iterator[Sequence[R]]:
+def _parts(resources: Sequence[Resource]) -> Iterator[Sequence[Resource]]:
     """
     Resources to change in one step each, with few and short values.
 
@@ -321,8 +290,7 @@ def _parts(resources: Sequence[R]) -> Iterator[Sequence[R]]:
     """
     low = length = 0
     for high, resource in enumerate(resources, 1):
-        changes: Sequence[Any] = resource.configs
-        length += sum([len(change.value or "") + _CHANGE_LENGTH for change in changes])
+        length += sum([len(change.value or "") + _CHANGE_LENGTH for change in resource.configs])
         if high - low == _STEP_RESOURCES or length > _STEP_LENGTH or resource.resource_type in (BROKER, CLIENT_METRICS):
             yield resources[low:high]
             low = high
@@ -336,11 +304,15 @@ def _check_count(configs: Sized) -> None:
         raise CoordinatorError(ErrorCode.INVALID_CONFIG, f"{len(configs)} configurations of one resource.")
 
 
-def _check_length(configs: Mapping[str, str]) -> None:
+def _check_length(configs: dict[str, str]) -> None:
     """Bound what clients can store under names of their own."""
     _check_count(configs)
+    _check(check_lengths, configs)
+
+
+def _check(check: Callable[[dict[str, str]], None], configs: dict[str, str]) -> None:
     try:
-        check_lengths(configs)
+        check(configs)
     except ConfigError as error:
         raise CoordinatorError(ErrorCode.INVALID_CONFIG, str(error)) from error
 
@@ -382,7 +354,9 @@ def _split(text: str) -> list[str]:
     return [stripped for item in text.split(",") if (stripped := item.strip())]
 
 
-def _results(result: Callable[..., Any], decided: Decided[Any, Subject], failure: ErrorCode) -> list[Any]:
+def _results(
+    result: Callable[..., Any], decided: Decided[Resource, Topic | ConfiguredGroup | Setting | None], failure: ErrorCode
+) -> list[Any]:
     results = []
     for resource, outcome in decided:
         code, message = verdict(outcome, failure)

@@ -268,39 +268,28 @@ def _check_connections(new: BrokerConfig, changed: set[str]) -> None:
 
 def _check_threads(old: BrokerConfig, new: BrokerConfig, changed: set[str]) -> None:
     """A number of threads may at most double or halve. Source: DynamicThreadPool.validateReconfiguration, LogCleaner."""
-    for name in _THREADS:
-        if name not in changed:
-            continue
+    for name in (*_THREADS, _CLEANER_THREADS):
         was, count = old.get_int(name), new.get_int(name)
-        message = f"Dynamic thread count update validation failed for {name}={count}, "
-        if count < was // 2:
-            message += f"value should be at least half the current value {was}"
-        elif count > was * 2:
-            message += f"value should not be greater than double the current value {was}"
-        else:
+        if name not in changed or was // 2 <= count <= was * 2:
             continue
-        raise ConfigError(_RECONFIGURATION.format(message))
-    if _CLEANER_THREADS in changed:
-        was, count = old.get_int(_CLEANER_THREADS), new.get_int(_CLEANER_THREADS)
-        message = "Log cleaner threads cannot be "
-        if count < was // 2:
-            message += f"reduced to less than half the current value {was}"
-        elif count > was * 2:
-            message += f"increased to more than double the current value {was}"
+        if name == _CLEANER_THREADS:
+            how = "reduced to less than half" if count < was else "increased to more than double"
+            message = f"Log cleaner threads cannot be {how}"
         else:
-            return
-        raise ConfigError(_RECONFIGURATION.format(message))
+            how = "be at least half" if count < was else "not be greater than double"
+            message = f"Dynamic thread count update validation failed for {name}={count}, value should {how}"
+        raise ConfigError(_RECONFIGURATION.format(f"{message} the current value {was}"))
 
 
 def _check_reconfiguration(new: BrokerConfig, changed: set[str]) -> None:
     for name in ("max.connections", "max.connection.creation.rate"):
         if name in changed and new.get_int(name) == 0:
             raise ConfigError(_RECONFIGURATION.format(f"Invalid {name} 0"))
-    for local, whole, other in (
-        ("log.local.retention.ms", "log.retention.ms", _retention_ms(new)),
-        ("log.local.retention.bytes", "log.retention.bytes", new.get_int("log.retention.bytes")),
-    ):
-        value = new.get_int(local)
+    topics = TopicConfigs(new)
+    for name in ("retention.ms", "retention.bytes"):
+        local, whole = f"log.local.{name}", f"log.{name}"
+        value, other = new.get_int(local), topics.parsed(name, {})
+        assert isinstance(other, int)
         if not changed.isdisjoint({local, whole}) and value != -2 and other != -1 and (value == -1 or value > other):
             why = (
                 f"Value must not be -1 as {whole} value is set as {other}."
@@ -315,15 +304,3 @@ def _check_reconfiguration(new: BrokerConfig, changed: set[str]) -> None:
             "kafka.server.DynamicMetricsReporters"
         )
         raise ConfigError(_RECONFIGURATION.format(message))
-
-
-def _retention_ms(config: BrokerConfig) -> int:
-    """Source: KafkaConfig.logRetentionTimeMillis: negative values mean no limit."""
-    for name, factor in (
-        ("log.retention.ms", 1),
-        ("log.retention.minutes", 60_000),
-        ("log.retention.hours", 3_600_000),
-    ):
-        if config[name] is not None:
-            return max(config.get_int(name) * factor, -1)
-    return -1

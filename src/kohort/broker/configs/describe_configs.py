@@ -1,10 +1,11 @@
 """
-DescribeConfigs (32), versions 1 to 4: v1 synonyms; v3 types and documentation; v4 is flexible.
+DescribeConfigs (32), versions 1 to 4: v1 synonyms; v3 types and documentation; v4 is flexible. And ListConfigResources (74),
+versions 0 and 1: names of resources with configurations; v0 client metrics only, v1 all types.
 
 Resources are topics, this broker (by its id), the cluster's dynamic defaults (the broker with an empty name), groups, the
 broker's loggers and subscriptions of client metrics. A repeated resource is described once. The documentation of a key is ours.
 
-Source: Kafka ConfigHelper.describeConfigs.
+Source: KIP-1142; Kafka ConfigHelper.describeConfigs, KafkaApis.handleListConfigResources.
 """
 
 from __future__ import annotations
@@ -61,9 +62,12 @@ _FAMILIES = {
 """Broker keys for one value in several units, by precedence."""
 _KEYS = {TOPIC: TOPIC_KEYS, BROKER: BROKER_KEYS, GROUP: GROUP_KEYS, CLIENT_METRICS: CLIENT_METRICS_KEYS}
 
+_LISTED_TYPES = (GROUP, CLIENT_METRICS, BROKER_LOGGER, BROKER, TOPIC)
+"""In Kafka's order."""
+
 
 class DescribeConfigs:
-    """Handler of DescribeConfigs."""
+    """Handlers of both APIs."""
 
     def __init__(
         self,
@@ -100,8 +104,9 @@ class DescribeConfigs:
         entries: list[Entry] = []
         code, message = ErrorCode.NONE, ""
         try:
-            found = self._entries(resource, include_synonyms=request.include_synonyms)
-            entries = [entry for entry in found if not keys or entry.name in keys]
+            entries = [entry for entry in self._entries(resource) if not keys or entry.name in keys]
+            if not request.include_synonyms:
+                entries = [msgspec.structs.replace(entry, synonyms=()) for entry in entries]
             if request.include_documentation and resource.resource_type != BROKER_LOGGER:
                 entries = _documented(resource.resource_type, entries)
         except CoordinatorError as error:
@@ -114,28 +119,28 @@ class DescribeConfigs:
             configs=entries,
         )
 
-    def _entries(self, resource: m.DescribeConfigsResource, *, include_synonyms: bool) -> Iterable[Entry]:
+    def _entries(self, resource: m.DescribeConfigsResource) -> Iterable[Entry]:
         match resource.resource_type:
             case 2:
-                return self._topic(resource.resource_name, include_synonyms=include_synonyms)
+                return self._topic(resource.resource_name)
             case 4 if not resource.resource_name:
-                return self._dynamic_defaults(include_synonyms=include_synonyms)
+                return self._dynamic_defaults()
             case 4:
                 self._check_broker(resource.resource_name)
-                return self._broker(include_synonyms=include_synonyms)
+                return self._broker()
             case 32:
-                return self._group(resource.resource_name, include_synonyms=include_synonyms)
+                return self._group(resource.resource_name)
             case 8:
                 if not resource.resource_name:
                     raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
                 self._check_broker(resource.resource_name, "")
                 return _loggers()
             case 16:
-                return self._client_metrics(resource.resource_name, include_synonyms=include_synonyms)
+                return self._client_metrics(resource.resource_name)
             case _:
                 raise CoordinatorError(ErrorCode.INVALID_REQUEST, MALFORMED)
 
-    def _topic(self, name: str, *, include_synonyms: bool) -> list[Entry]:
+    def _topic(self, name: str) -> list[Entry]:
         if message := name_error(name):
             raise CoordinatorError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
         topic = self._catalog.topic(name)
@@ -146,7 +151,6 @@ class DescribeConfigs:
                 effective.key,
                 effective.value,
                 self._configs.synonyms(effective.key.name, topic.configs),
-                include_synonyms=include_synonyms,
             )
             for effective in self._configs.effective(topic.configs)
         ]
@@ -162,22 +166,22 @@ class DescribeConfigs:
                 f"Unexpected broker id, expected {expected} {other}but received {name}",
             )
 
-    def _broker(self, *, include_synonyms: bool) -> Iterable[Entry]:
+    def _broker(self) -> Iterable[Entry]:
         facts = self._broker_facts()
         configs = self._configs
         broker = configs.broker
         for name, key in BROKER_KEYS.items():
             if name in facts and name not in broker.explicit:
                 synonyms = [Synonym(name, facts[name], ConfigSource.STATIC_BROKER)]
-                yield _entry(key, facts[name], synonyms, include_synonyms=include_synonyms, read_only=True)
+                yield _entry(key, facts[name], synonyms, read_only=True)
             elif not key.is_internal:
                 synonyms = configs.synonyms_of_broker(_FAMILIES.get(name, (name,)), first=name)
                 read_only = key.update_mode is UpdateMode.READ_ONLY
                 value = broker.text(name)
-                yield _entry(key, value, synonyms, include_synonyms=include_synonyms, read_only=read_only)
-        yield from self._others(broker, include_synonyms=include_synonyms)
+                yield _entry(key, value, synonyms, read_only=read_only)
+        yield from self._others(broker)
 
-    def _others(self, broker: BrokerConfig, *, include_synonyms: bool) -> Iterable[Entry]:
+    def _others(self, broker: BrokerConfig) -> Iterable[Entry]:
         """Keys that have no definition under their name: of plug-ins, and of single listeners."""
         layers = (
             (ConfigSource.DYNAMIC_BROKER, broker.dynamic),
@@ -186,15 +190,15 @@ class DescribeConfigs:
         )
         for name in dict.fromkeys(name for _, layer in layers for name in layer if name not in BROKER_KEYS):
             synonyms = [Synonym(name, layer[name], source) for source, layer in layers if name in layer]
-            yield self._other(name, synonyms, include_synonyms=include_synonyms)
+            yield self._other(name, synonyms)
 
-    def _other(self, name: str, synonyms: Sequence[Synonym], *, include_synonyms: bool) -> Entry:
+    def _other(self, name: str, synonyms: Sequence[Synonym]) -> Entry:
         key = known_key(name)
         if key is None or synonyms[0].source is ConfigSource.STATIC_BROKER:
-            return _unknown(name, synonyms, include_synonyms=include_synonyms)
+            return _unknown(name, synonyms)
         key = msgspec.structs.replace(key, name=name)
         value = text_of(key.parse(synonyms[0].value or ""))
-        return _entry(key, value, synonyms, include_synonyms=include_synonyms, read_only=True)
+        return _entry(key, value, synonyms, read_only=True)
 
     def _broker_facts(self) -> dict[str, str]:
         """Default values of keys that a Kafka broker requires or determines at its start."""
@@ -209,16 +213,16 @@ class DescribeConfigs:
             ),
         }
 
-    def _dynamic_defaults(self, *, include_synonyms: bool) -> Iterable[Entry]:
+    def _dynamic_defaults(self) -> Iterable[Entry]:
         for name, text in self._configs.broker.dynamic_defaults.items():
             synonyms = [Synonym(name, text, ConfigSource.DYNAMIC_DEFAULT_BROKER)]
             if name in BROKER_KEYS:
                 value = text_of(BROKER_KEYS[name].parse(text))
-                yield _entry(BROKER_KEYS[name], value, synonyms, include_synonyms=include_synonyms)
+                yield _entry(BROKER_KEYS[name], value, synonyms)
             else:
-                yield self._other(name, synonyms, include_synonyms=include_synonyms)
+                yield self._other(name, synonyms)
 
-    def _client_metrics(self, name: str, *, include_synonyms: bool) -> Iterable[Entry]:
+    def _client_metrics(self, name: str) -> Iterable[Entry]:
         """A subscription of client metrics, which need not exist. Source: ClientMetricsConfigs; a 4.2.1."""
         if not name:
             raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
@@ -227,11 +231,11 @@ class DescribeConfigs:
             if key.name in configs:
                 text = text_of(key.parse(configs[key.name]))
                 synonyms = [Synonym(key.name, text, ConfigSource.CLIENT_METRICS)]
-                yield _entry(key, text, synonyms, include_synonyms=include_synonyms)
+                yield _entry(key, text, synonyms)
             else:
-                yield _entry(key, key.default, (), include_synonyms=False)
+                yield _entry(key, key.default, ())
 
-    def _group(self, name: str, *, include_synonyms: bool) -> list[Entry]:
+    def _group(self, name: str) -> list[Entry]:
         """Describe a group. The source of a value that is not set for the group is the default, even if the broker sets it."""
         if not name:
             raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
@@ -240,8 +244,33 @@ class DescribeConfigs:
         for key in GROUP_KEYS.values():
             value = self._groups.value(key.name, overrides)
             source = ConfigSource.GROUP if key.name in overrides else ConfigSource.DEFAULT
-            entries.append(_entry(key, value, [Synonym(key.name, value, source)], include_synonyms=include_synonyms))
+            entries.append(_entry(key, value, [Synonym(key.name, value, source)]))
         return entries
+
+    def list_config_resources(
+        self, request: m.ListConfigResourcesRequest, context: Context, _reply: Reply[m.ListConfigResourcesResponse]
+    ) -> m.ListConfigResourcesResponse:
+        """A group is listed if it was ever configured."""
+        wanted = {CLIENT_METRICS} if context.api_version == 0 else set(request.resource_types or _LISTED_TYPES)
+        if not wanted <= set(_LISTED_TYPES):
+            return m.ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+        return m.ListConfigResourcesResponse(
+            config_resources=[
+                m.ListConfigResourcesResponseConfigResource(resource_name=name, resource_type=kind)
+                for kind in _LISTED_TYPES
+                if kind in wanted
+                for name in self._names(kind)
+            ]
+        )
+
+    def _names(self, kind: int) -> list[str]:
+        if kind == GROUP:
+            return [group.group_id for group in self._catalog.configured_groups()]
+        if kind == TOPIC:
+            return [topic.name for topic in self._catalog.topics()]
+        if kind == CLIENT_METRICS:
+            return sorted(self._catalog.settings(CLIENT_METRICS_KIND))
+        return [str(node_id) for node_id in self._cluster.nodes]
 
 
 def _loggers() -> Iterable[Entry]:
@@ -256,7 +285,7 @@ def _loggers() -> Iterable[Entry]:
         )
 
 
-def _unknown(name: str, synonyms: Sequence[Synonym], *, include_synonyms: bool) -> Entry:
+def _unknown(name: str, synonyms: Sequence[Synonym]) -> Entry:
     """A key without a definition: Kafka hides its value."""
     return m.DescribeConfigsResourceResult(
         name=name,
@@ -264,7 +293,7 @@ def _unknown(name: str, synonyms: Sequence[Synonym], *, include_synonyms: bool) 
         read_only=True,
         config_source=synonyms[0].source,
         is_sensitive=True,
-        synonyms=_shown_synonyms(synonyms, is_sensitive=True) if include_synonyms else (),
+        synonyms=_shown_synonyms(synonyms, is_sensitive=True),
         config_type=0,
         documentation=None,
     )
@@ -284,7 +313,6 @@ def _entry(
     value: str | None,
     synonyms: Sequence[Synonym],
     *,
-    include_synonyms: bool,
     read_only: bool = False,
 ) -> Entry:
     is_sensitive = key.is_sensitive
@@ -294,7 +322,7 @@ def _entry(
         read_only=read_only,
         config_source=synonyms[0].source if synonyms else ConfigSource.DEFAULT,
         is_sensitive=is_sensitive,
-        synonyms=_shown_synonyms(synonyms, is_sensitive=is_sensitive) if include_synonyms else (),
+        synonyms=_shown_synonyms(synonyms, is_sensitive=is_sensitive),
         config_type=key.type,
         documentation=None,
     )

@@ -60,10 +60,6 @@ class DynamicConfigs:
         stored = self._catalog.newest_settings(BROKER_KIND).get(name, {})
         return (self._config.initial_defaults if name == ALL_BROKERS else {}) | dict(stored)
 
-    def config_of(self, node_id: int) -> BrokerConfig:
-        """The configuration of one broker."""
-        return self.brokers[node_id]
-
     def _on_change(self, _settings: list[Setting]) -> None:
         before = {node_id: config.dynamic for node_id, config in self.brokers.items() if config is not self._config}
         self._apply()

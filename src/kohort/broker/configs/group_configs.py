@@ -23,27 +23,9 @@ _DURATION = re.compile(
 )
 _DURATION_UNITS_S = (86_400, 3_600, 60, 1)
 
-_LIMITS = (
-    # A group's key and the broker's key for its minimum or maximum, in Kafka's order of checks.
-    ("consumer.heartbeat.interval.ms", "group.consumer.min.heartbeat.interval.ms"),
-    ("consumer.heartbeat.interval.ms", "group.consumer.max.heartbeat.interval.ms"),
-    ("consumer.session.timeout.ms", "group.consumer.min.session.timeout.ms"),
-    ("consumer.session.timeout.ms", "group.consumer.max.session.timeout.ms"),
-    ("share.heartbeat.interval.ms", "group.share.min.heartbeat.interval.ms"),
-    ("share.heartbeat.interval.ms", "group.share.max.heartbeat.interval.ms"),
-    ("share.session.timeout.ms", "group.share.min.session.timeout.ms"),
-    ("share.session.timeout.ms", "group.share.max.session.timeout.ms"),
-    ("share.record.lock.duration.ms", "group.share.min.record.lock.duration.ms"),
-    ("share.record.lock.duration.ms", "group.share.max.record.lock.duration.ms"),
-    ("streams.heartbeat.interval.ms", "group.streams.min.heartbeat.interval.ms"),
-    ("streams.heartbeat.interval.ms", "group.streams.max.heartbeat.interval.ms"),
-    ("streams.session.timeout.ms", "group.streams.min.session.timeout.ms"),
-    ("streams.session.timeout.ms", "group.streams.max.session.timeout.ms"),
-    ("streams.num.standby.replicas", "group.streams.max.standby.replicas"),
-)
 _KINDS = ("consumer", "share", "streams")
 
-_BROKER_RANGES = (
+_RANGES = (
     # The kind and the name of a value that has a minimum and a maximum, in Kafka's order of checks.
     ("consumer", "heartbeat.interval.ms"),
     ("consumer", "session.timeout.ms"),
@@ -53,6 +35,7 @@ _BROKER_RANGES = (
     ("streams", "heartbeat.interval.ms"),
     ("streams", "session.timeout.ms"),
 )
+_STANDBYS, _MAX_STANDBYS = "streams.num.standby.replicas", "group.streams.max.standby.replicas"
 _PROTOCOLS = "group.coordinator.rebalance.protocols"
 
 
@@ -72,7 +55,7 @@ def check_broker(broker: BrokerConfig) -> None:
         )
     if "classic" not in broker.get_list(_PROTOCOLS):
         raise ConfigError(f"Disabling the 'classic' protocol is not supported. Add classic to {_PROTOCOLS}.")
-    for kind, name in _BROKER_RANGES:
+    for kind, name in _RANGES:
         value, least, most = f"group.{kind}.{name}", f"group.{kind}.min.{name}", f"group.{kind}.max.{name}"
         _check_order(broker, most, least)
         _check_order(broker, value, least)
@@ -82,9 +65,8 @@ def check_broker(broker: BrokerConfig) -> None:
         interval, timeout = f"group.{kind}.heartbeat.interval.ms", f"group.{kind}.session.timeout.ms"
         if broker.get_int(interval) >= broker.get_int(timeout):
             raise ConfigError(f"{interval} must be less than {timeout}")
-    standbys = ("group.streams.num.standby.replicas", "group.streams.max.standby.replicas")
-    if broker.get_int(standbys[0]) > broker.get_int(standbys[1]):
-        raise ConfigError(f"{standbys[0]} must be less than or equal to {standbys[1]}")
+    if broker.get_int(f"group.{_STANDBYS}") > broker.get_int(_MAX_STANDBYS):
+        raise ConfigError(f"group.{_STANDBYS} must be less than or equal to {_MAX_STANDBYS}")
 
 
 def _check_order(broker: BrokerConfig, larger: str, smaller: str) -> None:
@@ -120,19 +102,18 @@ class GroupConfigs:
             _check_known(name)
         for name, text in overrides.items():
             parse_group_value(name, text)
-        for name, limit in _LIMITS:
-            self._check_limit(name, limit, overrides)
+        for kind, name in _RANGES:
+            value = self._number(f"{kind}.{name}", overrides)
+            if value < self._broker.get_int(least := f"group.{kind}.min.{name}"):
+                raise ConfigError(f"{kind}.{name} must be greater than or equal to {least}")
+            if value > self._broker.get_int(most := f"group.{kind}.max.{name}"):
+                raise ConfigError(f"{kind}.{name} must be less than or equal to {most}")
+        if self._number(_STANDBYS, overrides) > self._broker.get_int(_MAX_STANDBYS):
+            raise ConfigError(f"{_STANDBYS} must be less than or equal to {_MAX_STANDBYS}")
         for kind in _KINDS:
             session, heartbeat = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
             if self._number(session, overrides) <= self._number(heartbeat, overrides):
                 raise ConfigError(f"{session} must be greater than {heartbeat}")
-
-    def _check_limit(self, name: str, limit: str, overrides: Mapping[str, str]) -> None:
-        value, bound = self._number(name, overrides), self._broker.get_int(limit)
-        if ".max." in limit and value > bound:
-            raise ConfigError(f"{name} must be less than or equal to {limit}")
-        if ".min." in limit and value < bound:
-            raise ConfigError(f"{name} must be greater than or equal to {limit}")
 
     def _number(self, name: str, overrides: Mapping[str, str]) -> int:
         return int(self.value(name, overrides) or 0)

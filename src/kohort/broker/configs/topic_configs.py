@@ -96,6 +96,15 @@ class Synonym(msgspec.Struct, frozen=True):
     source: ConfigSource
 
 
+def layers_of(broker: BrokerConfig) -> tuple[tuple[ConfigSource, Mapping[str, str]], ...]:
+    """What sets the values of a broker over Kafka's defaults, by precedence."""
+    return (
+        (ConfigSource.DYNAMIC_BROKER, broker.dynamic),
+        (ConfigSource.DYNAMIC_DEFAULT_BROKER, broker.dynamic_defaults),
+        (ConfigSource.STATIC_BROKER, broker.explicit),
+    )
+
+
 class TopicConfigs:
     """Topic configurations of one cluster, over the configuration of the broker."""
 
@@ -110,15 +119,13 @@ class TopicConfigs:
             names: keys of one value, by precedence.
             first: the requested key; by default the first.
         """
-        layers = (
-            (ConfigSource.DYNAMIC_BROKER, self.broker.dynamic.get),
-            (ConfigSource.DYNAMIC_DEFAULT_BROKER, self.broker.dynamic_defaults.get),
-            (ConfigSource.STATIC_BROKER, self.broker.explicit.get),
-            (ConfigSource.DEFAULT, lambda name: BROKER_KEYS[name].default),
-        )
         names = tuple(names)
         requested = first or names[0]
-        found = [Synonym(name, value, source) for source, get in layers for name in names if (value := get(name))]
+        defaults = {name: BROKER_KEYS[name].default for name in names}
+        layers = (*layers_of(self.broker), (ConfigSource.DEFAULT, defaults))
+        found = [
+            Synonym(name, value, source) for source, layer in layers for name in names if (value := layer.get(name))
+        ]
         # As in Kafka, sources before the first one of the requested key are left out: `log.retention.hours` shows only
         # behind a `log.retention.ms`.
         start = next((index for index, synonym in enumerate(found) if synonym.name == requested), len(found))
@@ -140,11 +147,7 @@ class TopicConfigs:
         if name in overrides:
             return Effective(key, text_of(key.parse(overrides[name])), ConfigSource.TOPIC)
         for broker_name, factor in BROKER_SYNONYMS.get(name, ()):
-            for source, settings in (
-                (ConfigSource.DYNAMIC_BROKER, self.broker.dynamic),
-                (ConfigSource.DYNAMIC_DEFAULT_BROKER, self.broker.dynamic_defaults),
-                (ConfigSource.STATIC_BROKER, self.broker.explicit),
-            ):
+            for source, settings in layers_of(self.broker):
                 if broker_name in settings:
                     text = settings[broker_name]
                     value = BROKER_KEYS[broker_name].parse(text)
