@@ -8,7 +8,7 @@ from kohort.group.records import GroupRecord, GroupRecordSerde
 from kohort.group.shard import GroupShard
 from kohort.model.errors import CorruptError
 from kohort.records.values import GroupMetadataTombstone, OffsetCommit, OffsetCommitTombstone
-from kohort.runtime.loading.columnar import BULK_MIN, load_window
+from kohort.runtime.loading.columnar import BULK_MIN, scan_columns
 from kohort.runtime.loading.loader import BULK_RECORDS_MIN, load
 from kohort.runtime.loading.windows import Load, LoadSummary
 from kohort.testing import ManualClock
@@ -23,10 +23,10 @@ SEEDS = range(500 if LONG else 40)
 
 def load_in_bulk(log: RawLog, *, start: int = 0, bytes_max: int = 1 << 24) -> tuple[GroupShard, LoadSummary]:
     shard, summary = fresh(), LoadSummary()
-    under_way = Load(log, shard, GroupRecordSerde(), summary, ManualClock().now_ms)  # type: ignore[arg-type]
-    offset: int | None = start
-    while offset is not None and offset < log.end_offset:
-        offset = drained(load_window(under_way, offset, log.end_offset, bytes_max=bytes_max))
+    under_way = Load(log, shard, GroupRecordSerde(), summary, ManualClock().now_ms, bytes_max // 2)  # type: ignore[arg-type]
+    offset = start
+    while offset < log.end_offset:
+        offset = drained(under_way.window(scan_columns, offset, log.end_offset))
     return shard, summary
 
 
@@ -103,7 +103,7 @@ def test_with_a_snapshot_the_past_can_still_be_read() -> None:
     registry = shard.groups._tail.registry
     registry.create(5)
     under_way = Load(log, shard, GroupRecordSerde(), LoadSummary(), ManualClock().now_ms)  # type: ignore[arg-type]
-    drained(load_window(under_way, 0, log.end_offset))
+    drained(under_way.window(scan_columns, 0, log.end_offset))
     assert picture(shard) == picture(replay_one_by_one(log))
     registry.revert_to(5)
     assert picture(shard) == before

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from kohort.machine.shard import Deadlines, Result
+from kohort.machine.shard import Deadlines, PlainShard, Result
 from kohort.machine.steps import Wait, Wake
 from kohort.machine.timeline import SnapshotRegistry, TimelineDict
 from kohort.model.errors import CorruptError, UnknownRecordTypeError
@@ -35,7 +35,7 @@ POISONED_PRODUCER_ID = 666
 """The end of its transactions cannot be replayed."""
 
 
-class TableShard:
+class TableShard(PlainShard[Put]):
     """Keeps what was put; fails on replaying the name "poison" and when it is told to say goodbye as "rude"."""
 
     def __init__(self, partition: int, registry: SnapshotRegistry, deadlines: Deadlines) -> None:

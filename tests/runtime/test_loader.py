@@ -2,6 +2,7 @@
 
 import os
 from itertools import pairwise
+from types import ModuleType
 
 import pytest
 from hypothesis import given
@@ -119,12 +120,12 @@ def test_numpy_is_imported_without_threads_of_its_own_unless_somebody_wants_them
         monkeypatch.setenv(name, wanted)
     seen: list[str | None] = []
 
-    def look(_: str) -> None:
+    def look(_: str) -> ModuleType:
         seen.append(os.environ.get(name))
+        raise ImportError
 
     monkeypatch.setattr(loader, "import_module", look)
-    monkeypatch.setattr(loader._Bulk, "module", None)
-    monkeypatch.setattr(loader._Bulk, "_is_asked_for", False)
-    loader._Bulk._import()
+    monkeypatch.setattr(loader._Numpy, "scan", None)
+    loader._import()
     assert seen == [wanted or "1"]
     assert os.environ.get(name) == wanted

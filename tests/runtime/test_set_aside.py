@@ -7,7 +7,8 @@ from struct import pack_into
 import pytest
 
 from kohort.model.errors import CorruptError
-from kohort.runtime.loading import columnar, windows
+from kohort.runtime.loading import windows
+from kohort.runtime.loading.columnar import scan_columns
 from kohort.runtime.loading.loader import load
 from kohort.runtime.loading.set_aside import DETAILS_MAX, find_set_aside
 from kohort.runtime.loading.windows import Load, LoadSummary
@@ -61,9 +62,9 @@ def all_at_once(log: FaultyLog, shard: TableShard, summary: LoadSummary) -> Iter
 
 def by_columns(log: FaultyLog, shard: TableShard, summary: LoadSummary) -> Iterator[None]:
     under_way = Load(log, shard, PutSerde(), summary, lambda: 0)
-    offset: int | None = 0
-    while offset is not None and offset < log.end_offset:
-        offset = yield from columnar.load_window(under_way, offset, log.end_offset)
+    offset = 0
+    while offset < log.end_offset:
+        offset = yield from under_way.window(scan_columns, offset, log.end_offset)
 
 
 WAYS = pytest.mark.parametrize("way", [all_at_once, by_columns])
@@ -242,6 +243,6 @@ def test_the_window_of_a_load_is_its_buffer(monkeypatch: pytest.MonkeyPatch) -> 
     assert summary.records == 5
     asked.clear()
     under_way = Load(log, fresh(), PutSerde(), LoadSummary(), lambda: 0, 1)
-    assert len(list(columnar.load_window(under_way, 0, 5))) > 0
+    assert len(list(under_way.window(scan_columns, 0, 5))) > 0
     assert asked == [2]
     assert windows.LOAD_BUFFER_BYTES == 5 * 1024 * 1024

@@ -35,7 +35,7 @@ def replay_offsets(
     table_of: Callable[[str], GroupOffsets], records: RawRecords, replay_one: Callable[[int], None]
 ) -> Generator[None, None, None]:
     """
-    The `kohort.machine.bulk.BulkShard.replay_bulk` of the group coordinator.
+    The `kohort.machine.shard.Shard.replay_bulk` of the group coordinator.
 
     Args:
         table_of: returns the offsets of a group, which is created if it is missing, to be filled.

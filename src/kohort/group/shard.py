@@ -97,7 +97,7 @@ class GroupShard(HasContext):
             self._replayers[type(record)](record)
 
     def replay_all(self, offset: int, producer_id: int, producer_epoch: int, records: Sequence[GroupRecord], /) -> None:
-        """See `kohort.machine.bulk.RunShard`: a commit of many partitions is one pass over its group's table."""
+        """See `kohort.machine.shard.Shard`: a commit of many partitions is one pass over its group's table."""
         if type(records) is not list and isinstance(records, PackedRecords) and producer_id == NO_PRODUCER_ID:
             records.replay(self, offset)
             return
@@ -123,7 +123,7 @@ class GroupShard(HasContext):
         self.offsets.replay_commits(offset, commits)
 
     def replay_bulk(self, records: RawRecords, replay_one: Callable[[int], None], /) -> Iterator[None]:
-        """See `kohort.machine.bulk.BulkShard`."""
+        """See `kohort.machine.shard.Shard`."""
         # With numpy, which a server starts without.
         from kohort.group.bulk import replay_offsets
 

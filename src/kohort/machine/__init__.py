@@ -1,11 +1,8 @@
 """
 What a replicated state machine is made of: the shard and its results, deadlines, background tasks, and timeline structures.
-
-`kohort.machine.bulk` has the optional methods of a shard that replays many records at once.
 """
 
 from kohort.machine.shard import (
-    BackgroundShard,
     Deadlines,
     EndTransaction,
     Executor,
@@ -20,7 +17,6 @@ from kohort.machine.shard import (
 from kohort.machine.timeline import SnapshotRegistry, TimelineDict, TimelineSet, TimelineValue
 
 __all__ = [
-    "BackgroundShard",
     "Deadlines",
     "EndTransaction",
     "Executor",

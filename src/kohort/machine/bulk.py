@@ -1,18 +1,13 @@
 """
-Many records of one operation, and optional methods of a shard that replays many records at once, for speed.
-
-`LongRecords` are replayed in slices. `RunShard.replay_all` takes the records of one operation together, possibly encoded
-(`PackedRecords`). `BulkShard.replay_bulk` takes the newest records of a large log as positions in the log's bytes, so that it
-can read whole columns of them. That needs numpy, which is not imported here.
+Many records at once, for speed: `LongRecords` are replayed in slices, `PackedRecords` are encoded already, and `RawRecords` are
+positions in the bytes of a log, with columns of numpy, which is not imported here.
 """
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 import msgspec
-
-from kohort.machine.shard import R_contra
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -62,23 +57,10 @@ class RawRecords(msgspec.Struct, frozen=True, eq=False):
         return key, None if size < 0 else self.raw[value_at : value_at + size]
 
 
-class BulkShard(Protocol):
-    """A shard that can replay many records at once."""
-
-    def replay_bulk(self, records: RawRecords, replay_one: Callable[[int], None], /) -> Iterator[None]:
-        """
-        Replay these records in order. Yields every millisecond or two; nothing else is replayed in between.
-
-        Args:
-            replay_one: decodes and replays one record by its index. For every record that is not of the usual form: it skips
-                unknown types, and sets aside what cannot be decoded.
-        """
-
-
 class PackedRecords(Sequence[R_co]):
     """
     Records of one operation that are encoded already. As a sequence they make each record when it is read;
-    `RunShard.replay_all` takes them as a whole.
+    `Shard.replay_all` takes them as a whole.
     """
 
     __slots__ = ()
@@ -140,10 +122,3 @@ class LongRecords(Sequence[R_co]):
         """Make all records, in lists of `LONG_RECORDS_STEP`."""
         for low in range(0, len(self._entries), LONG_RECORDS_STEP):
             yield self[low : low + LONG_RECORDS_STEP]
-
-
-class RunShard(Protocol[R_contra]):
-    """A shard that replays the records of one operation together."""
-
-    def replay_all(self, offset: int, producer_id: int, producer_epoch: int, records: Sequence[R_contra], /) -> None:
-        """Replay the records in order; `offset` is the log offset of the first one."""

@@ -10,9 +10,10 @@ Source: Kafka CoordinatorShard, CoordinatorResult, CoordinatorRuntime.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
+from kohort.machine.bulk import RawRecords
 from kohort.machine.results import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -28,7 +29,6 @@ __all__ = [
     "NO_PRODUCER_EPOCH",
     "NO_PRODUCER_ID",
     "RETRY_BACKOFF_MS",
-    "BackgroundShard",
     "Deadlines",
     "EndTransaction",
     "Executor",
@@ -108,21 +108,29 @@ class Executor(Protocol):
         """Cancel a task: its operation does not run. A task that has begun runs to its end."""
 
 
-class BackgroundShard(Protocol):
-    """A shard with background tasks."""
-
-    def use_executor(self, executor: Executor, /) -> None:
-        """Take the executor; called once, before the first record is replayed."""
-
-
 class Shard(Protocol[R_contra]):
     """The state machine of one partition."""
 
     def replay(self, offset: int, producer_id: int, producer_epoch: int, record: R_contra, /) -> None:
-        """Apply one record, the one with this log offset. No other method changes hard state."""
+        """Apply one record, the one with this log offset. Replay alone changes hard state."""
+
+    def replay_all(self, offset: int, producer_id: int, producer_epoch: int, records: Sequence[R_contra], /) -> None:
+        """Replay the records of one operation in order; `offset` is the log offset of the first one."""
+
+    def replay_bulk(self, records: RawRecords, replay_one: Callable[[int], None], /) -> Iterator[None]:
+        """
+        Replay records of a large log in order. Yields every millisecond or two; nothing else is replayed in between.
+
+        Args:
+            replay_one: decodes and replays one record by its index. For every record that is not of the usual form: it skips
+                unknown types, and sets aside what cannot be decoded.
+        """
 
     def replay_end_transaction_marker(self, producer_id: int, producer_epoch: int, /, *, committed: bool) -> None:
         """End the transaction of a producer: make its records visible, or drop them."""
+
+    def use_executor(self, executor: Executor, /) -> None:
+        """Take the executor of background tasks; called once, before the first record is replayed."""
 
     def on_coordinator_epoch(self, coordinator_epoch: int, /) -> None:
         """
@@ -153,6 +161,16 @@ class PlainShard(ABC, Generic[R]):
     def replay(self, offset: int, producer_id: int, producer_epoch: int, record: R, /) -> None:
         """Apply one record."""
 
+    def replay_all(self, offset: int, producer_id: int, producer_epoch: int, records: Sequence[R], /) -> None:
+        for record in records:
+            self.replay(offset, producer_id, producer_epoch, record)
+            offset += 1
+
+    def replay_bulk(self, records: RawRecords, replay_one: Callable[[int], None], /) -> Iterator[None]:
+        for index in range(len(records)):
+            replay_one(index)
+            yield
+
     def replay_end_transaction_marker(self, producer_id: int, producer_epoch: int, /, *, committed: bool) -> None:
         """
         Raises:
@@ -162,6 +180,9 @@ class PlainShard(ABC, Generic[R]):
         raise TypeError(
             f"{type(self).__name__} supports no transactions; one of producer {producer_id}, epoch {producer_epoch} was {end}"
         )
+
+    def use_executor(self, executor: Executor, /) -> None:
+        pass
 
     def on_coordinator_epoch(self, coordinator_epoch: int, /) -> None:
         pass

@@ -27,7 +27,7 @@ _log = logging.getLogger("kohort.runtime")
 Operation = Callable[[Any, Exception | None, int], Result[Any, None]]
 """`operation(result, error, now_ms)`: the task's return value, or None and its exception."""
 
-Expire = Callable[[Callable[[], bool], Callable[[int], Result[Any, None]], Callable[[Exception], None]], None]
+EndTask = Callable[[Callable[[], bool], Callable[[int], Result[Any, None]], Callable[[Exception], None]], None]
 
 
 class _Task:
@@ -48,14 +48,14 @@ class ShardExecutor:
 
     Args:
         executor: the partition's; runs the tasks, and the events that bring back their results.
-        expire: runs an operation under the shard's exclusivity: `expire(is_current, operation, on_failure)`, as for timers.
+        end_task: runs an operation under the shard's exclusivity: `end_task(is_current, operation, on_failure)`.
         metrics: of the partition.
     """
 
-    def __init__(self, executor: PartitionExecutor, clock: Clock, expire: Expire, metrics: ShardMetrics) -> None:
+    def __init__(self, executor: PartitionExecutor, clock: Clock, end_task: EndTask, metrics: ShardMetrics) -> None:
         self._executor = executor
         self._clock = clock
-        self._expire = expire
+        self._end_task = end_task
         self._metrics = metrics
         self._tasks: dict[str, _Task] = {}
         self._is_closed = False
@@ -118,7 +118,7 @@ class ShardExecutor:
             _log.error("shard.background_failed key=%s error=%s", key, failure)
 
         if not scheduled.is_cancelled:
-            self._expire(is_current, lambda now_ms: scheduled.operation(result, error, now_ms), failed)
+            self._end_task(is_current, lambda now_ms: scheduled.operation(result, error, now_ms), failed)
 
 
 def _run_steps(steps: Generator[None, None, Any]) -> Any:

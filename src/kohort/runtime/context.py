@@ -26,7 +26,7 @@ from kohort.runtime.append.open_batch import OpenBatch
 from kohort.runtime.append.position import Position
 from kohort.runtime.background import ShardExecutor
 from kohort.runtime.environment import Environment
-from kohort.runtime.loading.shard_load import load_shard
+from kohort.runtime.loading.loader import load_shard
 from kohort.runtime.metrics import ShardMetrics
 from kohort.runtime.ports import PartitionLog
 from kohort.runtime.processors import PartitionExecutor
@@ -76,7 +76,6 @@ class Context(SerialExecution, Generic[S]):
         self._begun = 0
         """The number of operations that nobody waits for."""
         self._shard_executor: ShardExecutor | None = None
-        """Of a shard with background tasks."""
         self._appender: Appender | None = None
         self._deferred = DeferredQueue()
         self._timeout: WheelTimer | None = None
@@ -126,10 +125,8 @@ class Context(SerialExecution, Generic[S]):
         self._deadlines = DueTable(registry, wheel, clock, self._on_deadline)
         self._extensions = Deadlines(self._deadlines)
         self.shard = self._env.make_shard(self.partition, self.position.registry, self._extensions)
-        use_executor = getattr(self.shard, "use_executor", None)
-        if use_executor is not None:
-            self._shard_executor = ShardExecutor(self._executor, self._env.clock, self._expire, self._metrics)
-            use_executor(self._shard_executor)
+        self._shard_executor = ShardExecutor(self._executor, self._env.clock, self._end_task, self._metrics)
+        self.shard.use_executor(self._shard_executor)
         return self._steps(log, self.shard)
 
     def _steps(self, log: PartitionLog, shard: S) -> Iterator[None]:
@@ -595,7 +592,7 @@ class Context(SerialExecution, Generic[S]):
 
     # -- tasks -------------------------------------------------------------------------------------------------
 
-    def _expire(
+    def _end_task(
         self,
         is_current: Callable[[], bool],
         operation: Callable[[int], Result[Any, None]],

@@ -9,7 +9,7 @@ Source: Kafka CoordinatorRuntime.CoordinatorContext.append, flushCurrentBatch; K
 """
 
 import logging
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
@@ -34,8 +34,6 @@ PACKED_MIN: Final = 4
 
 Encoded: TypeAlias = list[Pair] | PackedRecords[Any]
 """The encoded records of one operation."""
-_ReplayAll: TypeAlias = Callable[[int, int, int, Sequence[Any]], None]
-"""`kohort.machine.bulk.RunShard.replay_all`."""
 
 
 class AppendConfig(msgspec.Struct, frozen=True):
@@ -78,7 +76,6 @@ class Appender:
         "_metrics",
         "_owner",
         "_position",
-        "_replay_all",
         "_serde",
         "_shard",
         "batch",
@@ -99,7 +96,6 @@ class Appender:
         self._owner = owner
         self._log = log
         self._shard = shard
-        self._replay_all: _ReplayAll | None = getattr(shard, "replay_all", None)
         self._position = position
         self._serde = serde
         self._clock = clock
@@ -192,7 +188,7 @@ class Appender:
     def _encoded(self, result: Result[Any, Any]) -> Encoded:
         records = result.records
         if type(records) is not list and isinstance(records, PackedRecords):
-            is_whole = result.is_atomic and self._replay_all is not None and len(records) >= PACKED_MIN
+            is_whole = result.is_atomic and len(records) >= PACKED_MIN
             return records if is_whole else records.pairs()
         encode = self._serde.encode
         return [encode(record) for record in records]
@@ -246,13 +242,10 @@ class Appender:
         self._position.registry.end()
         offset, producer_id, producer_epoch = batch.next_offset, batch.producer_id, batch.producer_epoch
         try:
-            if self._replay_all is not None and (len(encoded) > 1 or type(records) is not list):
-                self._replay_all(offset, producer_id, producer_epoch, records)
+            if len(encoded) == 1 and type(records) is list:
+                self._shard.replay(offset, producer_id, producer_epoch, records[0])
             else:
-                replay = self._shard.replay
-                for record in records:
-                    replay(offset, producer_id, producer_epoch, record)
-                    offset += 1
+                self._shard.replay_all(offset, producer_id, producer_epoch, records)
         except Exception as error:
             # The state may be half changed: everything since the opening of the batch is reverted.
             _log.exception("shard.replay_failed partition=%s", self._log.topic_partition)

@@ -1,17 +1,15 @@
 """
-The loader with numpy: finds the records of a window, and the newest of each key, before any is decoded.
+The scan with numpy: finds the records of a window, and the newest of each key, before any is decoded.
 
-A shard with `replay_bulk` (`kohort.machine.bulk.BulkShard`) replays the remaining records many at a time; any other shard gets
-them one by one. The windows of all loads share a budget of memory: with many loads at a time each window is smaller, down to a
-minimum.
+`kohort.machine.shard.Shard.replay_bulk` replays many records at a time. The windows of all loads share a budget of memory: with
+many loads at a time each window is smaller, down to a minimum.
 
 `kohort.runtime.loading.loader` imports this module for a load that is large enough.
 """
 
 import threading
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager, suppress
-from functools import partial
+from collections.abc import Generator
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -20,20 +18,15 @@ from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from kohort.model.errors import CorruptError
 from kohort.runtime.loading.checks import check_batches
 from kohort.runtime.loading.latest_by_key import latest_by_key
-from kohort.runtime.loading.windows import Load, read_markers
-from kohort.runtime.loading.windows import load_window as load_window_plainly
+from kohort.runtime.loading.windows import Load, Rows, read_markers, scan_batches
 from kohort.wire.batches import CONTROL, TRANSACTIONAL, read_header
-from kohort.wire.columnar.layout import BatchBuffer, Layout
+from kohort.wire.columnar.layout import ROWS_PER_STEP, BatchBuffer, Layout
 from kohort.wire.columnar.vectors import Bools, Ints
 
 WINDOWS_BYTES = 10 * 1024 * 1024
 """The bytes of log that all loads together hold; the positions of their records take about as much again."""
 WINDOW_BYTES_MIN = 1024 * 1024
 READ_BYTES = 2 * 1024 * 1024
-ROWS_AT_ONCE = 1024
-"""The records that are replayed one by one between two checks of the clock."""
-BULK_ROWS_AT_ONCE = 65_536
-"""The largest number of records in a call of `replay_bulk`."""
 BULK_MIN = 64
 """Fewer records are replayed one by one: columns of them would cost more."""
 
@@ -61,52 +54,39 @@ class _Budget:
 _budget = _Budget()
 
 
-def load_window(
-    load: Load, start: int, end: int, *, bytes_max: int = WINDOWS_BYTES
-) -> Generator[None, None, int | None]:
-    """
-    Load a window, and return the next offset; None at the end. Yields at the end of each step.
-
-    Args:
-        bytes_max: an upper bound of the window; its share of the budget and twice the load buffer are others.
-
-    Raises:
-        CorruptError: see `kohort.runtime.loading.loader.load`.
-        StorageError: the log cannot be read.
-    """
+def scan_columns(load: Load, start: int, end: int) -> Rows:
+    """A `kohort.runtime.loading.windows.Scan`. A window has its share of the budget, and at most twice the load buffer."""
     with _budget.share() as share_bytes:
-        bytes_max = min(bytes_max, share_bytes, 2 * load.buffer_bytes)
         buffer = BatchBuffer()
         try:
-            yield from _read(load, buffer, start, end, bytes_max)
+            yield from _read(load, buffer, start, end, min(share_bytes, 2 * load.buffer_bytes))
             if not len(buffer):
-                return None
+                return
             # The parser first copies all bytes, which takes some milliseconds.
-            yield
-            load.begin_step()
-            layout = yield from load.paced(buffer.parse())
+            load.end_step()
+            yield None
+            layout = yield from buffer.parse()
             window = _Window(load, layout, start)
-            rows = yield from load.paced(window.choose())
+            yield from window.choose()
         except CorruptError:
-            # Nothing is replayed yet. Without numpy the loader finds the batch, and sets it aside or fails.
-            return (yield from load_window_plainly(load, start, end))
+            # Nothing is replayed yet. The scan without numpy finds the batch, and sets it aside or fails.
+            yield from scan_batches(load, start, end)
+            return
+        load.next_offset = buffer.next_offset
         load.summary.bytes += buffer.size_bytes
-        load.summary.records += window.records
-        yield from window.replay(rows)
-        return buffer.next_offset
+        load.summary.records += window.count
+        yield from window.rows()
 
 
 def _read(load: Load, buffer: BatchBuffer, start: int, end: int, bytes_max: int) -> Generator[None, None, None]:
     offset = start
     while offset < end and buffer.size_bytes < bytes_max:
         piece = load.log.read(offset, bytes_max=min(READ_BYTES, bytes_max), up_to=end)
-        yield from load.paced(check_batches(piece, offset, end))
+        yield from check_batches(piece, offset, end)
         if not piece or not buffer.add(piece, bytes_max=bytes_max):
             return
         offset = buffer.next_offset
-        if load.is_step_over:
-            yield
-            load.begin_step()
+        yield
 
 
 class _Window:
@@ -114,9 +94,13 @@ class _Window:
     The records of one window.
 
     Attributes:
-        records: the number of records from the start of the window on.
+        count: the number of records from the start of the window on.
         special: the batches of transactions and of control records.
+        places, records: the rows of the layout that have to be replayed, and their records.
     """
+
+    places: Ints
+    records: RawRecords
 
     def __init__(self, load: Load, layout: Layout, start: int) -> None:
         self.load = load
@@ -124,18 +108,22 @@ class _Window:
         self.start = start
         attributes = layout.headers["attributes"]
         self.special: list[int] = np.flatnonzero((attributes & (TRANSACTIONAL | CONTROL)) != 0).tolist()
-        self.records = len(layout)
-        self.replay_bulk: Callable[..., Iterator[None]] | None = getattr(load.shard, "replay_bulk", None)
+        self.count = len(layout)
 
-    def choose(self) -> Generator[None, None, Ints]:
-        """Return the rows that have to be replayed."""
+    def choose(self) -> Generator[None, None, None]:
+        """
+        Find the records that have to be replayed.
+
+        Raises:
+            CorruptError: an offset or a value leads out of its batch.
+        """
         layout = self.layout
         keep: Bools = layout.key_bytes >= 0
         if len(layout.headers) and layout.headers["base_offset"][0] < self.start:
             early = np.flatnonzero(layout.batch == 0)
             early = early[layout.offsets(early) < self.start]
             keep[early] = False
-            self.records -= len(early)
+            self.count -= len(early)
         plain = keep
         if self.special:
             is_plain = np.ones(len(layout.headers), np.bool_)
@@ -143,103 +131,53 @@ class _Window:
             plain = keep & is_plain[layout.batch]
         dropped = yield from latest_by_key(layout, plain)
         keep[dropped] = False
-        return np.flatnonzero(keep)
-
-    def replay(self, rows: Ints) -> Generator[None, None, None]:
-        """Replay these rows, and the transaction markers between them."""
-        load, layout = self.load, self.layout
-        done = 0
-        for batch in self.special:
-            until = int(np.searchsorted(rows, layout.first[batch]))
-            yield from self._plain(rows[done:until])
-            done = until
-            header = read_header(layout.raw, int(layout.positions[batch]))
-            if header.is_control:
-                at = int(layout.positions[batch])
-                for marker in read_markers(header, memoryview(layout.raw)[at:], self.start):
-                    if load.set_aside_keys:
-                        yield from load.replay_earlier(self._plain_records(batch))
-                    load.end_transaction(marker)
-            else:
-                until = int(np.searchsorted(rows, layout.first[batch] + header.record_count))
-                self._one_by_one(rows[done:until], header.producer_id, header.producer_epoch)
-                done = until
-            if load.is_step_over:
-                yield
-                load.begin_step()
-        yield from self._plain(rows[done:])
-        if load.set_aside_keys:
-            yield from load.replay_earlier(self._plain_records(len(layout.positions)))
-
-    def _plain_records(self, end: int) -> Iterator[tuple[int, bytes, bytes | None]]:
-        """Offset, key and value of the records outside transactions before the batch of index `end`."""
-        layout, special = self.layout, set(self.special)
-        for row in np.flatnonzero((layout.key_bytes >= 0) & (layout.batch < end)).tolist():
-            if int(layout.batch[row]) in special:
-                continue
-            with suppress(CorruptError):
-                records = self._raw(np.array([row]))
-                offset = int(records.offsets[0])
-                if offset >= self.start:
-                    yield offset, *records.pair(0)
-
-    def _plain(self, rows: Ints) -> Generator[None, None, None]:
-        """Replay records outside transactions."""
-        load = self.load
-        replay_bulk = self.replay_bulk if len(rows) >= BULK_MIN else None
-        for low in range(0, len(rows), ROWS_AT_ONCE if replay_bulk is None else BULK_ROWS_AT_ONCE):
-            if replay_bulk is None:
-                self._one_by_one(rows[low : low + ROWS_AT_ONCE], NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
-                if load.is_step_over:
-                    yield
-                    load.begin_step()
-            else:
-                some = rows[low : low + BULK_ROWS_AT_ONCE]
-                summary = load.summary
-                replayed, set_aside = summary.replayed, summary.set_aside_count
-                try:
-                    records = self._raw(some)
-                except CorruptError:
-                    self._one_by_one(some, NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
-                    continue
-                yield from load.paced(replay_bulk(records, partial(self._one, records)))
-                summary.replayed = replayed + len(records) - (summary.set_aside_count - set_aside)
-
-    def _raw(self, rows: Ints) -> RawRecords:
-        layout = self.layout
-        value_at, value_bytes = layout.values(rows)
-        return RawRecords(
-            layout.raw,
-            layout.data,
-            layout.offsets(rows),
-            layout.key_at[rows],
-            layout.key_bytes[rows],
-            value_at,
-            value_bytes,
+        self.places = places = np.flatnonzero(keep)
+        offsets, value_at, value_bytes = (np.empty(len(places), np.int64) for _ in range(3))
+        for low in range(0, len(places), ROWS_PER_STEP):
+            part = slice(low, low + ROWS_PER_STEP)
+            offsets[part] = layout.offsets(places[part])
+            value_at[part], value_bytes[part] = layout.values(places[part])
+            yield
+        self.records = RawRecords(
+            layout.raw, layout.data, offsets, layout.key_at[places], layout.key_bytes[places], value_at, value_bytes
         )
 
-    def _one(self, records: RawRecords, index: int) -> None:
-        self.load.replay(int(records.offsets[index]), *records.pair(index), NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
-
-    def _one_by_one(self, rows: Ints, producer_id: int, producer_epoch: int) -> None:
-        try:
-            records = self._raw(rows)
-        except CorruptError as error:
-            # The value of one of them is longer than its record.
-            if len(rows) > 1:
-                for row in range(len(rows)):
-                    self._one_by_one(rows[row : row + 1], producer_id, producer_epoch)
+    def rows(self) -> Rows:
+        """Yield the rows and the transaction markers between them. Records outside transactions are replayed many at a time."""
+        layout, places = self.layout, self.places
+        done = 0
+        for batch in self.special:
+            until = int(np.searchsorted(places, layout.first[batch]))
+            yield from self._plain(done, until)
+            done = until
+            at = int(layout.positions[batch])
+            header = read_header(layout.raw, at)
+            if header.is_control:
+                yield from read_markers(header, memoryview(layout.raw)[at:], self.start)
             else:
-                self._set_aside(rows, error, producer_id)
-            return
-        replay = self.load.replay
-        for index, offset in enumerate(records.offsets.tolist()):
-            replay(offset, *records.pair(index), producer_id, producer_epoch)
+                until = int(np.searchsorted(places, layout.first[batch] + header.record_count))
+                yield from self._one_by_one(done, until, header.producer_id, header.producer_epoch)
+                done = until
+            yield None
+        yield from self._plain(done, len(places))
 
-    def _set_aside(self, rows: Ints, error: CorruptError, producer_id: int) -> None:
-        layout = self.layout
-        # Its own offset may be what cannot be read.
-        offset = int(layout.headers["base_offset"][layout.batch[rows][0]])
-        key_at = int(layout.key_at[rows][0])
-        key = layout.raw[key_at : key_at + int(layout.key_bytes[rows][0])]
-        self.load.set_aside_record(offset, key, error, producer_id)
+    def _one_by_one(self, low: int, high: int, producer_id: int, producer_epoch: int) -> Rows:
+        pair = self.records.pair
+        for index, offset in enumerate(self.records.offsets[low:high].tolist(), low):
+            yield offset, *pair(index), producer_id, producer_epoch
+
+    def _plain(self, low: int, high: int) -> Rows:
+        """Replay records outside transactions, or yield them if they are few."""
+        if high - low < BULK_MIN:
+            yield from self._one_by_one(low, high, NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+            return
+        some = self.records.take(slice(low, high))
+        load, replayed_singly = self.load, 0
+
+        def replay_one(index: int) -> None:
+            nonlocal replayed_singly
+            replayed_singly += 1
+            load.replay(int(some.offsets[index]), *some.pair(index), NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+
+        yield from load.shard.replay_bulk(some, replay_one)
+        load.summary.replayed += len(some) - replayed_singly

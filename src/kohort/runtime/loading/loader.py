@@ -20,13 +20,16 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from typing import Any, ClassVar
 
 from kohort.machine.shard import RecordSerde, Shard
 from kohort.model.errors import CorruptError
-from kohort.runtime.loading.windows import LOAD_BUFFER_BYTES, Load, LoadSummary, load_window
-from kohort.runtime.ports import PartitionLog
+from kohort.runtime.append.position import Position
+from kohort.runtime.loading.windows import LOAD_BUFFER_BYTES, Load, LoadSummary, Scan, scan_batches
+from kohort.runtime.metrics import ShardMetrics
+from kohort.runtime.ports import Clock, PartitionLog
 from kohort.runtime.timers.clock import SystemClock
 
 _log = logging.getLogger("kohort.runtime")
@@ -62,46 +65,83 @@ def load(
         StorageError: the log cannot be read.
     """
     under_way = Load(log, shard, serde, summary, now_ms or SystemClock().now_ms, buffer_bytes)
-    offset: int | None = start
-    while offset is not None and offset < end:
-        bulk = _Bulk.for_records(end - offset)
-        under_way.begin_step()
-        if bulk is None:
-            following = yield from load_window(under_way, offset, end)
-        else:
-            following = yield from bulk.load_window(under_way, offset, end)
-        if following is not None and following <= offset:
+    offset = start
+    while offset < end:
+        following = yield from under_way.window(_scan_for(end - offset), offset, end)
+        if following <= offset:
             raise CorruptError(f"the batches from offset {offset} on end at {following}")
         offset = following
 
 
-class _Bulk:
+def load_shard(
+    log: PartitionLog,
+    shard: Shard[Any],
+    position: Position,
+    *,
+    serde: RecordSerde[Any],
+    clock: Clock,
+    buffer_bytes: int,
+    leader_epoch: int,
+    metrics: ShardMetrics,
+) -> Iterator[None]:
+    """
+    Replay a log into a new shard, one step per `next`: up to the high watermark, and from there to the end, with a snapshot at
+    each. Set its position.
+
+    Raises:
+        CorruptError: see `load`.
+        StorageError: the log cannot be read.
+    """
+    summary = LoadSummary()
+    started_ms = clock.now_ms()
+    committed, end = log.high_watermark, log.end_offset
+    replay = partial(load, log, shard, serde, summary, now_ms=clock.now_ms, buffer_bytes=buffer_bytes)
+    yield from replay(start=log.log_start_offset, end=committed)
+    if committed < end:
+        position.registry.create(committed)
+        yield from replay(start=committed, end=end)
+    position.last_written_offset, position.last_committed_offset = end, committed
+    ended_ms = clock.now_ms()
+    metrics.loaded(started_ms=started_ms, ended_ms=ended_ms, records_set_aside=summary.set_aside_count)
+    _log.log(
+        logging.INFO if summary.records else logging.DEBUG,
+        "shard.loaded partition=%s leader_epoch=%d records=%d replayed=%d set_aside=%d bytes=%d elapsed_ms=%d",
+        log.topic_partition,
+        leader_epoch,
+        summary.records,
+        summary.replayed,
+        summary.set_aside_count,
+        summary.bytes,
+        ended_ms - started_ms,
+    )
+
+
+class _Numpy:
     """The module `columnar`, imported by a thread: the import of numpy would block the event loop for too long."""
 
-    module: ClassVar[Any] = None
-    _is_asked_for: ClassVar[bool] = False
+    scan: ClassVar[Scan | None] = None
+    is_asked_for: ClassVar[bool] = False
 
-    @classmethod
-    def for_records(cls, count: int) -> Any:
-        """Return the module if it is imported and so many records are worth it, else None."""
-        if count < BULK_RECORDS_MIN:
-            return None
-        if cls.module is None and not cls._is_asked_for:
-            if "numpy" in sys.modules:
-                cls._import()
-            elif count >= IMPORT_RECORDS_MIN:
-                cls._is_asked_for = True
-                threading.Thread(target=cls._import, name="kohort-import-numpy", daemon=True).start()
-        return cls.module
 
-    @classmethod
-    def _import(cls) -> None:
-        cls._is_asked_for = True
-        try:
-            with _without_threads_of_blas():
-                cls.module = import_module("kohort.runtime.loading.columnar")
-        except ImportError:
-            _log.info("load.without_numpy")
+def _scan_for(count: int) -> Scan:
+    """Return the scan with numpy if it is imported and so many records are worth it, else the one without."""
+    if count < BULK_RECORDS_MIN:
+        return scan_batches
+    if not _Numpy.is_asked_for and ("numpy" in sys.modules or count >= IMPORT_RECORDS_MIN):
+        _Numpy.is_asked_for = True
+        if "numpy" in sys.modules:
+            _import()
+        else:
+            threading.Thread(target=_import, name="kohort-import-numpy", daemon=True).start()
+    return _Numpy.scan or scan_batches
+
+
+def _import() -> None:
+    try:
+        with _without_threads_of_blas():
+            _Numpy.scan = import_module("kohort.runtime.loading.columnar").scan_columns
+    except ImportError:
+        _log.info("load.without_numpy")
 
 
 @contextmanager

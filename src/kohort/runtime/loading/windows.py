@@ -1,15 +1,13 @@
 """
-One load in progress, and its windows without numpy.
+One load in progress: its windows, whose rows a scan finds and one loop replays; and the scan without numpy.
 
 Source: Kafka CoordinatorLoaderImpl.
 """
 
 import logging
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
-from heapq import merge
-from operator import attrgetter
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -24,10 +22,9 @@ _log = logging.getLogger("kohort.runtime")
 
 LOAD_BUFFER_BYTES = 5 * 1024 * 1024
 """The size of a window. Source: offsets.load.buffer.size."""
-READ_PER_STEP = 16_384
 REPLAYED_PER_STEP = 2048
 STEP_MS = 8
-"""A step ends when it has read or replayed so many records, or taken so long: the event loop is never held longer."""
+"""A step ends when it has replayed so many records, or taken so long: the event loop is never held longer."""
 LOOKED_AT_EVERY = 128
 """How many records are replayed between two looks at the clock."""
 
@@ -62,18 +59,30 @@ class Marker(msgspec.Struct, frozen=True):
     committed: bool
 
 
-class _Pending(msgspec.Struct, frozen=True):
-    """A record of a transaction."""
+Row: TypeAlias = tuple[int, bytes, bytes | None, int, int]
+"""A record with a key: offset, key, value, producer id and epoch."""
+Rows: TypeAlias = Generator[Row | Marker | None, None, None]
+"""
+What a scan finds in a window, in the order of the log: of the records outside transactions the newest value and the newest
+tombstone of each key, all records of transactions, and the markers. None is a possible pause.
+"""
+Scan: TypeAlias = Callable[["Load", int, int], Rows]
+"""
+`scan(load, start, end)` reads a window from offset `start` on, and sets `load.next_offset`. A scan may replay rows by itself.
 
-    offset: int
-    producer_id: int
-    producer_epoch: int
-    key: bytes
-    value: bytes | None
+Raises:
+    CorruptError: see `kohort.runtime.loading.loader.load`.
+    StorageError: the log cannot be read.
+"""
 
 
 class Load:
-    """One load in progress: it replays records, and paces itself."""
+    """
+    One load in progress.
+
+    Attributes:
+        next_offset: the offset behind the window that is read; the end of the load if nothing was found.
+    """
 
     def __init__(
         self,
@@ -88,31 +97,43 @@ class Load:
         self.buffer_bytes = buffer_bytes
         self.shard = shard
         self.summary = summary
-        self.set_aside_keys: set[bytes] = set()
-        """Keys outside transactions whose newest value in this window is set aside, for `replay_earlier`."""
+        self.next_offset = -1
+        self._set_aside_keys: set[bytes] = set()
+        """Keys outside transactions whose newest value in this window is set aside, for `_replay_earlier`."""
         self._decode = serde.decode
         self._replay = shard.replay
         self._now_ms = now_ms
         self._until_ms = 0
 
-    def begin_step(self) -> None:
+    def window(self, scan: Scan, start: int, end: int) -> Generator[None, None, int]:
+        """Load a window, and return the next offset. Yields at the end of each step."""
+        self.next_offset = end
+        self._begin_step()
+        for count, row in enumerate(scan(self, start, end), 1):
+            if isinstance(row, tuple):
+                self.replay(*row)
+            elif row is not None:
+                if self._set_aside_keys:
+                    yield from self._replay_earlier(start, row.offset)
+                self.shard.replay_end_transaction_marker(row.producer_id, row.producer_epoch, committed=row.committed)
+            if count % REPLAYED_PER_STEP == 0 or ((row is None or count % LOOKED_AT_EVERY == 0) and self._is_step_over):
+                yield
+                self._begin_step()
+        if self._set_aside_keys:
+            yield from self._replay_earlier(start, self.next_offset)
+        return self.next_offset
+
+    def end_step(self) -> None:
+        """End the step at the next possible pause."""
+        self._until_ms = 0
+
+    def _begin_step(self) -> None:
         self._until_ms = self._now_ms() + STEP_MS
 
     @property
-    def is_step_over(self) -> bool:
+    def _is_step_over(self) -> bool:
         """Whether it is time to let others have their turn."""
         return self._now_ms() >= self._until_ms
-
-    def paced(self, work: Iterator[None]) -> Generator[None, None, Any]:
-        """Advance `work`, which yields often, and yield at the end of each step."""
-        while True:
-            try:
-                next(work)
-            except StopIteration as end:
-                return end.value
-            if self.is_step_over:
-                yield
-                self.begin_step()
 
     def replay(self, offset: int, key: bytes, value: bytes | None, producer_id: int, producer_epoch: int) -> None:
         """
@@ -127,48 +148,12 @@ class Load:
                 _log.warning("load.skipped type=%d offset=%d", error.record_type, offset)
             return
         except CorruptError as error:
-            self.set_aside_record(offset, key, error, producer_id)
+            if producer_id == NO_PRODUCER_ID:
+                self._set_aside_keys.add(key)
+            self.set_aside(record_set_aside(offset, key, error))
             return
         self._replay(offset, producer_id, producer_epoch, record)
         summary.replayed += 1
-
-    def set_aside_record(self, offset: int, key: bytes, error: CorruptError, producer_id: int) -> None:
-        """Set a record aside."""
-        if producer_id == NO_PRODUCER_ID:
-            self.set_aside_keys.add(key)
-        self.set_aside(record_set_aside(offset, key, error))
-
-    def replay_earlier(self, records: Iterable[tuple[int, bytes, bytes | None]]) -> Generator[None, None, None]:
-        """
-        Replay the records that the set aside ones stand in front of, as if those were not in the log.
-
-        Only the newest value of each key in a window is decoded. If that one is set aside, the newest record before it counts.
-
-        Args:
-            records: offset, key and value of the records of this window outside transactions, up to the current position.
-        """
-        keys, self.set_aside_keys = self.set_aside_keys, set()
-        versions: dict[bytes, list[tuple[int, bytes | None]]] = {}
-        for count, (offset, key, value) in enumerate(records, 1):
-            if key in keys:
-                versions.setdefault(key, []).append((offset, value))
-            if count % LOOKED_AT_EVERY == 0 and self.is_step_over:
-                yield
-                self.begin_step()
-        for key, found in versions.items():
-            for offset, value in reversed(found):
-                try:
-                    record = self._decode(key, value)
-                except (CorruptError, UnknownRecordTypeError):
-                    continue
-                # A tombstone has been replayed.
-                if value is not None:
-                    self._replay(offset, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, record)
-                    self.summary.replayed += 1
-                break
-            if self.is_step_over:
-                yield
-                self.begin_step()
 
     def set_aside(self, found: SetAside) -> None:
         """Count and log a record or a batch that is left out."""
@@ -178,87 +163,99 @@ class Load:
             summary.set_aside += (found,)
             _log.warning("load.set_aside partition=%s %s", self.log.topic_partition, found)
 
-    def end_transaction(self, marker: Marker) -> None:
-        self.shard.replay_end_transaction_marker(marker.producer_id, marker.producer_epoch, committed=marker.committed)
+    def _replay_earlier(self, start: int, end: int) -> Generator[None, None, None]:
+        """
+        Replay the records that the set aside ones stand in front of, as if those were not in the log.
+
+        Only the newest value of each key in a window is decoded. If that one is set aside, the newest record before it within
+        `[start, end)` counts. These offsets are read again.
+        """
+        keys, self._set_aside_keys = self._set_aside_keys, set()
+        versions: dict[bytes, list[LogRecord]] = {}
+        for count, record in enumerate(self._plain_records(start, end), 1):
+            if record.key in keys:
+                versions.setdefault(record.key, []).append(record)
+            if count % LOOKED_AT_EVERY == 0 and self._is_step_over:
+                yield
+                self._begin_step()
+        for key, found in versions.items():
+            for earlier in reversed(found):
+                try:
+                    decoded = self._decode(key, earlier.value)
+                except (CorruptError, UnknownRecordTypeError):
+                    continue
+                # A tombstone has been replayed.
+                if earlier.value is not None:
+                    self._replay(earlier.offset, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, decoded)
+                    self.summary.replayed += 1
+                break
+            if self._is_step_over:
+                yield
+                self._begin_step()
+
+    def _plain_records(self, start: int, end: int) -> Iterator[LogRecord]:
+        """The records outside transactions within `[start, end)`, without batches that are set aside."""
+        offset = start
+        while offset < end and (window := self.log.read(offset, bytes_max=self.buffer_bytes, up_to=end)):
+            view = memoryview(window)
+            for position, header in iter_batches(window):
+                offset = header.next_offset
+                if header.is_control or header.is_transactional:
+                    continue
+                with suppress(CorruptError):
+                    for record in read_records(view[position : position + header.size_bytes], header=header):
+                        if start <= record.offset < end:
+                            yield record
 
 
-def load_window(load: Load, start: int, end: int) -> Generator[None, None, int | None]:
-    """Load a window without numpy, and return the next offset; None at the end."""
+def scan_batches(load: Load, start: int, end: int) -> Rows:
+    """A `Scan` without numpy."""
     window = load.log.read(start, bytes_max=load.buffer_bytes, up_to=end)
     if not window:
-        return None
-    yield from load.paced(check_batches(window, start, end))
+        return
+    load.next_offset = yield from check_batches(window, start, end)
     load.summary.bytes += len(window)
-    collected = _Collected()
-    view, since_step, offset = memoryview(window), 0, start
-    for position, header in iter_batches(window):
-        _collect(load, header, view[position : position + header.size_bytes], start, collected)
-        offset = header.next_offset
-        since_step += header.record_count
-        if since_step >= READ_PER_STEP or load.is_step_over:
-            since_step = 0
-            yield
-            load.begin_step()
-    yield
-    load.begin_step()
-    for count, event in enumerate(collected.in_order(), 1):
-        if isinstance(event, Marker):
-            if load.set_aside_keys:
-                yield from load.replay_earlier(_plain_records(window, start, event.offset))
-            load.end_transaction(event)
-        elif isinstance(event, _Pending):
-            load.replay(event.offset, event.key, event.value, event.producer_id, event.producer_epoch)
-        elif event.key is not None:
-            # A record without a key is not a record of the shard.
-            load.replay(event.offset, event.key, event.value, NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
-        if count % REPLAYED_PER_STEP == 0 or (count % LOOKED_AT_EVERY == 0 and load.is_step_over):
-            yield
-            load.begin_step()
-    if load.set_aside_keys:
-        yield from load.replay_earlier(_plain_records(window, start, offset))
-    return offset
-
-
-def _plain_records(window: bytes, start: int, end: int) -> Iterator[tuple[int, bytes, bytes | None]]:
-    """Offset, key and value of the records outside transactions within `[start, end)`, without batches that are set aside."""
+    rows: list[Row | Marker | None] = []
+    values: dict[bytes, int] = {}
+    tombstones: dict[bytes, int] = {}
     view = memoryview(window)
     for position, header in iter_batches(window):
-        if header.is_control or header.is_transactional:
-            continue
-        with suppress(CorruptError):
-            for record in read_records(view[position : position + header.size_bytes], header=header):
-                if record.key is not None and start <= record.offset < end:
-                    yield record.offset, record.key, record.value
+        batch = view[position : position + header.size_bytes]
+        if header.is_control:
+            rows += read_markers(header, batch, start)
+        elif header.is_transactional:
+            rows += [
+                (record.offset, record.key, record.value, header.producer_id, header.producer_epoch)
+                for record in _records(load, header, batch, start)
+                if record.key is not None
+            ]
+        else:
+            for record in _records(load, header, batch, start):
+                key, value = record.key, record.value
+                # A record without a key is not a record of the shard.
+                if key is not None:
+                    newest = tombstones if value is None else values
+                    if key in newest:
+                        rows[newest[key]] = None
+                    newest[key] = len(rows)
+                    rows.append((record.offset, key, value, NO_PRODUCER_ID, NO_PRODUCER_EPOCH))
+        yield None
+    load.end_step()
+    yield None
+    yield from filter(None, rows)
 
 
-class _Collected:
-    """The records of a window: the newest value and tombstone of each key, and every record of a transaction."""
-
-    __slots__ = ("tombstones", "transactional", "values")
-
-    def __init__(self) -> None:
-        self.values: dict[bytes | None, LogRecord] = {}
-        self.tombstones: dict[bytes | None, LogRecord] = {}
-        self.transactional: list[Marker | _Pending] = []
-
-    def add(self, records: Iterable[LogRecord]) -> None:
-        """Add records outside transactions; each replaces the earlier value, or tombstone, of its key."""
-        values, tombstones = self.values, self.tombstones
-        for record in records:
-            key = record.key
-            newest = tombstones if record.value is None else values
-            # Removed first, so that the dict keeps the order of the log.
-            newest.pop(key, None)
-            newest[key] = record
-
-    def in_order(self) -> Iterable[LogRecord | Marker | _Pending]:
-        """All records and markers to replay, in the order of the log."""
-        if not self.tombstones and not self.transactional:
-            return self.values.values()
-        return merge(self.values.values(), self.tombstones.values(), self.transactional, key=_offset)
-
-
-_offset = attrgetter("offset")
+def _records(load: Load, header: BatchHeader, batch: memoryview, start: int) -> Sequence[LogRecord]:
+    try:
+        records = read_records(batch, header=header)
+    except CorruptError as error:
+        load.summary.records += max(header.record_count, 0)
+        load.set_aside(batch_set_aside(header, error))
+        return []
+    if header.base_offset < start:
+        records = [record for record in records if record.offset >= start]
+    load.summary.records += len(records)
+    return records
 
 
 def read_markers(header: BatchHeader, batch: memoryview, start: int) -> list[Marker]:
@@ -274,26 +271,3 @@ def read_markers(header: BatchHeader, batch: memoryview, start: int) -> list[Mar
         for offset, marker in markers
         if marker is not None and offset >= start
     ]
-
-
-def _collect(load: Load, header: BatchHeader, batch: memoryview, start: int, collected: _Collected) -> None:
-    if header.is_control:
-        collected.transactional += read_markers(header, batch, start)
-        return
-    try:
-        records = read_records(batch, header=header)
-    except CorruptError as error:
-        load.summary.records += max(header.record_count, 0)
-        load.set_aside(batch_set_aside(header, error))
-        return
-    if header.base_offset < start:
-        records = [record for record in records if record.offset >= start]
-    load.summary.records += len(records)
-    if header.is_transactional:
-        collected.transactional += [
-            _Pending(record.offset, header.producer_id, header.producer_epoch, record.key, record.value)
-            for record in records
-            if record.key is not None
-        ]
-    else:
-        collected.add(records)
