@@ -6,8 +6,7 @@ from typing import Final
 
 from kohort.group.assignors.interface import SteppedAssignor
 from kohort.group.configs import GroupConfig, GroupConfigs
-from kohort.group.conversion import ClassicMembers
-from kohort.group.groups import Group, GroupManager
+from kohort.group.groups import ClassicMembers, Group, GroupManager
 from kohort.group.metrics import GroupCounters
 from kohort.group.offsets.offsets import Offsets
 from kohort.machine.shard import Deadlines, Executor

@@ -13,13 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
-from kohort.group.conversion import ClassicMembers
 from kohort.group.offsets.offsets import CommittedOffset
 from kohort.group.records import GroupRecord
 from kohort.machine.shard import Result
 from kohort.machine.steps import Key
+from kohort.model.context import RequestContext
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.model.image import ImageDelta
+from kohort.wire import messages as m
 
 CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"
@@ -105,6 +106,27 @@ class Group(Protocol):
 
     def tombstones(self) -> Sequence[GroupRecord]:
         """The records that remove the group from the log, in order. Offsets are not among them."""
+
+
+class ClassicMembers(Protocol):
+    """
+    The handlers of members of the classic protocol in groups of another kind.
+
+    Args of each:
+        group: of that kind; it may be empty.
+    """
+
+    def join_group(
+        self, group: Any, request: m.JoinGroupRequest, context: RequestContext, now_ms: int, /
+    ) -> Result[Any, m.JoinGroupResponse]: ...
+
+    def sync_group(self, group: Any, request: m.SyncGroupRequest, /) -> Result[Any, m.SyncGroupResponse]: ...
+
+    def heartbeat(self, group: Any, request: m.HeartbeatRequest, /) -> Result[Any, m.HeartbeatResponse]: ...
+
+    def leave_group(
+        self, group: Any, request: m.LeaveGroupRequest, now_ms: int, /
+    ) -> Result[Any, m.LeaveGroupResponse]: ...
 
 
 class GroupManager(Protocol):

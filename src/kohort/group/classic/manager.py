@@ -1,23 +1,21 @@
 """Classic groups in one shard: replay and load."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from kohort.group.classic.conversion import adopt_group, dismiss_waiting, export_group
 from kohort.group.classic.group import ClassicGroup
 from kohort.group.classic.rebalance import GroupSteps
 from kohort.group.classic.states import PREPARING_REBALANCE, STABLE
 from kohort.group.context import GroupContext
-from kohort.group.conversion import ClassicMembers, ClassicState
+from kohort.group.groups import ClassicMembers
 from kohort.group.records import GroupRecord
 from kohort.machine.shard import Result
-from kohort.machine.steps import Wake
 from kohort.model.image import ImageDelta
 from kohort.records.values import GroupMetadata, GroupMetadataTombstone
 
 
 class ClassicGroupManager:
-    """Implements `kohort.group.groups.GroupManager` and `kohort.group.conversion.ClassicGroups`."""
+    """Implements `kohort.group.groups.GroupManager`."""
 
     __slots__ = ("_context",)
 
@@ -53,23 +51,6 @@ class ClassicGroupManager:
         if len(group.members) > self._context.config.group_max_size:
             steps.prepare_rebalance("loaded with more members than group.max.size")
         return steps.result()
-
-    def export(self, group: ClassicGroup, /) -> ClassicState:
-        return export_group(group)
-
-    def dismiss_waiting(self, group: ClassicGroup, /) -> Sequence[Wake]:
-        return dismiss_waiting(self._context, group)
-
-    def adopt(
-        self,
-        state: ClassicState,
-        assign: Callable[[str, bytes], bytes],
-        now_ms: int,
-        /,
-        *,
-        rebalance_reason: str | None,
-    ) -> Result[GroupRecord, None]:
-        return adopt_group(self._context, state, assign, now_ms, rebalance_reason)
 
     def on_image(self, _delta: ImageDelta, /) -> None:
         """Do nothing: members of classic groups watch the topics themselves."""

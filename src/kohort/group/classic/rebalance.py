@@ -177,7 +177,10 @@ class GroupSteps:
             self._context.deadlines.extend(member.session, member.session_timeout_ms)
 
     def end_session(self, member_id: str) -> None:
-        self._deadlines.append(Deadline(session_key(self.group.group_id, member_id)))
+        self.cancel(session_key(self.group.group_id, member_id))
+
+    def cancel(self, deadline: Key) -> None:
+        self._deadlines.append(Deadline(deadline))
 
     def remove_member(self, member: ClassicMember) -> None:
         """Remove a member; its waiting request is answered UNKNOWN_MEMBER_ID."""

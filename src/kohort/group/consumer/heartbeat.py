@@ -15,6 +15,7 @@ from uuid import UUID
 import msgspec
 
 from kohort.group.assignors.specs import Assignment
+from kohort.group.classic.group import ClassicGroup
 from kohort.group.configs import ConsumerTimeouts
 from kohort.group.consumer.assignments import entries_of
 from kohort.group.consumer.group import ConsumerGroup
@@ -27,14 +28,20 @@ from kohort.group.consumer.member import (
     ConsumerMember,
 )
 from kohort.group.consumer.membership import check_size, dynamic_member, static_member
+from kohort.group.consumer.migration import dismiss_waiting, upgrade
 from kohort.group.consumer.patterns import patterns_are_due
 from kohort.group.consumer.registry import ConsumerRegistry, registry_of
-from kohort.group.consumer.removal import leave, leave_for_a_while, rebalance_deadline, session_deadline
+from kohort.group.consumer.removal import (
+    leave,
+    leave_for_a_while,
+    rebalance_deadline,
+    session_deadline,
+    upgraded_sessions,
+)
 from kohort.group.consumer.steps import MemberSteps
-from kohort.group.consumer.upgrade import upgrade, upgraded_sessions
 from kohort.group.context import HasContext
 from kohort.group.events import GroupConverted, HeartbeatRefused
-from kohort.group.groups import CONSUMER, Group, Transition, of_another_kind, transition
+from kohort.group.groups import CONSUMER, Transition, of_another_kind, transition
 from kohort.group.records import GroupRecord
 from kohort.machine.shard import Result
 from kohort.machine.steps import Wake
@@ -164,7 +171,7 @@ class _Heartbeat:
         self._steps = MemberSteps(registry, self._group, self._records, now_ms)
         self._wakes: Sequence[Wake] = ()
         if classic is not None:
-            self._wakes = registry.classic_groups.dismiss_waiting(classic)
+            self._wakes = dismiss_waiting(registry, classic)
             self._steps.deadlines += upgraded_sessions(self._group)
             self._steps.events.append(GroupConverted(request.group_id, CONSUMER))
         # Version 0: the coordinator makes the id of a member that has none.
@@ -204,12 +211,13 @@ class _Heartbeat:
         steps = self._steps
         return Result(self._records, response, wakes=self._wakes, deadlines=steps.deadlines, effects=steps.events)
 
-    def _find_classic(self) -> Group | None:
-        """The group of another kind that this heartbeat turns into the consumer group."""
+    def _find_classic(self) -> ClassicGroup | None:
+        """The classic group that this heartbeat turns into the consumer group."""
         found = self._registry.groups.get(self._request.group_id)
         if found is None or found.kind == CONSUMER or self._request.member_epoch != JOIN_EPOCH:
             return None
-        return found if transition(found, CONSUMER) is Transition.CONVERT else None
+        is_converted = transition(found, CONSUMER) is Transition.CONVERT
+        return found if is_converted and isinstance(found, ClassicGroup) else None
 
     def _find_group(self) -> ConsumerGroup:
         """

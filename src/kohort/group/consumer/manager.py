@@ -5,15 +5,14 @@ from typing import Any
 
 from kohort.group.consumer.apis import ConsumerApis
 from kohort.group.consumer.assignments import assignment_of
-from kohort.group.consumer.classic_members.handlers import ClassicMemberHandlers
+from kohort.group.consumer.classic_members import ClassicMemberHandlers
 from kohort.group.consumer.group import ConsumerGroup
 from kohort.group.consumer.member import NO_EPOCH, ConsumerGroupState, ConsumerMember
 from kohort.group.consumer.registry import ConsumerRegistry
 from kohort.group.consumer.removal import loaded_deadlines
 from kohort.group.consumer.subscriptions import ResolvedPattern
 from kohort.group.context import GroupContext
-from kohort.group.conversion import ClassicMembers
-from kohort.group.groups import CONSUMER
+from kohort.group.groups import CONSUMER, ClassicMembers
 from kohort.group.kind import GroupKind
 from kohort.group.records import GroupRecord
 from kohort.machine.shard import Result

@@ -17,6 +17,7 @@ from kohort.records.values import (
     ConsumerGroupCurrentMemberAssignment,
     ConsumerGroupMemberMetadata,
     ConsumerGroupMemberMetadataClassicMemberMetadata,
+    ConsumerGroupMemberMetadataClassicProtocol,
 )
 
 
@@ -164,3 +165,13 @@ def preferred_assignor(members: Iterable[ConsumerMember]) -> str | None:
         if member.server_assignor is not None:
             votes[member.server_assignor] = votes.get(member.server_assignor, 0) + 1
     return min(votes, key=lambda name: (-votes[name], java_bucket(name))) if votes else None
+
+
+def classic_metadata(
+    session_timeout_ms: int, protocols: Iterable[tuple[str, bytes]]
+) -> ConsumerGroupMemberMetadataClassicMemberMetadata:
+    """The part of a member's record that only members of the classic protocol have."""
+    return ConsumerGroupMemberMetadataClassicMemberMetadata(
+        session_timeout_ms,
+        tuple(ConsumerGroupMemberMetadataClassicProtocol(name, bytes(metadata)) for name, metadata in protocols),
+    )

@@ -1,6 +1,6 @@
 """State that the handlers of consumer groups share in one shard: groups, topics, assignors."""
 
-from typing import Final, cast
+from typing import Final
 from uuid import UUID
 
 from kohort.group.assignors.interface import SteppedAssignor
@@ -8,8 +8,7 @@ from kohort.group.configs import ConsumerTimeouts
 from kohort.group.consumer.group import ConsumerGroup
 from kohort.group.consumer.subscriptions import TopicIndex
 from kohort.group.context import GroupContext, HasContext
-from kohort.group.conversion import ClassicGroups
-from kohort.group.groups import CLASSIC, CONSUMER, session_key
+from kohort.group.groups import CONSUMER, session_key
 from kohort.group.metadata_hash import TopicHashes
 from kohort.machine.steps import Key
 from kohort.model.image import ClusterImage
@@ -82,11 +81,6 @@ class ConsumerRegistry:
         """The group, if there is one of this id and kind."""
         group = self.groups.get(group_id)
         return group if isinstance(group, ConsumerGroup) else None
-
-    @property
-    def classic_groups(self) -> ClassicGroups:
-        """The classic groups of the shard, for conversions."""
-        return cast("ClassicGroups", self.context.managers[CLASSIC])
 
     def renew_session(self, group_id: str, member_id: str, timeout_ms: int) -> None:
         """Give a member that has a session a whole timeout."""

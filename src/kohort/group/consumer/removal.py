@@ -14,11 +14,11 @@ from typing import Final, TypeVar
 import msgspec
 
 from kohort.group.assignors.specs import NO_ASSIGNMENT
-from kohort.group.consumer.downgrade import can_downgrade_without, downgrade_without
 from kohort.group.consumer.epochs import epoch_without
 from kohort.group.consumer.group import ConsumerGroup
 from kohort.group.consumer.member import LEAVE_EPOCH, LEAVE_STATIC_EPOCH, UNREVOKED_PARTITIONS, ConsumerMember
 from kohort.group.consumer.membership import known_member
+from kohort.group.consumer.migration import downgrade_without
 from kohort.group.consumer.patterns import drop_unused_patterns
 from kohort.group.consumer.records import current_record, member_tombstones
 from kohort.group.consumer.registry import ConsumerRegistry, join_key, member_keys, rebalance_key, registry_of, sync_key
@@ -77,8 +77,9 @@ def remove(
     Args:
         events: of the removal.
     """
-    if can_downgrade_without(registry, group, members):
-        return downgrade_without(registry, group, members, events, response, now_ms)
+    downgraded = downgrade_without(registry, group, members, events, response, now_ms)
+    if downgraded is not None:
+        return downgraded
     records: list[GroupRecord] = []
     deadlines: list[Deadline] = []
     for member in members:
@@ -140,6 +141,15 @@ def loaded_deadlines(registry: ConsumerRegistry, group: ConsumerGroup) -> list[D
     deadlines = [session_deadline(group_id, member_id, timeout_ms) for member_id in group.members]
     unfinished = [member for member in group.members.values() if member.state == UNREVOKED_PARTITIONS]
     return [*deadlines, *(rebalance_deadline(group_id, member) for member in unfinished)]
+
+
+def upgraded_sessions(group: ConsumerGroup) -> list[Deadline]:
+    """The sessions of the members that come from a classic group."""
+    return [
+        session_deadline(group.group_id, member.member_id, member.classic.session_timeout_ms)
+        for member in group.members.values()
+        if member.classic is not None
+    ]
 
 
 def expire_member(

@@ -1,1 +1,0 @@
-"""Members of the classic protocol in consumer groups: JoinGroup, SyncGroup, Heartbeat, LeaveGroup (KIP-848)."""
