@@ -16,7 +16,7 @@ from kohort.broker.cluster import DEFAULT_LISTENER, Cluster, Endpoint, Registere
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.features import Features
 from kohort.broker.ports import Elsewhere, MarkerWriter, NoResponse, at_once
-from kohort.broker.topics.foreign import check_directory
+from kohort.broker.topics.strays import check_directory
 from kohort.machine.ports import Verification
 from kohort.model.context import ClientInformation
 from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE

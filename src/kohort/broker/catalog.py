@@ -35,8 +35,6 @@ import msgspec
 from kohort.broker.catalog_settings import (
     SETTING_PREFIX,
     Setting,
-    SettingsListener,
-    SettingsListeners,
     deleted_setting,
     is_too_large,
 )
@@ -162,7 +160,7 @@ class Catalog:
         self._newest = CatalogView()
         self._pending: deque[_Pending] = deque()
         self._listeners: list[Listener] = []
-        self._settings_listeners = SettingsListeners()
+        self._settings_listeners: dict[str, list[Callable[[list[Setting]], None]]] = {}
         self._next_producer_id = 0
         self._cluster = Cluster(1, "") if cluster is None else cluster
         self.starts = 0
@@ -177,7 +175,7 @@ class Catalog:
 
     def _begin_start(self) -> None:
         """Raise the leader epochs of all partitions. A start before this record is durable has announced nothing that lasts."""
-        self.starts = self._durable.settings.of_kind(_STARTS).get("", {}).get("count", 0) + 1
+        self.starts = self._durable.settings(_STARTS).get("", {}).get("count", 0) + 1
         change = CatalogChange(settings=(Setting(_STARTS, "", {"count": self.starts}),))
         self.change(change, lambda _: None)
 
@@ -241,11 +239,11 @@ class Catalog:
 
     def settings(self, kind: str) -> Mapping[str, dict[str, Any]]:
         """The settings of a kind, by name."""
-        return self._durable.settings.of_kind(kind)
+        return self._durable.settings(kind)
 
-    def watch_settings(self, kind: str, listener: SettingsListener) -> None:
+    def watch_settings(self, kind: str, listener: Callable[[list[Setting]], None]) -> None:
         """Call `listener(settings)` for every change of settings of a kind, as `watch` does."""
-        self._settings_listeners.add(kind, listener)
+        self._settings_listeners.setdefault(kind, []).append(listener)
 
     def watch(self, listener: Listener) -> None:
         """Call `listener(delta)` for every change, when it has become durable and before it is answered."""
@@ -273,7 +271,7 @@ class Catalog:
         )
 
     def newest_settings(self, kind: str) -> Mapping[str, dict[str, Any]]:
-        return self._newest.settings.of_kind(kind)
+        return self._newest.settings(kind)
 
     def newest_names(self) -> Iterable[str]:
         return self._newest.by_name.keys()
@@ -336,8 +334,10 @@ class Catalog:
             if not delta.is_empty:
                 for listener in self._listeners:
                     listener(delta)
-            if pending.change.settings:
-                self._settings_listeners.notify(pending.change.settings)
+            for kind in dict.fromkeys(setting.kind for setting in pending.change.settings):
+                changed = [setting for setting in pending.change.settings if setting.kind == kind]
+                for notify in self._settings_listeners.get(kind, ()):
+                    notify(changed)
             pending.done(ErrorCode.NONE)
 
     def _on_offline(self) -> None:

@@ -1,10 +1,12 @@
 """The entries of the catalog, a change of them, and one view: the newest state, or the state that is durable."""
 
+from collections.abc import Mapping
+from typing import Any
 from uuid import UUID
 
 import msgspec
 
-from kohort.broker.catalog_settings import Setting, SettingsView
+from kohort.broker.catalog_settings import Setting
 from kohort.broker.replicas import PartitionState
 from kohort.model.image import ImageDelta
 from kohort.model.limits import CONFIGURED_GROUPS_MAX
@@ -53,13 +55,17 @@ class CatalogChange(msgspec.Struct, frozen=True):
 class CatalogView:
     """Topics by name and by id, group configurations by group id, settings."""
 
-    __slots__ = ("by_id", "by_name", "groups", "settings")
+    __slots__ = ("_settings", "by_id", "by_name", "groups")
 
     def __init__(self) -> None:
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[UUID, Topic] = {}
         self.groups: dict[str, ConfiguredGroup] = {}
-        self.settings = SettingsView()
+        self._settings: dict[str, dict[str, dict[str, Any]]] = {}
+
+    def settings(self, kind: str) -> Mapping[str, dict[str, Any]]:
+        """Values by name, in the order in which the names were first set."""
+        return self._settings.get(kind, {})
 
     def put(self, topic: Topic) -> None:
         self.by_name[topic.name] = topic
@@ -89,4 +95,8 @@ class CatalogView:
             if len(self.groups) > CONFIGURED_GROUPS_MAX:
                 self.groups = {name: each for name, each in self.groups.items() if each.configs}
         for setting in change.settings:
-            self.settings.apply(setting)
+            settings = self._settings.setdefault(setting.kind, {})
+            if setting.value is None:
+                settings.pop(setting.name, None)
+            else:
+                settings[setting.name] = setting.value

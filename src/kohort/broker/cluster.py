@@ -51,10 +51,6 @@ class RegisteredBroker:
         self.endpoints: dict[str, Endpoint] = {}
         self.is_fenced = False
 
-    def endpoint(self, listener: str) -> Endpoint | None:
-        """The address on a listener; None if the broker has no listener of this name."""
-        return self.endpoints.get(listener)
-
 
 class Cluster:
     """
@@ -116,14 +112,14 @@ class Cluster:
     def endpoint(self, node_id: int, listener: str) -> Endpoint | None:
         """The address of a running broker on a listener; None if it is stopped, or has no listener of this name."""
         broker = self.brokers.get(node_id)
-        return None if broker is None or broker.is_fenced else broker.endpoint(listener)
+        return None if broker is None or broker.is_fenced else broker.endpoints.get(listener)
 
     def live(self, listener: str) -> list[tuple[RegisteredBroker, Endpoint]]:
         """The running brokers with a listener of this name, and their addresses."""
         return [
             (broker, endpoint)
             for broker in self.brokers.values()
-            if not broker.is_fenced and (endpoint := broker.endpoint(listener)) is not None
+            if not broker.is_fenced and (endpoint := broker.endpoints.get(listener)) is not None
         ]
 
     def describe_cluster(
@@ -147,7 +143,7 @@ class Cluster:
                 )
                 for broker in self.brokers.values()
                 if (request.include_fenced_brokers or not broker.is_fenced)
-                and (endpoint := broker.endpoint(context.listener)) is not None
+                and (endpoint := broker.endpoints.get(context.listener)) is not None
             ],
             cluster_authorized_operations=CLUSTER_OPERATIONS
             if request.include_cluster_authorized_operations

@@ -23,7 +23,7 @@ from kohort.broker.broker import Broker
 from kohort.broker.cluster import Cluster, Endpoint, RegisteredBroker
 from kohort.broker.configs.definitions import BROKER_KEYS
 from kohort.broker.features import Features
-from kohort.broker.topics.foreign import check_directory
+from kohort.broker.topics.strays import check_directory
 from kohort.model.errors import ConfigError, ErrorCode, UnavailableError
 from kohort.model.ids import uuid_text
 from kohort.model.limits import HELD_BYTES_MAX, LOG_READS_MAX

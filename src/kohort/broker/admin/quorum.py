@@ -17,6 +17,7 @@ from uuid import UUID
 from kohort.broker.catalog import Catalog
 from kohort.broker.cluster import Cluster
 from kohort.broker.ports import Context
+from kohort.broker.topics.topic_names import CLUSTER_METADATA
 from kohort.machine.gradual import LOOK_STEP, chunks, gathered_by_topic
 from kohort.machine.shard import Reply
 from kohort.model.errors import CoordinatorError, ErrorCode
@@ -24,7 +25,6 @@ from kohort.model.ids import uuid_text
 from kohort.runtime.ports import Clock
 from kohort.wire import messages as m
 
-METADATA_TOPIC: Final = "__cluster_metadata"
 _UNKNOWN: Final = "This server does not host this topic-partition."
 _RUNS: Final = "A running broker cannot be unregistered; stop it first."
 _LAST_BROKER: Final = "The only broker of the cluster cannot be unregistered."
@@ -55,7 +55,7 @@ class Quorum:
                 break
             if len(topics) == LOOK_STEP:
                 yield
-        if asked != [(METADATA_TOPIC, 0)]:
+        if asked != [(CLUSTER_METADATA, 0)]:
             return (yield from _refuse(request))
         partition = m.DescribeQuorumResponsePartitionData(
             partition_index=0,
@@ -67,7 +67,7 @@ class Quorum:
         )
         return m.DescribeQuorumResponse(
             error_message="",
-            topics=[m.DescribeQuorumResponseTopicData(topic_name=METADATA_TOPIC, partitions=[partition])],
+            topics=[m.DescribeQuorumResponseTopicData(topic_name=CLUSTER_METADATA, partitions=[partition])],
             nodes=[m.DescribeQuorumResponseNode(node_id=node_id) for node_id in self._cluster.nodes],
         )
 

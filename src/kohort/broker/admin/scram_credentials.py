@@ -20,7 +20,7 @@ from kohort.broker.catalog_settings import SCRAM, Setting
 from kohort.broker.catalog_view import CatalogChange
 from kohort.broker.changes import DEFAULT_TIMEOUT_MS, Changes, Decided, accepted, verdict
 from kohort.broker.ports import Context
-from kohort.machine.gradual import HANDLER_STEP, chunks
+from kohort.machine.gradual import HANDLER_STEP, chunks, gathered
 from kohort.machine.shard import Reply
 from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode
 from kohort.model.limits import SCRAM_NAME_LENGTH_MAX, SCRAM_SALT_BYTES_MAX, SETTINGS_MAX
@@ -57,14 +57,9 @@ class ScramCredentials:
         for users in chunks(request.users or (), HANDLER_STEP):
             counts.update(user.name for user in users)
             yield
-        results = []
-        for user, count in (counts or dict.fromkeys(by_user, 1)).items():
-            if count > 1:
-                results.append(_twice(user))
-            else:
-                results.append(_described(user, by_user[user]) if user in by_user else _absent(user))
-            if len(results) % HANDLER_STEP == 0:
-                yield
+        results = yield from gathered(
+            _described(user, by_user.get(user), count) for user, count in (counts or dict.fromkeys(by_user, 1)).items()
+        )
         return m.DescribeUserScramCredentialsResponse(error_message="", results=results)
 
     def alter_user_scram_credentials(
@@ -118,16 +113,15 @@ class ScramCredentials:
         error = _refusal(upsertion.name, upsertion.mechanism)
         if error is not None:
             return error
-        if upsertion.iterations < _ITERATIONS_MIN:
-            return CoordinatorError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
-        if upsertion.iterations > _ITERATIONS_MAX:
-            return CoordinatorError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
-        if len(upsertion.name) > SCRAM_NAME_LENGTH_MAX:
-            return CoordinatorError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username is too long")
-        if len(upsertion.salt) > SCRAM_SALT_BYTES_MAX:
-            return CoordinatorError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Salt is too long")
-        if len(upsertion.salted_password) > SCRAM_SALT_BYTES_MAX:
-            return CoordinatorError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Salted password is too long")
+        for is_refused, message in (
+            (upsertion.iterations < _ITERATIONS_MIN, "Too few iterations"),
+            (upsertion.iterations > _ITERATIONS_MAX, "Too many iterations"),
+            (len(upsertion.name) > SCRAM_NAME_LENGTH_MAX, "Username is too long"),
+            (len(upsertion.salt) > SCRAM_SALT_BYTES_MAX, "Salt is too long"),
+            (len(upsertion.salted_password) > SCRAM_SALT_BYTES_MAX, "Salted password is too long"),
+        ):
+            if is_refused:
+                return CoordinatorError(ErrorCode.UNACCEPTABLE_CREDENTIAL, message)
         if not upsertion.salted_password:
             return CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR)  # Kafka has no message either.
         stored_key, server_key = keys_of(upsertion.mechanism, upsertion.salted_password)
@@ -193,23 +187,24 @@ def _altered(decided: Decided[str, Setting], failure: ErrorCode) -> list[m.Alter
     return results
 
 
-def _described(user: str, credentials: list[tuple[int, int]]) -> m.DescribeUserScramCredentialsResult:
+def _described(
+    user: str, credentials: list[tuple[int, int]] | None, count: int
+) -> m.DescribeUserScramCredentialsResult:
+    """Describe the mechanisms and iterations of a user that a request names once."""
+    if count > 1:
+        return m.DescribeUserScramCredentialsResult(
+            user=user,
+            error_code=ErrorCode.DUPLICATE_RESOURCE,
+            error_message=f"Cannot describe SCRAM credentials for the same user twice in a single request: {user}",
+        )
+    if credentials is None:
+        return m.DescribeUserScramCredentialsResult(
+            user=user,
+            error_code=ErrorCode.RESOURCE_NOT_FOUND,
+            error_message=f"Attempt to describe a user credential that does not exist: {user}",
+        )
     infos = [
         m.DescribeUserScramCredentialsResponseCredentialInfo(mechanism=mechanism, iterations=iterations)
         for mechanism, iterations in sorted(credentials)
     ]
     return m.DescribeUserScramCredentialsResult(user=user, error_message="", credential_infos=infos)
-
-
-def _twice(name: str) -> m.DescribeUserScramCredentialsResult:
-    message = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
-    return m.DescribeUserScramCredentialsResult(
-        user=name, error_code=ErrorCode.DUPLICATE_RESOURCE, error_message=message
-    )
-
-
-def _absent(name: str) -> m.DescribeUserScramCredentialsResult:
-    message = f"Attempt to describe a user credential that does not exist: {name}"
-    return m.DescribeUserScramCredentialsResult(
-        user=name, error_code=ErrorCode.RESOURCE_NOT_FOUND, error_message=message
-    )

@@ -18,7 +18,7 @@ from kohort.broker.leadership import Leadership
 from kohort.broker.ports import Context
 from kohort.broker.topics.publication import Publication
 from kohort.broker.topics.topic_names import name_error
-from kohort.machine.gradual import CHUNK, HANDLER_STEP, LOOK_STEP, chunks
+from kohort.machine.gradual import CHUNK, LOOK_STEP, chunks, gathered
 from kohort.machine.shard import Reply
 from kohort.model.errors import ErrorCode
 from kohort.model.ids import INTERNAL_TOPICS
@@ -125,11 +125,9 @@ def _sorted(names: Sequence[str]) -> Generator[None, None, Iterable[str]]:
 
 def _refuse(names: Iterable[str]) -> Generator[None, None, m.DescribeTopicPartitionsResponse]:
     """Refuse an invalid request: every topic has the error."""
-    refused = []
-    for number, name in enumerate(names):
-        if number % HANDLER_STEP == HANDLER_STEP - 1:
-            yield
-        refused.append(m.DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=name))
+    refused = yield from gathered(
+        m.DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=name) for name in names
+    )
     return m.DescribeTopicPartitionsResponse(topics=refused, next_cursor=None)
 
 

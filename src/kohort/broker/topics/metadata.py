@@ -10,8 +10,9 @@ Source: KIP-516, KIP-951; Kafka KafkaApis.handleTopicMetadataRequest, KRaftMetad
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Generator, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from uuid import UUID
 
 from kohort.broker.catalog import Catalog
@@ -36,8 +37,10 @@ from kohort.model.ids import INTERNAL_TOPICS
 from kohort.wire import messages as m
 
 if TYPE_CHECKING:
-    Steps = Generator[None, None, list[m.MetadataResponseTopic]]
+    Answer = m.MetadataResponseTopic
+    Steps = Generator[None, None, list[Answer]]
 
+K = TypeVar("K")
 
 _ALL_REPLICAS_SINCE = 1
 """Before, replicas of stopped brokers are left out, with an error."""
@@ -74,9 +77,7 @@ class Metadata:
         topics = yield from self._topics(request, context)
         return self._response(request, topics, context.listener)
 
-    def _response(
-        self, request: m.MetadataRequest, topics: Sequence[m.MetadataResponseTopic], listener: str
-    ) -> m.MetadataResponse:
+    def _response(self, request: m.MetadataRequest, topics: Sequence[Answer], listener: str) -> m.MetadataResponse:
         cluster = self._cluster
         return m.MetadataResponse(
             brokers=[
@@ -111,7 +112,9 @@ class Metadata:
             else:
                 names[topic.name or ""] = None
         if ids:
-            return (yield from self._by_id(ids, look))
+            return (
+                yield from self._find_all(ids, self._catalog.topic_by_id, partial(_unknown_id, look.operations), look)
+            )
         may_create = self._may_create and (request.allow_auto_topic_creation or api_version < 4)
         return (yield from self._by_name(names, look, may_create=may_create))
 
@@ -120,40 +123,27 @@ class Metadata:
         names = [topic.name for topic in self._catalog.topics() if not hides(topic)]
         return (yield from self._by_name(names, look, may_create=False))
 
-    def _by_id(self, ids: Iterable[UUID], look: _Look) -> Steps:
-        """Describe topics by id; existing topics come first."""
+    def _find_all(
+        self, wanted: Iterable[K], find: Callable[[K], Topic | None], missing: Callable[[K], Answer], look: _Look
+    ) -> Steps:
+        """Describe topics; existing ones come first."""
         known, unknown = [], []
-        for number, topic_id in enumerate(ids):
+        for number, each in enumerate(wanted):
             if number % HANDLER_STEP == HANDLER_STEP - 1:
                 yield
-            topic = self._catalog.topic_by_id(topic_id)
+            topic = find(each)
             if topic is not None and not self._publication.hides(topic):
                 known.append((yield from self._known(topic, look)))
             else:
-                unknown.append(
-                    m.MetadataResponseTopic(
-                        error_code=ErrorCode.UNKNOWN_TOPIC_ID,
-                        name=None,
-                        topic_id=topic_id,
-                        topic_authorized_operations=look.operations,
-                    )
-                )
+                unknown.append(missing(each))
         return known + unknown
 
     def _by_name(self, names: Iterable[str], look: _Look, *, may_create: bool) -> Steps:
-        """Describe topics by name; existing topics come first."""
-        known, unknown = [], []
-        for number, name in enumerate(names):
-            if number % HANDLER_STEP == HANDLER_STEP - 1:
-                yield
-            topic = self._catalog.topic(name)
-            if topic is not None and not self._publication.hides(topic):
-                known.append((yield from self._known(topic, look)))
-            else:
-                unknown.append(self._missing(name, look.operations, may_create=may_create))
-        return known + unknown
+        return self._find_all(
+            names, self._catalog.topic, lambda name: self._missing(name, look.operations, may_create=may_create), look
+        )
 
-    def _missing(self, name: str, operations: int, *, may_create: bool) -> m.MetadataResponseTopic:
+    def _missing(self, name: str, operations: int, *, may_create: bool) -> Answer:
         if name_error(name):
             code = ErrorCode.INVALID_TOPIC_EXCEPTION
         elif may_create:
@@ -167,7 +157,7 @@ class Metadata:
             topic_authorized_operations=operations,
         )
 
-    def _known(self, topic: Topic, look: _Look) -> Generator[None, None, m.MetadataResponseTopic]:
+    def _known(self, topic: Topic, look: _Look) -> Generator[None, None, Answer]:
         partitions: list[m.MetadataResponsePartition] = []
         for low in range(0, topic.partition_count, HANDLER_STEP):
             if self._described >= HANDLER_STEP:
@@ -208,6 +198,12 @@ class Metadata:
         )
 
 
+def _unknown_id(operations: int, topic_id: UUID) -> Answer:
+    return m.MetadataResponseTopic(
+        error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id, topic_authorized_operations=operations
+    )
+
+
 class _Look(NamedTuple):
     """
     How one request sees the cluster.
@@ -235,5 +231,5 @@ def _refuse(request: m.MetadataRequest, api_version: int) -> Generator[None, Non
     return None
 
 
-def _refused(topic: m.MetadataRequestTopic, code: ErrorCode) -> m.MetadataResponseTopic:
+def _refused(topic: m.MetadataRequestTopic, code: ErrorCode) -> Answer:
     return m.MetadataResponseTopic(error_code=code, name=topic.name or "", topic_id=topic.topic_id)
