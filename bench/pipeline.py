@@ -136,7 +136,7 @@ class Spark:
 
         source, files = Source(str(self.logs)), Bronze(self.logs.parent / "out")
         logs = source.logs()
-        tasks = logs.tasks({}, {place: end for place, (_, end) in logs.bounds().items()})
+        tasks = logs.tasks({}, {place: end for place, (_, end) in logs.state().bounds.items()})
         return self.timed(lambda: files.write_tasks(self.spark, source.reading(), tasks, "1", {}))
 
 

@@ -16,7 +16,9 @@ from kohort.cli.main import run
 from kohort.client.security import PLAINTEXT, Security, _scram, read_properties
 from kohort.model.errors import ConfigError, WireError
 from kohort.pipeline.sources import live
+from kohort.pipeline.sources.cluster import FetchTask
 from kohort.pipeline.sources.options import SourceOptions
+from kohort.pipeline.sources.ranges import read_task
 from kohort.pipeline.sources.topic_ids import topic_ids
 from kohort.testing.kafka import KafkaNode, UnavailableKafkaError
 from kohort.testing.ports import free_ports
@@ -106,7 +108,11 @@ def topics(secured: Secured, **options: str) -> list[tuple[str, int]]:
     given = {f"kafka.{name.replace('_', '.')}": text for name, text in options.items()}
     parsed = SourceOptions.parse({"path": secured.path(protocol), **given})
     logs = live.list_logs(parsed.path, topics={"orders"}, security=parsed.security)
-    return [(log.topic, log.partition) for log in logs for _ in [list(live.read(log, parsed.security))]]
+    return [
+        (log.topic, log.partition)
+        for log in logs
+        for _ in [list(read_task(parsed, FetchTask(0, log, parsed.security)))]
+    ]
 
 
 def sasl(secured: Secured, mechanism: str, jaas: str) -> dict[str, str]:

@@ -9,7 +9,8 @@ from kohort.pipeline.decode import storage
 from kohort.pipeline.decode.batches import scan
 from kohort.pipeline.decode.log import Decoder
 from kohort.pipeline.decode.records import windows
-from kohort.pipeline.decode.segments import Segment, list_segments, newest_segments, pack_segments
+from kohort.pipeline.decode.segments import Segment, list_segments, newest_segments
+from kohort.pipeline.sources.directory import packed
 from tests.pipeline.logbytes import batch, offset_key, offset_value
 
 LOG = "00000000000000000000.log"
@@ -107,7 +108,7 @@ PACKS = [  # sizes           packs of 100 bytes
 
 @pytest.mark.parametrize(("sizes", "packs"), PACKS)
 def test_segments_are_packed_by_bytes(sizes: tuple[int, ...], packs: list[tuple[int, ...]]) -> None:
-    got = pack_segments(sized(*sizes), pack_bytes=100)
+    got = packed(sized(*sizes), lambda one: one.size_bytes, pack_bytes=100)
     assert [tuple(segment.size_bytes for segment in pack) for pack in got] == packs
 
 

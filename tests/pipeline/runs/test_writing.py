@@ -26,7 +26,7 @@ def test_rows_wait_for_their_group_in_bounded_memory(
     log.write(tmp_path / "logs", batches_per_segment=1)
     source = Source(str(tmp_path / "logs"))
     logs = source.logs()
-    (task,) = logs.tasks({}, {place: end for place, (_, end) in logs.bounds().items()})
+    (task,) = logs.tasks({}, {place: end for place, (_, end) in logs.state().bounds.items()})
     monkeypatch.setattr(writing, "ROW_GROUP_BYTES", bytes_max)
     assert writing.write_task(str(tmp_path / "out"), source.reading(), task) == BATCHES * (COMMITS + 1)
     (file,) = (tmp_path / "out" / "kind=offset_commit").iterdir()

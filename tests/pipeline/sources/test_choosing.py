@@ -14,8 +14,7 @@ from kohort.pipeline.decode import schemas
 from kohort.pipeline.decode.compact import LatestByKey
 from kohort.pipeline.decode.log import Decoder
 from kohort.pipeline.decode.segments import list_segments
-from kohort.pipeline.sources.coordinator_log import LogReader
-from kohort.pipeline.sources.filters import narrowed
+from kohort.pipeline.sources.coordinator_log import LogReader, narrowed
 from kohort.pipeline.sources.options import SourceOptions
 from tests.pipeline import frames
 from tests.pipeline.logbytes import TIMESTAMP_MS, batch, offset_key, offset_value, segment

@@ -11,8 +11,8 @@ from kohort.pipeline.decode.log import Decoder, decode_directory
 from kohort.pipeline.decode.schemas import KINDS, SCHEMA
 from kohort.pipeline.decode.segments import list_segments
 from kohort.pipeline.sources.coordinator_log import LogReader
+from kohort.pipeline.sources.directory import SliceTask
 from kohort.pipeline.sources.options import SourceOptions
-from kohort.pipeline.sources.plan import SegmentPack
 from tests.pipeline import frames
 
 pytestmark = pytest.mark.spark
@@ -51,7 +51,7 @@ def test_no_segment_makes_an_empty_frame(spark: Any, tmp_path: Path) -> None:
 def test_tasks_are_packs_of_segments(logs: Path) -> None:
     def sizes(**options: Any) -> list[int]:
         reader = LogReader(SourceOptions(path=str(logs), **options))
-        return [len(cast("SegmentPack", partition.range).segments) for partition in reader.partitions()]
+        return [len(cast("SliceTask", partition.value).slices) for partition in reader.partitions()]
 
     assert sizes() == [10]
     assert sizes(pack_bytes=1, topics=frozenset({"__consumer_offsets"})) == [1, 1, 1, 1]
@@ -62,7 +62,7 @@ def test_tasks_are_packs_of_segments(logs: Path) -> None:
 def test_min_partitions_and_patterns_choose_tasks(logs: Path) -> None:
     def sizes(**options: str) -> list[int]:
         reader = LogReader(SourceOptions.parse({"path": str(logs), **options}))
-        return [len(cast("SegmentPack", partition.range).segments) for partition in reader.partitions()]
+        return [len(cast("SliceTask", partition.value).slices) for partition in reader.partitions()]
 
     assert len(sizes(minPartitions="3")) >= 3
     assert sizes(subscribePattern="d-seg.*", bytesPerTask="1", newest="true") == [1]

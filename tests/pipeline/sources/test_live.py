@@ -10,13 +10,16 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
+from kohort.client.security import PLAINTEXT
 from kohort.model.errors import ConfigError
 from kohort.pipeline.decode.log import Decoder, decode_directory
 from kohort.pipeline.decode.schemas import KINDS
-from kohort.pipeline.decode.segments import Segment, list_segments
+from kohort.pipeline.decode.segments import list_segments
 from kohort.pipeline.sources import live
+from kohort.pipeline.sources.cluster import FetchTask
 from kohort.pipeline.sources.first_unread import find_unread
 from kohort.pipeline.sources.options import SourceOptions
+from kohort.pipeline.sources.progress import Note
 from kohort.testing.served import ServedKohort
 from tests.pipeline.logbytes import batch
 
@@ -50,9 +53,8 @@ def rows_of(path: str, topics: set[str]) -> list[dict[str, Any]]:
     decoder = Decoder(kinds=set(KINDS) - {"segment"})
     rows = []
     for log in live.list_logs(path, topics=topics):
-        for piece in live.read(log):
-            segment = Segment(log.topic, log.partition, log.start, "fetched", len(piece))
-            rows += [row for found in decoder.decode(piece, segment) for row in found.to_pylist()]
+        for found in FetchTask(0, log, PLAINTEXT).read(decoder, Note(None, 0)):
+            rows += found.to_pylist()
     return [placeless(row) for row in rows]
 
 
@@ -100,7 +102,7 @@ def test_a_log_that_was_cut_meanwhile_is_a_sentence(cluster: tuple[str, Path]) -
     (orders,) = live.list_logs(cluster[0], topics={"orders"})
     gone = live.LiveLog("orders", 0, 1000, 1001, orders.host, orders.port)
     with pytest.raises(ConfigError, match=r"orders-0 cannot be read: OFFSET_OUT_OF_RANGE"):
-        list(live.read(gone))
+        list(FetchTask(0, gone, PLAINTEXT).read(Decoder(), Note(None, 0)))
 
 
 def test_a_log_that_no_client_can_read_is_refused() -> None:

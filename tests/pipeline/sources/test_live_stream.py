@@ -18,7 +18,6 @@ from kohort.pipeline.jobs import published
 from kohort.pipeline.runs.run import Run, Source
 from kohort.pipeline.runs.state import RunRequest
 from kohort.pipeline.sources.options import SourceOptions
-from kohort.pipeline.sources.plan import open_logs
 from kohort.pipeline.sources.stream import LogStreamReader
 from kohort.testing.served import ServedKohort
 from tests.clients.waiting import PATIENCE_S
@@ -53,7 +52,7 @@ def commit(bootstrap: str, group: str, *offsets: int) -> None:
 
 
 def reader(bootstrap: str, **options: str) -> LogStreamReader:
-    return LogStreamReader(SourceOptions.parse({"path": f"kafka://{bootstrap}", **options}), open_logs)
+    return LogStreamReader(SourceOptions.parse({"path": f"kafka://{bootstrap}", **options}))
 
 
 def offsets_of(stream: LogStreamReader, start: Any, end: Any, group: str) -> list[int]:

@@ -14,7 +14,7 @@ from kohort.model.errors import ConfigError
 from kohort.pipeline.decode.segments import list_segments
 from kohort.pipeline.sources.options import SourceOptions
 from kohort.pipeline.sources.plan import open_logs, tasks_of
-from kohort.pipeline.sources.tasks import read_task
+from kohort.pipeline.sources.ranges import read_task
 from tests.pipeline.sources.growing import TOPIC, GrowingLog
 
 LOG = (TOPIC, 0)

@@ -15,9 +15,8 @@ from kohort.model.errors import ConfigError
 from kohort.pipeline.sources import sparse_index
 from kohort.pipeline.sources.coordinator_log import CoordinatorLogSource
 from kohort.pipeline.sources.options import SourceOptions
-from kohort.pipeline.sources.plan import open_logs
+from kohort.pipeline.sources.ranges import decoder
 from kohort.pipeline.sources.stream import LogStreamReader
-from kohort.pipeline.sources.tasks import decoder
 from tests.pipeline import frames
 from tests.pipeline.logbytes import batch, offset_key, offset_value
 from tests.pipeline.sources.growing import TOPIC, GrowingLog, damaged
@@ -27,7 +26,7 @@ ALL = ReadAllAvailable()
 
 
 def reader(directory: Path, **options: str) -> LogStreamReader:
-    return LogStreamReader(SourceOptions.parse({"path": str(directory), **options}), open_logs)
+    return LogStreamReader(SourceOptions.parse({"path": str(directory), **options}))
 
 
 def rows(stream: LogStreamReader, start: Told, end: Told) -> list[dict[str, Any]]:
@@ -304,7 +303,7 @@ def test_marks_that_compaction_moved_are_not_used(tmp_path: Path, log: GrowingLo
     later = log.directory / "later"
     later.write_bytes(batch(0, [(offset_key("g", "t", 0), offset_value(1))]) + raw[raw.index(batch(9, [])[:8]) :])
     later.replace(log.file)
-    found = [row["log_offset"] for part in decoder_rows(task.range) for row in part]
+    found = [row["log_offset"] for part in decoder_rows(task.value) for row in part]
     assert found == list(range(15, 24))
 
 

@@ -58,7 +58,7 @@ def follow_source(options: FollowOptions, console: Any) -> None:
         )
         follower = Follower(running, lambda outcome: print_outcome(outcome, running, options.out), options.records_max)
         # A source that cannot be read is an error at the start, before Spark is started; later it may come back.
-        running.logs.bounds()
+        running.logs.state()
         stopped = stack.enter_context(stop_signal())
         spark = stack.enter_context(sessions.session(SHORT_BYTES))
         good_s, pause_s, batches = time.monotonic(), _PAUSE_FIRST_S, 0

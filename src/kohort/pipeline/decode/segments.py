@@ -11,7 +11,7 @@ Source: Kafka LogFileUtils, UnifiedLog.parseTopicPartitionName, LocalLog.
 """
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,17 +64,21 @@ def list_segments(
     root = str(directory)
     found: list[Segment] = []
     try:
-        for name, path in storage.directories(root):
-            match = _PARTITION_DIRECTORY.fullmatch(name)
-            if match is None:
-                continue
-            topic, partition = match["topic"], int(match["partition"])
+        for topic, partition, path in partition_directories(root):
             is_chosen = topic not in NOT_SERVED if topics is None else topic in topics
             if is_chosen and (partitions is None or partition in partitions):
                 found += segments_of(path, topic, partition)
     except OSError as exc:
         raise ConfigError(f"{root} cannot be read: {exc.strerror}") from exc
     return sorted(found)
+
+
+def partition_directories(root: str) -> Iterator[tuple[str, int, str]]:
+    """Topic, partition and path of each directory of a partition in a data directory."""
+    for name, path in storage.directories(root):
+        match = _PARTITION_DIRECTORY.fullmatch(name)
+        if match is not None:
+            yield match["topic"], int(match["partition"]), path
 
 
 def segments_of(directory: str, topic: str, partition: int) -> Iterable[Segment]:
@@ -88,26 +92,6 @@ def segments_of(directory: str, topic: str, partition: int) -> Iterable[Segment]
             if match["swap"] is None or base_offset not in found:
                 found[base_offset] = segment
     return found.values()
-
-
-def pack_segments(segments: Iterable[Segment], *, pack_bytes: int) -> list[tuple[Segment, ...]]:
-    """
-    Segments in packs of about `pack_bytes`, in order; a segment is not split, and a pack has at least one.
-
-    A Spark task has a fixed cost of some 30 ms, so small files share a task.
-    """
-    packs: list[tuple[Segment, ...]] = []
-    pack: list[Segment] = []
-    filled_bytes = 0
-    for segment in segments:
-        if pack and filled_bytes + segment.size_bytes > pack_bytes:
-            packs.append(tuple(pack))
-            pack, filled_bytes = [], 0
-        pack.append(segment)
-        filled_bytes += segment.size_bytes
-    if pack:
-        packs.append(tuple(pack))
-    return packs
 
 
 def newest_segments(segments: Iterable[Segment]) -> list[Segment]:

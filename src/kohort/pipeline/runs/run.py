@@ -193,7 +193,7 @@ class Run:
         while True:
             if isinstance(self.logs, DirectoryLogs) and (changed := changed_topics(state, ids)):
                 self.logs.forget(changed)
-            before, bounds = ids, self.logs.bounds()
+            before, bounds = ids, self.logs.state().bounds
             # A topic created again between the two calls would have the id of one log and the bounds of the other.
             if (ids := self.source.topic_ids()) == before:
                 return bounds, ids

@@ -20,8 +20,7 @@ from kohort.pipeline.decode import schemas
 from kohort.pipeline.sources.memory import give_back
 from kohort.pipeline.sources.options import SourceOptions
 from kohort.pipeline.sources.positions import TopicPartition
-from kohort.pipeline.sources.ranges import RangeTask
-from kohort.pipeline.sources.tasks import read_task
+from kohort.pipeline.sources.ranges import RangeTask, read_task
 from kohort.pipeline.tables.incarnations import INCARNATION
 
 ROW_GROUP_ROWS = 1 << 17

@@ -24,13 +24,22 @@ FETCHED = "fetched"
 
 
 class FetchTask(RangeTask):
-    """A task that fetches a range of one partition from its leader."""
+    """A task that fetches a range of one partition from its leader; with `tells_end`, a row with the end offset follows."""
 
-    def __init__(self, task: int, log: live.LiveLog, security: Security, *, fail_on_data_loss: bool = True) -> None:
+    def __init__(
+        self,
+        task: int,
+        log: live.LiveLog,
+        security: Security,
+        *,
+        fail_on_data_loss: bool = True,
+        tells_end: bool = False,
+    ) -> None:
         super().__init__(task)
         self.log = log
         self.security = security
         self.fail_on_data_loss = fail_on_data_loss
+        self.tells_end = tells_end
 
     def read(self, decoder: Decoder, note: Note) -> Iterator[pa.RecordBatch]:
         """
@@ -54,11 +63,12 @@ class FetchTask(RangeTask):
                     problem = f"offsets {at} to {following} were deleted before they were read: {exc}"
                     yield from decoder.damage_rows([Corruption(0, 0, problem, at)], segment)
                 else:
-                    for batch in decoder.decode(piece, segment, stretch):
-                        note.add(rows=batch.num_rows)
-                        yield batch
+                    yield from decoder.decode(piece, segment, stretch)
                     note.add(bytes_read=len(piece))
                 at = following
+        if self.tells_end:
+            # An empty segment at the end gives the row.
+            yield from decoder.decode(b"", Segment(log.topic, log.partition, log.end, FETCHED, 0))
 
     def _first_remaining(self, client: Client, at: int) -> int:
         """Return the first offset of the same log after deleted ones, at most the end of the range."""
@@ -102,16 +112,13 @@ class ClusterLogs:
         """As of the last `state`. Tasks read these topics, and no others of the same names."""
 
     def state(self) -> LogState:
-        logs = self._listed()
+        logs = chosen_logs(self._options)
         bounds = {(log.topic, log.partition): (log.start, log.end) for log in logs}
         self._topic_ids = {log.topic: log.topic_id for log in logs if log.topic_id is not None}
         return LogState(bounds, self._topic_ids)
 
-    def bounds(self) -> Mapping[TopicPartition, tuple[int, int]]:
-        return self.state().bounds
-
     def tasks(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> Sequence[RangeTask]:
-        ranges = (self._range(log, start, end) for log in self._listed())
+        ranges = (self._range(log, start, end) for log in chosen_logs(self._options))
         return [
             FetchTask(task, log, self._options.security, fail_on_data_loss=self._options.fail_on_data_loss)
             for task, log in enumerate(
@@ -121,10 +128,6 @@ class ClusterLogs:
 
     def cut(self, start: Positions, end: Positions, *, bytes_max: int) -> Positions:  # noqa: ARG002
         raise ConfigError("how many bytes records are is not known over the wire: use maxRecordsPerTrigger there")
-
-    def _listed(self) -> list[live.LiveLog]:
-        options = self._options
-        return chosen_logs(options)
 
     def _range(
         self, log: live.LiveLog, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]

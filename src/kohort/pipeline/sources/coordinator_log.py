@@ -11,26 +11,40 @@ Source: PySpark 4.1, Python Data Source API; 4.2 for streams.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pyspark
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from kohort.model.errors import ConfigError
 from kohort.pipeline.decode import schemas
-from kohort.pipeline.sources.filters import narrowed
 from kohort.pipeline.sources.options import BOOTSTRAP, SECURITY, SourceOptions
-from kohort.pipeline.sources.plan import open_logs, tasks_of
-from kohort.pipeline.sources.ranges import RangeTask
-from kohort.pipeline.sources.task_partition import TaskPartition
-from kohort.pipeline.sources.tasks import read_task
+from kohort.pipeline.sources.plan import tasks_of
+from kohort.pipeline.sources.ranges import RangeTask, read_task
 
 _STORED = "kohort.options"
 """The key of the options of a table in the metadata of a column."""
+_LEAST: Mapping[type[Filter], int] = {GreaterThan: 1, GreaterThanOrEqual: 0, EqualTo: 0}
+"""The difference of the smallest matching timestamp to the value of a filter."""
+_BEYOND: Mapping[type[Filter], int] = {LessThan: 0, LessThanOrEqual: 1, EqualTo: 1}
+"""The difference of the first timestamp beyond the matching ones to the value of a filter."""
 
 
 def frame_of(spark: Any, options: SourceOptions) -> Any:
@@ -63,17 +77,17 @@ class LogReader(DataSourceReader):  # type: ignore[misc]
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
 
-    def partitions(self) -> list[TaskPartition]:
-        return [TaskPartition(one) for one in tasks_of(self.options)]
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(one) for one in tasks_of(self.options)]
 
-    def read(self, partition: TaskPartition) -> Iterator[pa.RecordBatch]:
-        return read_task(self.options, partition.range)
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_task(self.options, partition.value)
 
 
 class FilteringLogReader(LogReader):
     """
-    A reader with filter push-down. It is optional, because Spark refuses it unless
-    `spark.sql.python.filterPushdown.enabled` is true.
+    A reader with filter push-down: on `kind`, `log_topic`, `log_partition` and `timestamp_ms`. It is optional, because Spark
+    refuses it unless `spark.sql.python.filterPushdown.enabled` is true.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  (Spark's name)
@@ -119,7 +133,7 @@ class CoordinatorLogSource(DataSource):  # type: ignore[misc]
         for name, is_given in (("newest", options.newest), ("endingOffsets", options.ending is not None)):
             if is_given:
                 raise ConfigError(f"a stream has no {name}")
-        return LogStreamReader(options, open_logs)
+        return LogStreamReader(options)
 
     def _asked(self, schema: Any) -> SourceOptions:
         options = SourceOptions.parse({**_stored_options(schema), **self.options})
@@ -151,3 +165,35 @@ def _stored_options(schema: Any) -> dict[str, str]:
     """Return the options in the schema of a table, see `_with_options`."""
     found = (field.metadata[_STORED] for field in schema.fields if _STORED in (field.metadata or {}))
     return next((dict(json.loads(text)) for text in found), {})
+
+
+def narrowed(options: SourceOptions, filters: Iterable[Filter]) -> SourceOptions:
+    """Narrow the options to what can pass all filters."""
+    for one in filters:
+        attribute: tuple[str, ...] = getattr(one, "attribute", ())
+        column = attribute[0] if len(attribute) == 1 else None
+        if isinstance(one, EqualTo | In):
+            options = _chosen(options, column, frozenset(one.value if isinstance(one, In) else [one.value]))
+        if column == "timestamp_ms" and isinstance(getattr(one, "value", None), int):
+            options = _timed(options, one)
+    return options
+
+
+def _chosen(options: SourceOptions, column: str | None, values: frozenset[Any]) -> SourceOptions:
+    match column:
+        case "kind":
+            return replace(options, kinds=options.kinds & values)
+        case "log_topic":
+            return replace(options, topics=values if options.topics is None else options.topics & values)
+        case "log_partition":
+            return replace(options, partitions=values if options.partitions is None else options.partitions & values)
+    return options
+
+
+def _timed(options: SourceOptions, one: Any) -> SourceOptions:
+    from_ms, to_ms = options.from_ms, options.to_ms
+    if type(one) in _LEAST:
+        from_ms = max(one.value + _LEAST[type(one)], from_ms if from_ms is not None else one.value)
+    if type(one) in _BEYOND:
+        to_ms = min(one.value + _BEYOND[type(one)], to_ms if to_ms is not None else one.value + 1)
+    return replace(options, from_ms=from_ms, to_ms=to_ms)

@@ -1,29 +1,157 @@
-"""Ranges of the logs in a data directory, which may grow, or of copied segments."""
+"""
+Ranges of the logs in a data directory, which may grow, or of copied segments.
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
-from typing import Any
+A running broker replaces or deletes segments between the plan and the read. Compaction merges a segment into an earlier one,
+which then has the records of both. Retention deletes segments. A topic that was created again has other records in files of
+the same names. A read is limited to the offsets that its segment had when it was listed, so that a merged segment gives every
+batch once.
+
+Source: Kafka Cleaner.groupSegmentsBySize and LocalLog.replaceSegments (a merged segment has the base offset of the first one,
+and gets its name after the old ones were deleted), UnifiedLog.deleteOldSegments.
+"""
+
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import groupby, zip_longest
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from kohort.model.errors import ConfigError
 from kohort.pipeline.decode import storage
+from kohort.pipeline.decode.batches import Corruption
 from kohort.pipeline.decode.log import Decoder, damage_row
-from kohort.pipeline.decode.segments import Segment, list_segments
+from kohort.pipeline.decode.segments import Segment, list_segments, segments_of
 from kohort.pipeline.decode.slices import Slice
 from kohort.pipeline.sources.options import SourceOptions
 from kohort.pipeline.sources.positions import Positions, TopicPartition
 from kohort.pipeline.sources.progress import Note
 from kohort.pipeline.sources.ranges import LogState, RangeTask, check_loss
-from kohort.pipeline.sources.segment_reads import PlannedSegment, planned_segments, read_slice
 from kohort.pipeline.sources.sparse_index import ScannedSegment, SparseIndex
 from kohort.pipeline.sources.topic_ids import id_beside
 
+T = TypeVar("T")
+
+_LAST_OFFSET = (1 << 63) - 1
+_LISTINGS_MAX = 10
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSegment:
+    """
+    A segment as it was listed.
+
+    Attributes:
+        until: the base offset of the next segment of the log; None for the newest one.
+        topic_id: None if it is unknown.
+    """
+
+    segment: Segment
+    until: int | None = None
+    topic_id: str | None = None
+
+    @property
+    def end(self) -> int:
+        return _LAST_OFFSET if self.until is None else self.until
+
+    def is_unchanged(self) -> bool:
+        """Tell whether the file is still the one that was listed."""
+        path, identity = self.segment.path, self.segment.identity
+        try:
+            return storage.is_remote(path) or not identity or os.stat(path).st_ino == identity
+        except FileNotFoundError:
+            return False
+
+    def opened(self) -> tuple[Any, Segment] | None:
+        """Open the file that has the records of the segment now: its own, or one that it was merged into. None: deleted."""
+        there: Segment | None = self.segment
+        for _ in range(_LISTINGS_MAX):
+            if there is None:
+                break
+            try:
+                return storage.mapped(there.path), there
+            except FileNotFoundError:
+                there = self._now()
+        return None
+
+    def other_topic(self) -> str | None:
+        """Return a sentence's end if the topic of the log is another one now."""
+        now = None if storage.is_remote(self.segment.path) else id_beside(os.path.dirname(self.segment.path))
+        is_other = now is not None and self.topic_id is not None and now != self.topic_id
+        return f"its topic was created again (topic id {now})" if is_other else None
+
+    def newest(self) -> Segment | None:
+        """Return the newest segment of the log now."""
+        return max(self._listed(), default=None)
+
+    def _now(self) -> Segment | None:
+        return max((one for one in self._listed() if one.base_offset <= self.segment.base_offset), default=None)
+
+    def _listed(self) -> Iterable[Segment]:
+        return segments_of(os.path.dirname(self.segment.path), self.segment.topic, self.segment.partition)
+
+
+def planned_segments(segments: Sequence[Segment], topic_ids: Mapping[str, str] | None = None) -> list[PlannedSegment]:
+    """Return the segments of one or more logs, which are sorted, with the base offsets of their next ones."""
+    ids = topic_ids or {}
+    return [
+        PlannedSegment(one, _until(one, following), ids.get(one.topic))
+        for one, following in zip_longest(segments, segments[1:])
+    ]
+
+
+def _until(segment: Segment, following: Segment | None) -> int | None:
+    is_same_log = following is not None and (following.topic, following.partition) == (segment.topic, segment.partition)
+    return following.base_offset if following is not None and is_same_log else None
+
+
+def read_whole(decoder: Decoder, planned: PlannedSegment) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a segment; none if it was deleted, as in a read after that."""
+    if planned.is_unchanged():
+        with suppress(FileNotFoundError):
+            yield from decoder.decode_file(planned.segment)
+            return
+    found = planned.opened()
+    if found is not None:
+        data, segment = found
+        yield from decoder.decode(data, segment, Slice(planned.segment.base_offset, planned.end, has_tail=True))
+    # The newest segment tells the end of the log.
+    if planned.until is None and (newest := planned.newest()) is not None:
+        yield from decoder.segment_row(newest)
+
+
+def read_slice(
+    decoder: Decoder, planned: PlannedSegment, stretch: Slice, *, fail_on_data_loss: bool
+) -> Iterator[pa.RecordBatch]:
+    """
+    Yield the rows of a slice that lie in a segment.
+
+    Raises:
+        ConfigError: records were deleted since the plan, and that is an error. Otherwise they are a row of kind damage.
+    """
+    found = planned.opened()
+    start, end = max(stretch.start, planned.segment.base_offset), min(stretch.end, planned.end)
+    loss = "its segment was deleted" if found is None else planned.other_topic()
+    if loss is not None:
+        place = f"{planned.segment.topic}-{planned.segment.partition}"
+        problem = f"{place} was to be read from offset {start} to {end}, and {loss} meanwhile"
+        if fail_on_data_loss:
+            raise ConfigError(f"{problem}; option failOnDataLoss=false continues without these records")
+        yield from decoder.damage_rows([Corruption(0, planned.segment.size_bytes, problem, start)], planned.segment)
+    elif found is not None:
+        data, segment = found
+        is_own = segment == planned.segment and planned.is_unchanged()
+        # The marks are not used if a batch with their offset is not there.
+        yield from decoder.decode(data, segment, stretch if is_own else replace(stretch, start=start, end=end))
+
 
 class SliceTask(RangeTask):
-    """A task that reads slices of segments."""
+    """A task that reads slices of segments; None stands for a whole segment."""
 
     def __init__(
-        self, task: int, slices: tuple[tuple[PlannedSegment, Slice], ...], *, fail_on_data_loss: bool = True
+        self, task: int, slices: Sequence[tuple[PlannedSegment, Slice | None]], *, fail_on_data_loss: bool = True
     ) -> None:
         super().__init__(task, sum(slice_bytes(one.segment, stretch) for one, stretch in slices))
         self.slices = slices
@@ -31,16 +159,38 @@ class SliceTask(RangeTask):
 
     def read(self, decoder: Decoder, note: Note) -> Iterator[pa.RecordBatch]:
         for planned, stretch in self.slices:
-            for batch in read_slice(decoder, planned, stretch, fail_on_data_loss=self.fail_on_data_loss):
-                note.add(rows=batch.num_rows)
-                yield batch
+            if stretch is None:
+                yield from read_whole(decoder, planned)
+            else:
+                yield from read_slice(decoder, planned, stretch, fail_on_data_loss=self.fail_on_data_loss)
             note.add(bytes_read=slice_bytes(planned.segment, stretch))
 
 
-def slice_bytes(segment: Segment, stretch: Slice) -> int:
+def slice_bytes(segment: Segment, stretch: Slice | None) -> int:
     """Return the approximate number of bytes that a task reads."""
-    begin = 0 if stretch.begin is None else stretch.begin.position
-    return (segment.size_bytes if stretch.until is None else stretch.until.position) - begin
+    begin = 0 if stretch is None or stretch.begin is None else stretch.begin.position
+    return (segment.size_bytes if stretch is None or stretch.until is None else stretch.until.position) - begin
+
+
+def slice_tasks(slices: Sequence[tuple[PlannedSegment, Slice | None]], options: SourceOptions) -> list[SliceTask]:
+    """Return the tasks that read some slices, of about the size in the options: a task costs Spark some 30 ms."""
+    pack_bytes = options.task_bytes([slice_bytes(one.segment, stretch) for one, stretch in slices])
+    packs = packed(slices, lambda one: slice_bytes(one[0].segment, one[1]), pack_bytes=pack_bytes)
+    return [SliceTask(task, pack, fail_on_data_loss=options.fail_on_data_loss) for task, pack in enumerate(packs)]
+
+
+def packed(pieces: Iterable[T], size_bytes: Callable[[T], int], *, pack_bytes: int) -> list[list[T]]:
+    """Return pieces in packs of about `pack_bytes`, in order; a piece is not split, and a pack has at least one."""
+    packs: list[list[T]] = []
+    filled_bytes = 0
+    for piece in pieces:
+        size = size_bytes(piece)
+        if not packs or filled_bytes + size > pack_bytes:
+            packs.append([])
+            filled_bytes = 0
+        packs[-1].append(piece)
+        filled_bytes += size
+    return packs
 
 
 def chosen_segments(options: SourceOptions) -> list[Segment]:
@@ -63,7 +213,7 @@ class DirectoryLogs:
         self._topic_ids: dict[str, str] = {}
 
     def state(self) -> LogState:
-        """As `bounds`. The indexes of topics that were created again since the previous call are dropped."""
+        """As in `Logs`. The indexes of topics that were created again since the previous call are dropped."""
         while True:
             logs = self._logs()
             ids = topic_ids_of(logs)
@@ -77,11 +227,8 @@ class DirectoryLogs:
                 continue
             return LogState(bounds, ids)
 
-    def bounds(self) -> Mapping[TopicPartition, tuple[int, int]]:
-        return self.state().bounds
-
     def tasks(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> Sequence[RangeTask]:
-        slices: list[tuple[PlannedSegment, Slice]] = []
+        slices: list[tuple[PlannedSegment, Slice | None]] = []
         logs, is_strict = self._logs(), self._options.fail_on_data_loss
         # Of the logs that were planned, not of topics that were created again since.
         ids = topic_ids_of(logs) | self._topic_ids
@@ -92,9 +239,7 @@ class DirectoryLogs:
             planned = {one.segment: one for one in planned_segments(segments, ids)}
             chosen = self._slices(segments, begin, end.get(place, begin))
             slices += [(planned[segment], stretch) for segment, stretch in chosen]
-        task_bytes = self._options.task_bytes([slice_bytes(one.segment, stretch) for one, stretch in slices])
-        packs = enumerate(_packed(slices, task_bytes))
-        return [SliceTask(task, tuple(pack), fail_on_data_loss=is_strict) for task, pack in packs]
+        return slice_tasks(slices, self._options)
 
     def cut(self, start: Positions, end: Positions, *, bytes_max: int) -> Positions:
         logs = self._logs()
@@ -191,19 +336,3 @@ def topic_ids_of(logs: Mapping[TopicPartition, Sequence[Segment]]) -> dict[str, 
     directories = {topic: segments[0].path.rpartition("/")[0] for (topic, _), segments in logs.items()}
     local = {topic: path for topic, path in directories.items() if not storage.is_remote(path)}
     return {topic: topic_id for topic, path in local.items() if (topic_id := id_beside(path)) is not None}
-
-
-def _packed(
-    slices: Sequence[tuple[PlannedSegment, Slice]], pack_bytes: int
-) -> list[list[tuple[PlannedSegment, Slice]]]:
-    """Packs of about `pack_bytes`, one for each task; at least one slice. A task costs Spark some 30 ms whatever it reads."""
-    packs: list[list[tuple[PlannedSegment, Slice]]] = []
-    filled_bytes = pack_bytes
-    for planned, stretch in slices:
-        size = slice_bytes(planned.segment, stretch)
-        if not packs or filled_bytes + size > pack_bytes:
-            packs.append([])
-            filled_bytes = 0
-        packs[-1].append((planned, stretch))
-        filled_bytes += size
-    return packs

@@ -5,7 +5,7 @@ A directory is read at the position that the offset index names; a cluster by on
 `decode.unread` needs is read, usually one batch header. The frames of all batches give the same (`tables.lag.time_lag`).
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
@@ -15,7 +15,7 @@ from kohort.pipeline.decode.batches import Scan, scans
 from kohort.pipeline.decode.segment_ends import entry_before
 from kohort.pipeline.decode.segments import Segment
 from kohort.pipeline.decode.storage import mapped
-from kohort.pipeline.decode.unread import first_unread
+from kohort.pipeline.decode.unread import FirstUnread, first_unread
 from kohort.pipeline.sources import live
 from kohort.pipeline.sources.cluster import chosen_logs
 from kohort.pipeline.sources.directory import chosen_segments
@@ -73,11 +73,8 @@ def find_unread(
 
 
 def _in_segments(segments: list[Segment], offsets: Collection[int], at_ms: int) -> UnreadOf:
-    produced_at_ms = {}
-    for offset in offsets:
-        search = first_unread(_from(segments, offset), offset, at_ms=at_ms)
-        if search.produced_at_ms is not None:
-            produced_at_ms[offset] = search.produced_at_ms
+    searches = [first_unread(_from(segments, offset), offset, at_ms=at_ms) for offset in offsets]
+    produced_at_ms = _produced(searches)
     has_batch = is_past = bool(produced_at_ms)
     for found in () if is_past else _from(segments, 0):
         has_batch = True
@@ -119,15 +116,15 @@ def _in_cluster(
 
 
 def _in_log(client: Client, log: live.LiveLog, offsets: Collection[int], at_ms: int) -> UnreadOf:
-    produced_at_ms = {}
-    is_past = True
-    for offset in offsets:
-        search = first_unread(_fetched(client, log, max(offset, log.start)), offset, at_ms=at_ms)
-        if search.produced_at_ms is not None:
-            produced_at_ms[offset] = search.produced_at_ms
-        elif search.has_later:
-            is_past = any((one.headers["max_timestamp"] <= at_ms).any() for one in _fetched(client, log, log.start))
-    return UnreadOf(log.start if is_past else None, log.start < log.end, produced_at_ms)
+    searches = [first_unread(_fetched(client, log, max(one, log.start)), one, at_ms=at_ms) for one in offsets]
+    is_past = not any(one.has_later and one.produced_at_ms is None for one in searches) or any(
+        (one.headers["max_timestamp"] <= at_ms).any() for one in _fetched(client, log, log.start)
+    )
+    return UnreadOf(log.start if is_past else None, log.start < log.end, _produced(searches))
+
+
+def _produced(searches: Iterable[FirstUnread]) -> dict[int, int]:
+    return {one.offset: one.produced_at_ms for one in searches if one.produced_at_ms is not None}
 
 
 def _fetched(client: Client, log: live.LiveLog, offset: int) -> Iterator[Scan]:

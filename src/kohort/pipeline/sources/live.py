@@ -8,7 +8,7 @@ since Kafka 2.7 supports. Fetch 13 names the topic by its id, so that a topic th
 Source: Kafka protocol guide; KIP-227 (Fetch without a session).
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -124,9 +124,12 @@ def describe_logs(
                 else:
                     on_problem(f"{topic.name}-{one.partition_index} has no leader now")
     ids = {topic.name: uuid_text(topic.topic_id) for topic in metadata.topics if topic.topic_id}
-    return sorted(
-        log for leader, listed in led.items() for log in _list_offsets(client, leader, listed, ids, on_problem)
-    )
+    logs: list[LiveLog] = []
+    for leader, listed in led.items():
+        starts, ends = (list_offsets(client, leader, listed, at, on_problem=on_problem) for at in (EARLIEST, LATEST))
+        there = [one for one in listed if one in starts and one in ends]
+        logs += [LiveLog(*one, starts[one], ends[one], *leader, ids.get(one[0])) for one in there]
+    return sorted(logs)
 
 
 def open_client(source: str | Address, security: Security = PLAINTEXT) -> Client:
@@ -140,20 +143,6 @@ def open_client(source: str | Address, security: Security = PLAINTEXT) -> Client
         raise ConfigError(f"{source} names no broker; write {SCHEME}HOST:PORT")
     bootstrap = source.removeprefix(SCHEME) if isinstance(source, str) else [source]
     return Client(bootstrap, _TIMEOUT_S, security, client_id=_CLIENT_ID, frame_bytes_max=_FRAME_BYTES_MAX, hint=_HINT)
-
-
-def _list_offsets(
-    client: Client,
-    leader: Address,
-    partitions: list[TopicPartition],
-    ids: Mapping[str, str],
-    on_problem: OnProblem,
-) -> list[LiveLog]:
-    starts, ends = (
-        list_offsets(client, leader, partitions, timestamp, on_problem=on_problem) for timestamp in (EARLIEST, LATEST)
-    )
-    there = [one for one in partitions if one in starts and one in ends]
-    return [LiveLog(*one, starts[one], ends[one], *leader, ids.get(one[0])) for one in there]
 
 
 def list_offsets(
@@ -196,20 +185,6 @@ def list_offsets(
             else:
                 found[told.name, one.partition_index] = one.offset
     return found
-
-
-def read(log: LiveLog, security: Security = PLAINTEXT) -> Iterator[bytes]:
-    """
-    Yield the batches of a log, some megabytes at a time, whole batches only.
-
-    Raises:
-        ConfigError: the leader moved or does not answer, or the start of the log was deleted. A new read may succeed.
-    """
-    at = log.start
-    with open_leader(log, security) as client:
-        while at < log.end:
-            piece, at = fetch(client, log, at)
-            yield piece
 
 
 def open_leader(log: LiveLog, security: Security = PLAINTEXT) -> Client:

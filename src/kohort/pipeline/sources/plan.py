@@ -1,50 +1,15 @@
 """The tasks that read a source as a batch: planned alike for Spark and for the local engine, without an import of Spark."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
-import pyarrow as pa
-
-from kohort.client.security import Security
-from kohort.pipeline.decode.log import Decoder
-from kohort.pipeline.decode.segments import Segment, newest_segments, pack_segments
+from kohort.pipeline.decode.segments import newest_segments
 from kohort.pipeline.sources import live
-from kohort.pipeline.sources.cluster import FETCHED, ClusterLogs, FetchTask, chosen_logs, split
-from kohort.pipeline.sources.directory import DirectoryLogs, chosen_segments
+from kohort.pipeline.sources.cluster import ClusterLogs, FetchTask, chosen_logs, split
+from kohort.pipeline.sources.directory import DirectoryLogs, SliceTask, chosen_segments, planned_segments, slice_tasks
 from kohort.pipeline.sources.options import SourceOptions
 from kohort.pipeline.sources.positions import EARLIEST, LATEST
-from kohort.pipeline.sources.progress import Note
 from kohort.pipeline.sources.ranges import Logs, RangeTask, resolve
-from kohort.pipeline.sources.segment_reads import PlannedSegment, planned_segments, read_whole
-
-
-class SegmentPack(RangeTask):
-    """A task that reads whole segments."""
-
-    def __init__(self, task: int, segments: tuple[PlannedSegment, ...]) -> None:
-        super().__init__(task, sum(one.segment.size_bytes for one in segments))
-        self.segments = segments
-
-    def read(self, decoder: Decoder, note: Note) -> Iterator[pa.RecordBatch]:
-        for one in self.segments:
-            for batch in read_whole(decoder, one):
-                note.add(rows=batch.num_rows)
-                yield batch
-            note.add(bytes_read=one.segment.size_bytes)
-
-
-class LiveLogPartition(FetchTask):
-    """A task that reads the whole log of a partition of a cluster; without `is_read`, only its end offset."""
-
-    def __init__(self, task: int, log: live.LiveLog, security: Security, *, is_read: bool) -> None:
-        super().__init__(task, log, security)
-        self.is_read = is_read
-
-    def read(self, decoder: Decoder, note: Note) -> Iterator[pa.RecordBatch]:
-        if self.is_read:
-            yield from super().read(decoder, note)
-        # An empty segment at the end gives a row with the end offset.
-        log = self.log
-        yield from decoder.decode(b"", Segment(log.topic, log.partition, log.end, FETCHED, 0))
 
 
 def tasks_of(options: SourceOptions) -> Sequence[RangeTask]:
@@ -55,7 +20,7 @@ def tasks_of(options: SourceOptions) -> Sequence[RangeTask]:
         ConfigError: the source cannot be read.
     """
     # Spark requires at least one partition.
-    return _tasks(options) or [SegmentPack(0, ())]
+    return _tasks(options) or [SliceTask(0, ())]
 
 
 def _tasks(options: SourceOptions) -> Sequence[RangeTask]:
@@ -65,21 +30,17 @@ def _tasks(options: SourceOptions) -> Sequence[RangeTask]:
         return _whole(chosen_logs(options), options)
     segments = chosen_segments(options)
     chosen = newest_segments(segments) if options.newest else segments
-    pack_bytes = options.task_bytes([segment.size_bytes for segment in chosen])
     planned = {one.segment: one for one in planned_segments(segments)}
-    packs = pack_segments(chosen, pack_bytes=pack_bytes)
-    return [SegmentPack(task, tuple(planned[one] for one in pack)) for task, pack in enumerate(packs)]
+    return slice_tasks([(planned[one], None) for one in chosen], options)
 
 
 def _whole(logs: Sequence[live.LiveLog], options: SourceOptions) -> Sequence[RangeTask]:
     """Return the tasks that read whole logs of a cluster. The last part of a log gives the row with its end offset."""
     if options.newest:
-        return [LiveLogPartition(task, log, options.security, is_read=False) for task, log in enumerate(logs)]
+        logs = [replace(log, start=log.end) for log in logs]
     ends = {(log.topic, log.partition): log.end for log in logs}
     return [
-        LiveLogPartition(task, log, options.security, is_read=True)
-        if log.end == ends[log.topic, log.partition]
-        else FetchTask(task, log, options.security)
+        FetchTask(task, log, options.security, tells_end=log.end == ends[log.topic, log.partition])
         for task, log in enumerate(split(logs, options.min_partitions))
     ]
 
@@ -87,7 +48,7 @@ def _whole(logs: Sequence[live.LiveLog], options: SourceOptions) -> Sequence[Ran
 def _ranged(options: SourceOptions) -> Sequence[RangeTask]:
     """Return the tasks between the offsets in the options."""
     logs = open_logs(options)
-    bounds = logs.bounds()
+    bounds = logs.state().bounds
     start = resolve(options.starting, bounds, otherwise=EARLIEST)
     end = resolve(LATEST if options.ending is None else options.ending, bounds, otherwise=LATEST)
     return logs.tasks(start, end)

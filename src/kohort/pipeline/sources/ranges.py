@@ -6,12 +6,17 @@ A range ends before its end offset. Consecutive ranges give every batch once, se
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
 from kohort.model.errors import ConfigError
+from kohort.pipeline.decode import schemas
+from kohort.pipeline.decode.compact import LatestByKey
 from kohort.pipeline.decode.log import Decoder
+from kohort.pipeline.decode.records import WINDOW_BYTES
+from kohort.pipeline.sources.options import SourceOptions
 from kohort.pipeline.sources.positions import EARLIEST, LATEST, Positions, TopicPartition
 from kohort.pipeline.sources.progress import Note
 
@@ -25,7 +30,28 @@ class RangeTask(ABC):
 
     @abstractmethod
     def read(self, decoder: Decoder, note: Note) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the range."""
+        """Yield the rows of the range, and note the bytes of log that were read."""
+
+
+def decoder(options: SourceOptions, *, window_bytes: int = WINDOW_BYTES) -> Decoder:
+    """Return the decoder for the options of a source."""
+    return Decoder(
+        kinds=options.kinds,
+        schema=schemas.subset(options.columns),
+        window_bytes=window_bytes,
+        from_ms=options.from_ms,
+        to_ms=options.to_ms,
+        fold=LatestByKey() if options.compact else None,
+    )
+
+
+def read_task(options: SourceOptions, task: RangeTask, *, window_bytes: int = WINDOW_BYTES) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a range: the body of every task, of a batch and of a stream."""
+    decoding = decoder(options, window_bytes=window_bytes)
+    note = Note(options.progress_directory, task.task)
+    for batch in chain(task.read(decoding, note), decoding.rest()):
+        note.add(rows=batch.num_rows)
+        yield batch
 
 
 class LogState(NamedTuple):
@@ -47,15 +73,6 @@ class Logs(Protocol):
     def state(self) -> LogState:
         """
         Return the current bounds of each log, and the topic ids.
-
-        Raises:
-            ConfigError: the source cannot be read.
-        """
-        ...
-
-    def bounds(self) -> Mapping[TopicPartition, tuple[int, int]]:
-        """
-        Return the current first offset and end offset of each log.
 
         Raises:
             ConfigError: the source cannot be read.

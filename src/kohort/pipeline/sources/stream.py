@@ -10,11 +10,11 @@ Source: PySpark 4.2, DataSourceStreamReader with read limits; KIP-98 (a batch is
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -24,11 +24,10 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from kohort.pipeline.sources.options import SourceOptions
+from kohort.pipeline.sources.plan import open_logs
 from kohort.pipeline.sources.positions import EARLIEST
-from kohort.pipeline.sources.ranges import Logs, LogState, cut_records, resolve
+from kohort.pipeline.sources.ranges import Logs, LogState, cut_records, read_task, resolve
 from kohort.pipeline.sources.stream_offsets import StreamOffset, StreamPosition
-from kohort.pipeline.sources.task_partition import TaskPartition
-from kohort.pipeline.sources.tasks import read_task
 
 POLL_INTERVAL_S = 0.1
 """Spark polls every 10 ms while there is no new data; each poll costs a directory listing, or a request."""
@@ -37,9 +36,8 @@ POLL_INTERVAL_S = 0.1
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
     """Plans micro-batches in the driver, reads them in the workers."""
 
-    def __init__(self, options: SourceOptions, open_logs: Callable[[SourceOptions], Logs]) -> None:
+    def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._open = open_logs
         self._logs: Logs | None = None
         self._last: LogState | None = None
         """With the trigger availableNow: the logs at the start of the query."""
@@ -52,7 +50,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
     @property
     def logs(self) -> Logs:
         if self._logs is None:
-            self._logs = self._open(self._options)
+            self._logs = open_logs(self._options)
         return self._logs
 
     def initialOffset(self) -> StreamOffset:  # noqa: N802  (Spark's names)
@@ -86,14 +84,14 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
         self._idle_since_s = time.monotonic() if following == before else None
         return following.to_json()
 
-    def partitions(self, start: StreamOffset, end: StreamOffset) -> list[TaskPartition]:
+    def partitions(self, start: StreamOffset, end: StreamOffset) -> list[InputPartition]:
         begun, planned = StreamPosition.from_json(start), StreamPosition.from_json(end)
         fail_on_data_loss = self._options.fail_on_data_loss
         tasks = self.logs.tasks(*begun.readable(planned, self.logs.state(), fail_on_data_loss=fail_on_data_loss))
-        return [TaskPartition(one) for one in tasks]
+        return [InputPartition(one) for one in tasks]
 
-    def read(self, partition: TaskPartition) -> Iterator[pa.RecordBatch]:
-        return read_task(self._options, partition.range)
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_task(self._options, partition.value)
 
     def _now(self) -> LogState:
         """Return the logs of now, or those at the start of the query. Waits if the previous poll found nothing."""

@@ -7,11 +7,9 @@ partitions without records.
 Source: Kafka PartitionMetadataFile; KIP-516 (Metadata version 10 and later); `kohort.broker.catalog` (the format of a record).
 """
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 import msgspec
@@ -22,13 +20,10 @@ from kohort.model.errors import CorruptError
 from kohort.model.ids import uuid_text
 from kohort.pipeline.decode import storage
 from kohort.pipeline.decode.batches import scans
-from kohort.pipeline.decode.segments import list_segments
+from kohort.pipeline.decode.segments import list_segments, partition_directories
 from kohort.pipeline.sources import live
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
-
-if TYPE_CHECKING:
-    from kohort.wire.batches import LogRecord
 
 _METADATA = Versions(10, 13)
 """Versions with topic ids."""
@@ -36,7 +31,6 @@ _FILE = "partition.metadata"
 _FILE_BYTES_MAX = 4096
 _CATALOG = "__kohort_catalog"
 _TOPIC_KEY = b"topic:"
-_PARTITION_DIRECTORY = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-[0-9]{1,10}")
 
 
 def topic_ids(path: str, security: Security = PLAINTEXT) -> dict[str, str]:
@@ -65,15 +59,8 @@ def _of_cluster(path: str, security: Security) -> dict[str, str]:
 
 
 def _of_directory(path: str) -> dict[str, str]:
-    found = {}
-    for name, directory in storage.directories(path):
-        match = _PARTITION_DIRECTORY.fullmatch(name)
-        if match is None:
-            continue
-        topic_id = id_beside(directory)
-        if topic_id is not None:
-            found[topic_id] = match["topic"]
-    return found
+    beside = ((id_beside(directory), topic) for topic, _, directory in partition_directories(path))
+    return {topic_id: topic for topic_id, topic in beside if topic_id is not None}
 
 
 def id_beside(directory: str | Path) -> str | None:
@@ -112,21 +99,14 @@ def _of_catalog(path: str) -> dict[str, str]:
 
 def _catalog_records(path: str) -> Iterator[tuple[bytes, bytes | None]]:
     for segment in list_segments(path, topics={_CATALOG}):
+        # Only Kohort has a catalog; the import takes 60 ms.
+        from kohort.wire.batches import read_records
+
         try:
             data = storage.mapped(segment.path)
         except FileNotFoundError:
             continue
         for scan in scans(data):
             for position in scan.positions.tolist():
-                for record in _records(memoryview(data)[position:]):
-                    yield record.key or b"", record.value
-
-
-def _records(batch: memoryview) -> Sequence["LogRecord"]:
-    # Only Kohort has a catalog; the import takes 60 ms.
-    from kohort.wire import batches
-
-    try:
-        return batches.read_records(batch)
-    except CorruptError:
-        return ()
+                with suppress(CorruptError):
+                    yield from ((one.key or b"", one.value) for one in read_records(memoryview(data)[position:]))

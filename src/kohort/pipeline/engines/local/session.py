@@ -30,7 +30,7 @@ from kohort.pipeline.engines.local.columns import FRAME, Column, column, listed,
 from kohort.pipeline.sources.memory import give_back
 from kohort.pipeline.sources.options import SourceOptions
 from kohort.pipeline.sources.plan import tasks_of
-from kohort.pipeline.sources.tasks import read_task
+from kohort.pipeline.sources.ranges import read_task
 
 _TEXT_OR_WORD = re.compile(r"'[^']*'|[A-Za-z_][A-Za-z0-9_]*")
 _PARQUET = "part-00000.parquet"
