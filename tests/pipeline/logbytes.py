@@ -1,12 +1,14 @@
 """Logs as bytes, written independently of the decoder: batches by aiokafka's builder, records by hand."""
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import pyarrow as pa
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from crc32c import crc32c
 
+from kohort.pipeline.decode.log import Decoder
 from kohort.pipeline.decode.segments import Segment
 
 TIMESTAMP_MS = 1_795_252_834_123
@@ -88,3 +90,9 @@ def segment(
     """A segment; written nowhere when there is no path."""
     name = str(path or f"/nowhere/{topic}-{partition}/{base:020}.log")
     return Segment(topic, partition, base, name, path.stat().st_size if path else 0)
+
+
+def decode_directory(segments: Iterable[Segment], decoder: Decoder) -> pa.Table:
+    """All rows of some segments as one table."""
+    batches = [rows for segment in segments for rows in decoder.decode_file(segment)]
+    return pa.Table.from_batches(batches, schema=decoder.schema)

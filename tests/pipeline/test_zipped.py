@@ -14,10 +14,10 @@ CODE = """
 import sys
 sys.path.insert(0, sys.argv[1])
 import json, kohort
-from kohort.pipeline.decode.log import Decoder, decode_directory
+from kohort.pipeline.decode.log import Decoder
 from kohort.pipeline.decode.segments import list_segments
-rows = decode_directory(list_segments(sys.argv[2]), Decoder())
-print(json.dumps({"kohort": kohort.__file__, "kinds": sorted(set(rows["kind"].to_pylist()))}))
+rows = [row for segment in list_segments(sys.argv[2]) for rows in Decoder().decode_file(segment) for row in rows.to_pylist()]
+print(json.dumps({"kohort": kohort.__file__, "kinds": sorted({row["kind"] for row in rows})}))
 """
 
 

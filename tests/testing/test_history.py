@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from kohort.model.ids import CONSUMER_OFFSETS
-from kohort.pipeline.decode.log import Decoder, decode_directory
+from kohort.pipeline.decode.log import Decoder
 from kohort.pipeline.decode.segments import list_segments
 from kohort.wire.batches import check_crc, iter_batches
 from kohort_lab.history import History
 from kohort_lab.history.expected_tables import ExpectedTables
 from kohort_lab.history.logs import ABORT, COMMIT, Log, Record
+from tests.pipeline.logbytes import decode_directory
 
 SEEDS = range(40)
 

@@ -7,10 +7,10 @@ from random import Random
 import pytest
 
 from kohort.pipeline.decode import schemas
-from kohort.pipeline.decode.log import Decoder, decode_directory
+from kohort.pipeline.decode.log import Decoder
 from kohort.pipeline.decode.segments import Segment, list_segments
 from kohort.records import json_form
-from tests.pipeline.logbytes import batch
+from tests.pipeline.logbytes import batch, decode_directory
 
 KINDS = (*schemas.DEFAULT_KINDS, schemas.BATCH)
 TOPICS = {"__consumer_offsets", "__transaction_state", "__share_group_state"}

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kohort.pipeline.decode.groups import columns
+from kohort.pipeline.decode.coordinator_records import group_columns
 from kohort.pipeline.decode.log import Decoder
 from tests.pipeline.logbytes import batch, segment, string
 
@@ -52,6 +52,6 @@ def test_a_key_without_a_group_is_reported() -> None:
 def test_tagged_fields_of_the_flexible_version_are_skipped() -> None:
     member = b"\x02m" + b"\x00" + b"\x02c" + b"\x02h" + struct.pack(">ii", 1, 2) + b"\x01\x01" + b"\x01\x07\x01x"
     raw = struct.pack(">h", 4) + b"\x01" + struct.pack(">i", 1) + b"\x00\x00" + struct.pack(">q", -1)
-    row = columns(KEY, raw + b"\x02" + member + b"\x01\x09\x02ab")
+    row = group_columns(KEY, raw + b"\x02" + member + b"\x01\x09\x02ab")
     assert row["members"][0]["member_id"] == "m"
     assert (row["protocol_type"], row["protocol"], row["state_timestamp_ms"]) == ("", None, -1)

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from kohort.pipeline.decode import schemas, transactions
+from kohort.pipeline.decode import coordinator_records, schemas
 from kohort.pipeline.decode.batches import scan
-from kohort.pipeline.decode.log import Decoder, decode_directory
+from kohort.pipeline.decode.log import Decoder
 from kohort.pipeline.decode.records import parse, windows
 from kohort.pipeline.decode.segments import list_segments
 from kohort.records.schema import record_types
+from tests.pipeline.logbytes import decode_directory
 
 RUNS = ("main", "expiry", "legacy", "tv1", "unclean", "unclean-torn")
 Row = dict[str, Any]
@@ -174,7 +175,7 @@ def test_transactions_in_columns_say_what_their_json_says(recorded: Callable[[st
         if row["kind"] != "transaction" or row["tombstone"]:
             continue
         value, transaction = json.loads(row["value"]), row["transaction"]
-        assert transaction["state"] == transactions.STATES[value["transactionStatus"]]
+        assert transaction["state"] == coordinator_records.STATES[value["transactionStatus"]]
         assert (transaction["producer_id"], transaction["producer_epoch"]) == (
             value["producerId"],
             value["producerEpoch"],

@@ -7,8 +7,9 @@ import pytest
 
 from kohort.pipeline.decode import schemas
 from kohort.pipeline.decode.log import Decoder
-from kohort.pipeline.decode.segment_ends import IndexEntry, SegmentEnd, entry_before, segment_end
+from kohort.pipeline.decode.segment_ends import SegmentEnd, entry_before, segment_end
 from kohort.pipeline.decode.segments import Segment
+from kohort.pipeline.decode.slices import Mark
 from kohort.pipeline.decode.storage import mapped
 from tests.pipeline.logbytes import TIMESTAMP_MS, batch, segment
 
@@ -98,7 +99,7 @@ def test_entries_below_an_offset(tmp_path: Path) -> None:
     found = written(tmp_path, offsets=OFFSETS, times=TIMES)
     data = mapped(found.path)
     entries = {offset: entry_before(found, data, BASE + offset) for offset in (0, 3, 4, 7, 8, 99)}
-    first, second = (IndexEntry(BASE + offset, position) for offset, position in OFFSETS)
+    first, second = (Mark(BASE + offset, position) for offset, position in OFFSETS)
     assert entries == {0: None, 3: None, 4: first, 7: first, 8: second, 99: second}
 
 

@@ -7,13 +7,14 @@ from typing import Any, cast
 import pytest
 
 from kohort.model.ids import INTERNAL_TOPICS
-from kohort.pipeline.decode.log import Decoder, decode_directory
+from kohort.pipeline.decode.log import Decoder
 from kohort.pipeline.decode.schemas import KINDS, SCHEMA
 from kohort.pipeline.decode.segments import list_segments
 from kohort.pipeline.sources.coordinator_log import LogReader
 from kohort.pipeline.sources.directory import SliceTask
 from kohort.pipeline.sources.options import SourceOptions
 from tests.pipeline import frames
+from tests.pipeline.logbytes import decode_directory
 
 pytestmark = pytest.mark.spark
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from kohort.pipeline.decode import schemas
-from kohort.pipeline.decode.log import Decoder, decode_directory
+from kohort.pipeline.decode.log import Decoder
 from kohort.pipeline.decode.segments import list_segments
 from kohort.pipeline.sources.first_unread import UnreadOf, find_unread
 from kohort.pipeline.sources.options import SourceOptions
 from kohort.wire.batch_header import CONTROL, TRANSACTIONAL
-from tests.pipeline.logbytes import batch
+from tests.pipeline.logbytes import batch, decode_directory
 
 AT_MS = 10_000
 SEGMENT_BATCHES = 12

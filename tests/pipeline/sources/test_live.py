@@ -12,7 +12,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from kohort.client.security import PLAINTEXT
 from kohort.model.errors import ConfigError
-from kohort.pipeline.decode.log import Decoder, decode_directory
+from kohort.pipeline.decode.log import Decoder
 from kohort.pipeline.decode.schemas import KINDS
 from kohort.pipeline.decode.segments import list_segments
 from kohort.pipeline.sources import live
@@ -21,7 +21,7 @@ from kohort.pipeline.sources.first_unread import find_unread
 from kohort.pipeline.sources.options import SourceOptions
 from kohort.pipeline.sources.progress import Note
 from kohort.testing.served import ServedKohort
-from tests.pipeline.logbytes import batch
+from tests.pipeline.logbytes import batch, decode_directory
 
 RECORDS = 50
 

@@ -4,24 +4,43 @@ Columns of batch rows that a header does not state: the transaction marker, and 
 The header is enough for nearly all batches. Records are read in control batches, and for the timestamp in batches with a delete
 horizon, which replaces the timestamp of the first record in the header. Unreadable records leave the column null.
 
-Source: Kafka DefaultRecordBatch, MemoryRecordsBuilder (base timestamp), EndTransactionMarker; KIP-534 (delete horizon).
+Source: Kafka DefaultRecordBatch, MemoryRecordsBuilder (base timestamp), ControlRecordType, EndTransactionMarker; KIP-534
+(delete horizon).
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from kohort.pipeline.decode import markers
 from kohort.pipeline.decode.batches import Scan
 from kohort.pipeline.decode.records import WINDOW_BYTES, Records, parse, windows
 from kohort.pipeline.decode.schemas import ABORT, COMMIT
 from kohort.pipeline.decode.vectors import integers
 from kohort.wire.batch_header import CONTROL, DELETE_HORIZON, LOG_APPEND_TIME
-from kohort.wire.columnar.vectors import Ints
+from kohort.wire.columnar.vectors import Ints, big_endian
 
 _ENDS = (ABORT, COMMIT)
+"""By type of control record."""
 _NO_END = -1
+_KEY_BYTES = 4
+_VALUE_BYTES = 6
+
+
+def markers(records: Records) -> list[dict[str, Any]]:
+    """
+    End-of-transaction markers as rows of the schema: their own columns, and `row`, the index into `records`. Other control
+    records are skipped.
+    """
+    data = records.window.data
+    readable = (records.key_bytes >= _KEY_BYTES) & (records.value_bytes >= _VALUE_BYTES)
+    types = big_endian(data, np.where(readable, records.key_at + 2, 0), "i2")
+    epochs = big_endian(data, np.where(readable, records.value_at + 2, 0), "i4")
+    return [
+        {"row": row, "control": _ENDS[types[row]], "coordinator_epoch": int(epochs[row])}
+        for row in np.flatnonzero(readable & (types >= 0) & (types < len(_ENDS))).tolist()
+    ]
 
 
 def controls(found: Scan) -> pa.Array:
@@ -32,7 +51,7 @@ def controls(found: Scan) -> pa.Array:
         return pa.nulls(count, pa.string())
     ends = np.full(count, _NO_END, np.int8)
     for records, batch in _records(found, chosen):
-        for row in markers.decode(records):
+        for row in markers(records):
             ends[batch[row["row"]]] = _ENDS.index(row["control"])
     return pa.array(_ENDS, pa.string()).take(pa.array(ends, mask=ends == _NO_END))
 

@@ -107,6 +107,15 @@ def scan(segment: Any, *, check_crc: bool = True, begin: int = 0, until: int | N
     return found
 
 
+def base_offset_at(data: Any, position: int) -> int | None:
+    """The base offset of the whole batch at a position in a segment's bytes; None if there is none."""
+    if not 0 <= position <= len(data) - HEADER_BYTES:
+        return None
+    base_offset, length, *_ = _PREFIX.unpack_from(data, position)
+    found = scan(data, begin=position, until=position + LOG_OVERHEAD_BYTES + max(length, 0))
+    return base_offset if len(found.positions) == 1 and not found.damage else None
+
+
 def scans(
     segment: Any,
     *,

@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from kohort.model.ids import CONSUMER_OFFSETS, INTERNAL_TOPICS, TRANSACTION_STATE
-from kohort.pipeline.decode import batch_rows, coordinator_records, groups, markers, offsets, schemas, transactions
+from kohort.pipeline.decode import batch_rows, coordinator_records, offsets, schemas
 from kohort.pipeline.decode.batches import Corruption, Headers, Scan, scans
 from kohort.pipeline.decode.compact import LatestByKey
+from kohort.pipeline.decode.coordinator_records import GROUP_KEY_TYPE, TRANSACTION_KEY_TYPE, transaction_columns
 from kohort.pipeline.decode.records import WINDOW_BYTES, Records, parse, windows
 from kohort.pipeline.decode.segment_ends import SegmentEnd, segment_end
 from kohort.pipeline.decode.segments import Segment
@@ -24,7 +25,7 @@ from kohort.wire.batch_header import CONTROL, TRANSACTIONAL
 from kohort.wire.columnar.vectors import Bools, Ints, big_endian
 
 _EMPTY_KEY_TYPE = -1
-_WITH_READER = frozenset({*KEY_TYPES, groups.KEY_TYPE})
+_WITH_READER = frozenset({*KEY_TYPES, GROUP_KEY_TYPE})
 _BY_JSON = frozenset({schemas.TRANSACTION, schemas.COORDINATOR})
 _OF_VALUE = frozenset({"value", "transaction"})
 """Columns that are made from the JSON form of a value, which takes longer than to decode it."""
@@ -101,7 +102,7 @@ class Decoder:
     def damage_rows(self, damage: Sequence[Corruption], segment: Segment) -> Iterator[pa.RecordBatch]:
         """Rows of kind damage, if this kind is wanted."""
         if schemas.DAMAGE in self.kinds and damage:
-            yield self._damage(damage, segment)
+            yield schemas.from_rows(self.schema, [damage_row(one, segment) for one in damage])
 
     def _is_checked(self, segment: Segment) -> bool:
         """Tell whether the checksums of batches are checked: not if only the headers of topics' batches are needed."""
@@ -179,7 +180,7 @@ class Decoder:
         yield from self._other_records(records, key_types, segment, damage)
         if schemas.MARKER in self.kinds and control.any():
             some = records.select(control)
-            yield self._few(schemas.MARKER, some, markers.decode(some), segment)
+            yield self._few(schemas.MARKER, some, batch_rows.markers(some), segment)
 
     def _group_records(
         self, records: Records, key_types: Ints, segment: Segment, damage: list[Corruption]
@@ -191,9 +192,10 @@ class Decoder:
                 some, columns, problems = offsets.decode(some)
                 damage += problems
                 yield self._rows(schemas.OFFSET_COMMIT, some, columns, segment)
-        if schemas.GROUP_METADATA in self.kinds and (chosen := key_types == groups.KEY_TYPE).any():
+        if schemas.GROUP_METADATA in self.kinds and (chosen := key_types == GROUP_KEY_TYPE).any():
             some = records.select(chosen)
-            rows, problems = groups.decode(some, has_members="members" in self._wanted)
+            has_members = "members" in self._wanted
+            rows, problems = coordinator_records.decode(segment.topic, GROUP_KEY_TYPE, some, has_value=has_members)
             damage += problems
             yield self._few(schemas.GROUP_METADATA, some, rows, segment)
 
@@ -205,7 +207,7 @@ class Decoder:
             return
         own = _WITH_READER if segment.topic == CONSUMER_OFFSETS else ()
         for key_type in np.unique(key_types).tolist():
-            is_transaction = (segment.topic, key_type) == (TRANSACTION_STATE, transactions.KEY_TYPE)
+            is_transaction = (segment.topic, key_type) == (TRANSACTION_STATE, TRANSACTION_KEY_TYPE)
             kind = schemas.TRANSACTION if is_transaction else schemas.COORDINATOR
             if key_type == _EMPTY_KEY_TYPE or key_type in own or kind not in self.kinds:
                 continue
@@ -232,7 +234,7 @@ class Decoder:
     ) -> pa.RecordBatch:
         headers, batch, count = records.window.headers, records.batch, len(records)
         placed = {
-            **_place(kind, segment, count),
+            **_places(kind, segment, count),
             **_producer(headers, batch),
             "log_offset": lambda: pa.array(records.offset),
             "timestamp_ms": lambda: pa.array(records.timestamp_ms),
@@ -242,7 +244,7 @@ class Decoder:
     def _batches(self, found: Scan, segment: Segment) -> pa.RecordBatch:
         headers, count = found.headers, len(found.headers)
         columns = {
-            **_place(schemas.BATCH, segment, count),
+            **_places(schemas.BATCH, segment, count),
             **_producer(headers, np.arange(count)),
             "log_offset": lambda: integers(headers["base_offset"].astype(np.int64), pa.int64()),
             "timestamp_ms": lambda: integers(headers["max_timestamp"].astype(np.int64), pa.int64()),
@@ -259,38 +261,36 @@ class Decoder:
 
     def _segment(self, end: SegmentEnd, size_bytes: int, segment: Segment) -> pa.RecordBatch:
         row = {
+            **_place(schemas.SEGMENT, segment),
             "log_offset": segment.base_offset,
             "next_offset": end.next_offset,
             "timestamp_ms": end.timestamp_ms,
             "position": 0,
             "size_bytes": size_bytes,
         }
-        return self._built(schemas.SEGMENT, [row], segment)
-
-    def _damage(self, damage: Iterable[Corruption], segment: Segment) -> pa.RecordBatch:
-        return schemas.from_rows(self.schema, [damage_row(one, segment) for one in damage])
-
-    def _built(self, kind: str, rows: list[dict[str, Any]], segment: Segment) -> pa.RecordBatch:
-        place = {
-            "kind": kind,
-            "log_topic": segment.topic,
-            "log_partition": segment.partition,
-            "segment": segment.name,
-        }
-        return schemas.from_rows(self.schema, [{**place, **row} for row in rows])
+        return schemas.from_rows(self.schema, [row])
 
 
 def damage_row(damage: Corruption, segment: Segment) -> dict[str, Any]:
     """A damage row."""
     return {
-        "kind": schemas.DAMAGE,
-        "log_topic": segment.topic,
-        "log_partition": segment.partition,
-        "segment": segment.name,
+        **_place(schemas.DAMAGE, segment),
         "log_offset": damage.log_offset,
         "position": damage.position,
         "size_bytes": damage.size_bytes,
         "problem": damage.problem,
+    }
+
+
+def _place(kind: str, segment: Segment) -> dict[str, Any]:
+    """The columns with one value in all rows of a segment."""
+    return {"kind": kind, "log_topic": segment.topic, "log_partition": segment.partition, "segment": segment.name}
+
+
+def _places(kind: str, segment: Segment, count: int) -> dict[str, Callable[[], Any]]:
+    return {
+        name: partial(pa.repeat, pa.scalar(value, schemas.SCHEMA.field(name).type), count)
+        for name, value in _place(kind, segment).items()
     }
 
 
@@ -301,21 +301,11 @@ def _in_columns(row: dict[str, Any], wanted: Collection[str], *, is_transaction:
     key, value = row["key"], row["value"]
     found = row | {name: _json(row[name]) for name in ("key", "value") if name in wanted}
     found |= {column: key[name] for name, column in _KEY_COLUMNS.items() if name in key}
-    return found | transactions.columns(key, value) if is_transaction else found
+    return found | transaction_columns(key, value) if is_transaction else found
 
 
 def _json(value: Any) -> str | None:
     return None if value is None else json.dumps(value, separators=_JSON_SEPARATORS, ensure_ascii=False)
-
-
-def _place(kind: str, segment: Segment, count: int) -> dict[str, Callable[[], Any]]:
-    """The columns with one value in all rows."""
-    return {
-        "kind": lambda: pa.repeat(pa.scalar(kind), count),
-        "log_topic": lambda: pa.repeat(pa.scalar(segment.topic), count),
-        "log_partition": lambda: pa.repeat(pa.scalar(segment.partition, pa.int32()), count),
-        "segment": lambda: pa.repeat(pa.scalar(segment.name), count),
-    }
 
 
 def _producer(headers: Headers, batch: Ints) -> dict[str, Callable[[], Any]]:
@@ -326,9 +316,3 @@ def _producer(headers: Headers, batch: Ints) -> dict[str, Callable[[], Any]]:
         "producer_epoch": lambda: integers(headers["producer_epoch"].astype(np.int16)[batch], pa.int16()),
         "transactional": lambda: pa.array(transactional[batch]),
     }
-
-
-def decode_directory(segments: Iterable[Segment], decoder: Decoder) -> pa.Table:
-    """All rows of some segments as one table, for small data and use without Spark."""
-    batches = [batch for segment in segments for batch in decoder.decode_file(segment)]
-    return pa.Table.from_batches(batches, schema=decoder.schema)

@@ -56,14 +56,12 @@ def _columns(data: Bytes, keys: OffsetKeys, values: OffsetValues) -> dict[str, C
         "leader_epoch": lambda: integers(values.leader_epoch, pa.int32(), live),
         "metadata": lambda: strings(data, values.metadata_at, values.metadata_bytes, live),
         "commit_timestamp_ms": lambda: integers(values.commit_timestamp_ms, pa.int64(), live),
-        "expire_timestamp_ms": lambda: _expiry(values),
+        # Null where the version has no such field; -1 stays -1.
+        "expire_timestamp_ms": lambda: integers(
+            values.expire_timestamp_ms, pa.int64(), values.version == EXPIRING_VERSION
+        ),
         "topic_id": lambda: _topic_ids(data, values.topic_id_at),
     }
-
-
-def _expiry(values: OffsetValues) -> pa.Array:
-    """Null where the version has no such field; -1 stays -1."""
-    return integers(values.expire_timestamp_ms, pa.int64(), values.version == EXPIRING_VERSION)
 
 
 def _topic_ids(data: Bytes, at: Ints) -> pa.Array:

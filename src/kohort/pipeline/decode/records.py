@@ -32,6 +32,7 @@ RECORDS_BYTES_MAX = 256 << 20
 PADDING_BYTES = 64
 """Padding after a window: a record's fixed part and five varints can be read at any position."""
 _RECORD_BYTES_MIN = 7
+_COLUMNS = ("batch", "offset", "timestamp_ms", "key_at", "key_bytes", "value_at", "value_bytes")
 
 MALFORMED_RECORDS = "records do not fit into their batch"
 
@@ -82,17 +83,10 @@ class Records:
 
     def select(self, chosen: Bools) -> "Records":
         """The records where `chosen` is true."""
-        return Records(
-            self.window,
-            self.batch[chosen],
-            self.offset[chosen],
-            self.timestamp_ms[chosen],
-            self.key_at[chosen],
-            self.key_bytes[chosen],
-            self.value_at[chosen],
-            self.value_bytes[chosen],
-            self.damage,
-        )
+        return self._part(chosen, self.damage)
+
+    def _part(self, chosen: Bools | slice, damage: list[Corruption]) -> "Records":
+        return replace(self, damage=damage, **{name: getattr(self, name)[chosen] for name in _COLUMNS})
 
     @property
     def held_bytes(self) -> int:
@@ -124,18 +118,7 @@ class Records:
     def pieces(self) -> "Iterator[Records]":
         """The same records in pieces; the damage is in the first piece."""
         for begin in range(0, max(len(self), 1), PIECE_RECORDS):
-            part = slice(begin, begin + PIECE_RECORDS)
-            yield Records(
-                self.window,
-                self.batch[part],
-                self.offset[part],
-                self.timestamp_ms[part],
-                self.key_at[part],
-                self.key_bytes[part],
-                self.value_at[part],
-                self.value_bytes[part],
-                [] if begin else self.damage,
-            )
+            yield self._part(slice(begin, begin + PIECE_RECORDS), [] if begin else self.damage)
 
     def damage_of(self, index: int, problem: str) -> Corruption:
         """The damage row of an unreadable record."""

@@ -10,20 +10,17 @@ Source: Kafka OffsetIndex, TimeIndex (entries; the files of active segments end 
 indexes get an entry for the same batch).
 """
 
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Sequence
+from operator import itemgetter
 from pathlib import Path
 from struct import Struct
 from typing import Any, NamedTuple
 
-from kohort.pipeline.decode.batches import Scan, scan, scans
+from kohort.pipeline.decode.batches import Scan, base_offset_at, scans
 from kohort.pipeline.decode.segments import Segment
+from kohort.pipeline.decode.slices import Mark
 from kohort.pipeline.decode.storage import is_remote, mapped
-from kohort.wire.batch_header import HEADER_BYTES, LOG_OVERHEAD_BYTES, fields_struct
-
-_PREFIX = fields_struct("base_offset", "length")
-_OFFSET_ENTRY = Struct(">ii")
-_TIME_ENTRY = Struct(">qi")
-_SUFFIX = ".log"
 
 
 class SegmentEnd(NamedTuple):
@@ -45,11 +42,22 @@ class SegmentEnd(NamedTuple):
         return SegmentEnd(int(found.next_offsets[-1]), latest_ms)
 
 
-class IndexEntry(NamedTuple):
-    """A batch that an index names: an offset not before its base offset, and its position."""
+class _Index(Sequence[tuple[int, int]]):
+    """The entries of an index file; none if there is no such file. Few pages of the file are read."""
 
-    offset: int
-    position: int
+    def __init__(self, segment: Segment, suffix: str, entry: Struct) -> None:
+        path = segment.path.removesuffix(".log") + suffix
+        self._entry = entry
+        try:
+            self._data = mapped(path) if Path(path).exists() else b""
+        except FileNotFoundError:
+            self._data = b""
+
+    def __len__(self) -> int:
+        return len(self._data) // self._entry.size
+
+    def __getitem__(self, number: Any) -> Any:
+        return self._entry.unpack_from(self._data, number * self._entry.size)
 
 
 def segment_end(segment: Segment, data: Any | None = None) -> SegmentEnd:
@@ -70,7 +78,7 @@ def segment_end(segment: Segment, data: Any | None = None) -> SegmentEnd:
     last = None
     for found in scans(data, check_crc=False, begin=begin):
         end, last = end.behind(found), found if len(found.positions) else last
-    if last is None or len(scan(data, begin=int(last.positions[-1]), until=int(last.ends[-1])).positions) == 1:
+    if last is None or base_offset_at(data, int(last.positions[-1])) is not None:
         return end
     end = start
     for found in scans(data, begin=begin):
@@ -78,22 +86,22 @@ def segment_end(segment: Segment, data: Any | None = None) -> SegmentEnd:
     return end
 
 
-def entry_before(segment: Segment, data: Any, offset: int) -> IndexEntry | None:
+def entry_before(segment: Segment, data: Any, offset: int) -> Mark | None:
     """
-    Return the last index entry below an offset: the batches of the offset are at its position or behind it. None if there is
-    no such entry, or no batch with a correct checksum at its position.
+    Return the last index entry below an offset: an offset not before the base offset of a batch, and its position. The batches
+    of `offset` are there or behind it. None if there is no such entry, or no batch with a correct checksum at its position.
     """
     if is_remote(segment.path):
         return None
-    entries = _file(segment, ".index")
-    count = _count(entries, _OFFSET_ENTRY.size, lambda at: _OFFSET_ENTRY.unpack_from(entries, at)[1] > 0)
-    below = _count(
-        entries,
-        _OFFSET_ENTRY.size,
-        lambda at: segment.base_offset + _OFFSET_ENTRY.unpack_from(entries, at)[0] < offset,
-        count,
-    )
-    return _checked(segment, data, entries, below - 1)
+    entries = _Index(segment, ".index", Struct(">ii"))
+    count = bisect_left(entries, True, key=lambda entry: entry[1] <= 0)
+    below = bisect_left(entries, offset - segment.base_offset, hi=count, key=itemgetter(0))
+    if below == 0:
+        return None
+    relative, position = entries[below - 1]
+    base_offset = base_offset_at(data, position)
+    is_there = base_offset is not None and 0 <= base_offset - segment.base_offset <= relative
+    return Mark(segment.base_offset + relative, position) if is_there else None
 
 
 def _indexed(segment: Segment, data: Any) -> tuple[int, int] | None:
@@ -101,45 +109,11 @@ def _indexed(segment: Segment, data: Any) -> tuple[int, int] | None:
     last = entry_before(segment, data, 1 << 62)
     if last is None:
         return None
-    entries = _file(segment, ".timeindex")
-    count = _count(entries, _TIME_ENTRY.size, lambda at: _TIME_ENTRY.unpack_from(entries, at) != (0, 0))
+    entries = _Index(segment, ".timeindex", Struct(">qi"))
+    count = bisect_left(entries, True, key=lambda entry: entry == (0, 0))
     if count == 0:
         return None
-    timestamp_ms, relative = _TIME_ENTRY.unpack_from(entries, (count - 1) * _TIME_ENTRY.size)
+    timestamp_ms, relative = entries[count - 1]
     # The file of another log, or an index that was not cut with its segment.
     is_inside = 0 <= relative <= last.offset - segment.base_offset
     return (last.position, timestamp_ms) if is_inside else None
-
-
-def _checked(segment: Segment, data: Any, entries: Any, number: int) -> IndexEntry | None:
-    """Return an entry of the offset index if a whole batch is at its position."""
-    if number < 0:
-        return None
-    relative, position = _OFFSET_ENTRY.unpack_from(entries, number * _OFFSET_ENTRY.size)
-    size = len(data)
-    if not 0 < position <= size - HEADER_BYTES:
-        return None
-    base_offset, length = _PREFIX.unpack_from(data, position)
-    end = position + LOG_OVERHEAD_BYTES + length
-    if not segment.base_offset <= base_offset <= segment.base_offset + relative or not position < end <= size:
-        return None
-    found = scan(data, begin=position, until=end)
-    return IndexEntry(segment.base_offset + relative, position) if len(found.positions) == 1 else None
-
-
-def _file(segment: Segment, suffix: str) -> Any:
-    """Return the bytes of an index; none if there is no such file."""
-    path = segment.path.removesuffix(_SUFFIX) + suffix
-    try:
-        return mapped(path) if Path(path).exists() else b""
-    except FileNotFoundError:
-        return b""
-
-
-def _count(entries: Any, size: int, is_below: Callable[[int], bool], count: int | None = None) -> int:
-    """Return how many leading entries satisfy a condition. Few pages of the file are read."""
-    low, high = 0, len(entries) // size if count is None else count
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (middle + 1, high) if is_below(middle * size) else (low, middle)
-    return low

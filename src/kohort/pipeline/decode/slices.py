@@ -14,10 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from kohort.pipeline.decode.batches import SCAN_BATCHES, Corruption, Scan, scan, scans
-from kohort.wire.batch_header import HEADER_BYTES, LOG_OVERHEAD_BYTES, fields_struct
-
-_PREFIX = fields_struct("base_offset", "length")
+from kohort.pipeline.decode.batches import SCAN_BATCHES, Corruption, Scan, base_offset_at, scans
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +46,12 @@ def scan_slice(data: Any, stretch: Slice, *, check_crc: bool = True, batches_max
     The batches of a slice in a segment's bytes, as `batches.scans`. Marks that no longer fit are not used, because compaction
     moves batches.
     """
-    begin = stretch.begin.position if stretch.begin is not None and _is_there(data, stretch.begin) else 0
-    until = stretch.until.position if stretch.until is not None and _is_there(data, stretch.until) else None
-    for found in scans(data, check_crc=check_crc, begin=begin, until=until, batches_max=batches_max):
+    # A scan does not begin at a damaged batch, because damage before it would be lost.
+    begin, until = (
+        None if mark is None or base_offset_at(data, mark.position) != mark.offset else mark.position
+        for mark in (stretch.begin, stretch.until)
+    )
+    for found in scans(data, check_crc=check_crc, begin=begin or 0, until=until, batches_max=batches_max):
         base_offsets = found.headers["base_offset"].astype(np.int64)
         chosen = (base_offsets >= stretch.start) & (base_offsets < stretch.end)
         damage = [one for one in found.damage if _has_damage(one, found, base_offsets, stretch, is_whole=until is None)]
@@ -63,13 +63,3 @@ def _has_damage(damage: Corruption, found: Scan, base_offsets: Any, stretch: Sli
     if behind == len(found.positions):
         return is_whole and stretch.has_tail
     return bool(stretch.start <= base_offsets[behind] < stretch.end)
-
-
-def _is_there(data: Any, mark: Mark) -> bool:
-    """Whether a whole batch is at a mark. A scan does not begin at a damaged batch, because damage before it would be lost."""
-    view = memoryview(data)
-    if mark.position + HEADER_BYTES > len(view):
-        return False
-    base_offset, length = _PREFIX.unpack_from(view, mark.position)
-    here = scan(data, begin=mark.position, until=mark.position + LOG_OVERHEAD_BYTES + max(length, 0))
-    return bool(base_offset == mark.offset and len(here.positions) == 1 and not here.damage)

@@ -46,7 +46,7 @@ def directories(root: str) -> Iterator[tuple[str, str]]:
         ConfigError: there is no such directory, or it cannot be read.
     """
     if is_remote(root):
-        yield from _remote_directories(root)
+        yield from ((info.base_name, path) for info, path in _listed(root) if info.type.name == "Directory")
         return
     if not Path(root).is_dir():
         advice = "name the data directory of a broker (Kafka: log.dirs)"
@@ -68,7 +68,9 @@ def directories(root: str) -> Iterator[tuple[str, str]]:
 def files(directory: str, suffixes: tuple[str, ...]) -> Iterator[Found]:
     """The files in a directory whose names end in one of some suffixes, without files that are removed meanwhile."""
     if is_remote(directory):
-        yield from _remote_files(directory, suffixes)
+        for info, path in _listed(directory):
+            if info.is_file and info.base_name.endswith(suffixes):
+                yield Found(info.base_name, path, info.size, info.mtime_ns or 0)
         return
     try:
         names = sorted(name for name in os.listdir(directory) if name.endswith(suffixes))
@@ -135,22 +137,6 @@ def _opened(uri: str) -> tuple[Any, str, str]:
         raise ConfigError(f"{uri} cannot be opened: {exc}") from exc
     base = uri.partition("?")[0].rstrip("/")
     return system, path, base
-
-
-def _remote_directories(uri: str) -> Iterator[tuple[str, str]]:
-    from pyarrow.fs import FileType
-
-    for info, path in _listed(uri):
-        if info.type == FileType.Directory:
-            yield info.base_name, path
-
-
-def _remote_files(uri: str, suffixes: tuple[str, ...]) -> Iterator[Found]:
-    from pyarrow.fs import FileType
-
-    for info, path in _listed(uri):
-        if info.type == FileType.File and info.base_name.endswith(suffixes):
-            yield Found(info.base_name, path, info.size, info.mtime_ns or 0)
 
 
 def _listed(uri: str) -> Iterator[tuple[Any, str]]:
