@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from enum import IntEnum
 from functools import partial
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from kohort.client.addresses import Address, parse_bootstrap
@@ -60,21 +59,6 @@ class CoordinatorKind(IntEnum):
         return "group" if self is CoordinatorKind.GROUP else "transactional id"
 
 
-def connect_first(addresses: Sequence[Address], connect: Callable[[Address], Connection]) -> Connection:
-    """
-    Connect to the first broker of a bootstrap list that answers. If none does, raise the error of the last address.
-
-    Raises:
-        ConfigError: no connection to the last address, or authentication failed there.
-        WireError: the last address does not speak Kafka's protocol.
-    """
-    *others, last = addresses
-    for address in others:
-        with suppress(ConfigError, WireError):
-            return connect(address)
-    return connect(last)
-
-
 class Client:
     """
     A client of one cluster. As a context manager it closes its connections at the end.
@@ -120,9 +104,7 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -147,7 +129,7 @@ class Client:
     def brokers(self) -> dict[int, Address]:
         """Return the addresses of the brokers, by broker id."""
         response = self.send(ApiKey.METADATA, messages.MetadataRequest(topics=()))
-        return {broker.node_id: Address(broker.host, broker.port) for broker in response.brokers}
+        return broker_addresses(response)
 
     def coordinator(self, key: str, kind: CoordinatorKind = CoordinatorKind.GROUP) -> Address:
         """
@@ -182,13 +164,11 @@ class Client:
 
         def once() -> Any:
             response = self.send(api_key, request, at=self.coordinator(key, kind), within=within)
-            code = error_code(response)
-            if code in RETRIABLE_COORDINATOR_ERRORS:
+            if error_code(response) in RETRIABLE_COORDINATOR_ERRORS:
                 self._coordinators.pop((kind, key), None)
-                raise CoordinatorError(ErrorCode(code))
             return response
 
-        return self.retried(once, RETRIABLE_COORDINATOR_ERRORS, _NO_COORDINATOR)
+        return self._resent(once, error_code, RETRIABLE_COORDINATOR_ERRORS, _NO_COORDINATOR)
 
     def send_to_broker(
         self,
@@ -200,15 +180,12 @@ class Client:
         within: Versions = ANY,
     ) -> Any:
         """Send a request about all coordinators of a broker. Retries while they are loading."""
-
-        def once() -> Any:
-            response = self.send(api_key, request, at=address, within=within)
-            code = error_code(response)
-            if code in RETRIABLE_COORDINATOR_ERRORS:
-                raise CoordinatorError(ErrorCode(code))
-            return response
-
-        return self.retried(once, RETRIABLE_COORDINATOR_ERRORS, f"the coordinators of {address} were not ready")
+        return self._resent(
+            lambda: self.send(api_key, request, at=address, within=within),
+            error_code,
+            RETRIABLE_COORDINATOR_ERRORS,
+            f"the coordinators of {address} were not ready",
+        )
 
     def leader(self, topic_partition: TopicPartition) -> Address:
         """
@@ -231,8 +208,7 @@ class Client:
         leaders = {partition.partition_index: partition.leader_id for partition in found.partitions}
         if index not in leaders:
             raise ConfigError(f"topic {topic} has no partition {index}; it has {len(leaders)}")
-        addresses = {broker.node_id: Address(broker.host, broker.port) for broker in response.brokers}
-        address = addresses.get(leaders[index])
+        address = broker_addresses(response).get(leaders[index])
         if address is None:
             raise CoordinatorError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic_partition} has no leader")
         return address
@@ -252,15 +228,24 @@ class Client:
         Args:
             error_code: reads the error code of the partition from the response.
         """
+        return self._resent(
+            lambda: self.send(api_key, request, at=self.leader(topic_partition), within=within),
+            error_code,
+            RETRIABLE_LEADER_ERRORS,
+            f"{topic_partition} has no ready leader",
+        )
 
+    def _resent(
+        self, send: Callable[[], Any], error_code: Callable[[Any], int], retriable: Collection[ErrorCode], failure: str
+    ) -> Any:
         def once() -> Any:
-            response = self.send(api_key, request, at=self.leader(topic_partition), within=within)
+            response = send()
             code = error_code(response)
-            if code in RETRIABLE_LEADER_ERRORS:
+            if code in retriable:
                 raise CoordinatorError(ErrorCode(code))
             return response
 
-        return self.retried(once, RETRIABLE_LEADER_ERRORS, f"{topic_partition} has no ready leader")
+        return self.retried(once, retriable, failure)
 
     def retried(self, attempt: Callable[[], T], retriable: Collection[ErrorCode], failure: str) -> T:
         """
@@ -294,12 +279,21 @@ class Client:
         return Address(found.host, found.port)
 
     def _any(self) -> Connection:
-        """Return an open connection, or connect to the bootstrap list."""
+        """Return an open connection, or connect to the first broker of the bootstrap list that answers."""
         if self._connections:
             return next(iter(self._connections.values()))
-        return connect_first(self._bootstrap, self._connection)
+        *others, last = self._bootstrap
+        for address in others:
+            with suppress(ConfigError, WireError):
+                return self._connection(address)
+        return self._connection(last)
 
     def _connection(self, address: Address) -> Connection:
         if address not in self._connections:
             self._connections[address] = self._connect(address)
         return self._connections[address]
+
+
+def broker_addresses(metadata: Any) -> dict[int, Address]:
+    """Return the addresses of the brokers in a Metadata response, by broker id."""
+    return {broker.node_id: Address(broker.host, broker.port) for broker in metadata.brokers}

@@ -11,7 +11,6 @@ import ssl
 import struct
 import time
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from kohort.client.addresses import Address
@@ -87,9 +86,7 @@ class Connection:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def send(self, api_key: ApiKey, request: Any, *, within: Versions = ANY) -> Any:

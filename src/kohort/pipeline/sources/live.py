@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from kohort.client.addresses import Address
-from kohort.client.cluster import Client
+from kohort.client.cluster import Client, broker_addresses
 from kohort.client.connection import Versions
 from kohort.client.security import PLAINTEXT, Security
 from kohort.model.errors import ConfigError, ErrorCode
@@ -114,7 +114,7 @@ def describe_logs(
     names = None if topics is None else [messages.MetadataRequestTopic(name=name) for name in sorted(topics)]
     request = messages.MetadataRequest(topics=names, allow_auto_topic_creation=False)
     metadata = client.send(ApiKey.METADATA, request, within=_METADATA)
-    brokers = {broker.node_id: Address(broker.host, broker.port) for broker in metadata.brokers}
+    brokers = broker_addresses(metadata)
     led: dict[Address, list[TopicPartition]] = {}
     for topic in metadata.topics:
         for one in topic.partitions:
