@@ -16,7 +16,7 @@ from kohort.cli.main import run
 from kohort.client.security import PLAINTEXT, Security, _scram, read_properties
 from kohort.model.errors import ConfigError, WireError
 from kohort.pipeline.sources import live
-from kohort.pipeline.sources.cluster import FetchTask
+from kohort.pipeline.sources.live import FetchTask
 from kohort.pipeline.sources.options import SourceOptions
 from kohort.pipeline.sources.ranges import read_task
 from kohort.pipeline.sources.topic_ids import topic_ids

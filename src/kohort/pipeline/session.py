@@ -155,7 +155,9 @@ def _check_master(master: str | None) -> None:
 
 
 def _settings(master: str, scratch: Path, shuffle_partitions: int, *, is_short: bool) -> dict[str, str]:
-    java_options = [f"-Dlog4j2.configurationFile=file:{_write(scratch / 'log4j2.properties', _LOG4J)}"]
+    log4j = scratch / "log4j2.properties"
+    log4j.write_text(_LOG4J)
+    java_options = [f"-Dlog4j2.configurationFile=file:{log4j}"]
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -241,11 +243,6 @@ def check_pyspark(version: str) -> None:
     if numbers < PYSPARK_VERSION_MIN:
         least = ".".join(map(str, PYSPARK_VERSION_MIN))
         raise ConfigError(f"PySpark {version} is too old; {least} or newer is needed: pip install 'kohort[pipeline]'")
-
-
-def _write(path: Path, text: str) -> Path:
-    path.write_text(text)
-    return path
 
 
 @contextmanager

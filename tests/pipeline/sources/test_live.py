@@ -16,8 +16,8 @@ from kohort.pipeline.decode.log import Decoder
 from kohort.pipeline.decode.schemas import KINDS
 from kohort.pipeline.decode.segments import list_segments
 from kohort.pipeline.sources import live
-from kohort.pipeline.sources.cluster import FetchTask
 from kohort.pipeline.sources.first_unread import find_unread
+from kohort.pipeline.sources.live import FetchTask
 from kohort.pipeline.sources.options import SourceOptions
 from kohort.pipeline.sources.progress import Note
 from kohort.testing.served import ServedKohort

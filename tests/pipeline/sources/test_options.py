@@ -8,7 +8,7 @@ from kohort.model.errors import ConfigError
 from kohort.model.ids import INTERNAL_TOPICS
 from kohort.pipeline.decode.schemas import DEFAULT_KINDS
 from kohort.pipeline.sources import live, progress
-from kohort.pipeline.sources.cluster import split
+from kohort.pipeline.sources.live import split
 from kohort.pipeline.sources.options import SourceOptions
 
 

@@ -109,11 +109,8 @@ def scan(segment: Any, *, check_crc: bool = True, begin: int = 0, until: int | N
 
 def base_offset_at(data: Any, position: int) -> int | None:
     """The base offset of the whole batch at a position in a segment's bytes; None if there is none."""
-    if not 0 <= position <= len(data) - HEADER_BYTES:
-        return None
-    base_offset, length, *_ = _PREFIX.unpack_from(data, position)
-    found = scan(data, begin=position, until=position + LOG_OVERHEAD_BYTES + max(length, 0))
-    return base_offset if len(found.positions) == 1 and not found.damage else None
+    view = memoryview(data)
+    return None if _whole_end(view, position) is None else _PREFIX.unpack_from(view, position)[0]
 
 
 def scans(
@@ -208,19 +205,20 @@ def _swallowed(data: Bytes, view: memoryview, start: int, end: int) -> int | Non
 
     Whole batches from there on lead to `end` or past it. Batches inside a record's value end before the record does.
     """
-    size = len(view)
     found = at = _find(data, view, start, end)
     while at is not None and at < end:
-        if size - at < HEADER_BYTES:
-            return None
-        _, length, _, magic, crc = _PREFIX.unpack_from(view, at)
-        following = at + LOG_OVERHEAD_BYTES + length
-        if magic != MAGIC or length < _LENGTH_MIN or following > size:
-            return None
-        if crc32c(view[at + ATTRIBUTES_AT : following]) != crc:
-            return None
-        at = following
-    return found
+        at = _whole_end(view, at)
+    return None if at is None else found
+
+
+def _whole_end(view: memoryview, at: int) -> int | None:
+    """The end of the whole batch with a correct CRC at a position; None if there is none."""
+    if not 0 <= at <= len(view) - HEADER_BYTES:
+        return None
+    _, length, _, magic, crc = _PREFIX.unpack_from(view, at)
+    end = at + LOG_OVERHEAD_BYTES + length
+    is_whole = magic == MAGIC and length >= _LENGTH_MIN and end <= len(view)
+    return end if is_whole and crc32c(view[at + ATTRIBUTES_AT : end]) == crc else None
 
 
 def _may_follow(view: memoryview, at: int) -> bool:
@@ -246,7 +244,6 @@ def _find(data: Bytes, view: memoryview, start: int, until: int | None = None) -
             big_endian(data, at + COUNT_AT, "i4") >= 0
         )
         for candidate in at[likely].tolist():
-            _, batch_length, _, _, crc = _PREFIX.unpack_from(view, candidate)
-            if crc32c(view[candidate + ATTRIBUTES_AT : candidate + LOG_OVERHEAD_BYTES + batch_length]) == crc:
+            if _whole_end(view, candidate) is not None:
                 return int(candidate)
     return None

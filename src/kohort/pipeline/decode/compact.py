@@ -54,7 +54,8 @@ class LatestByKey:
         others = records.select(~plain)
         if not plain.any():
             return others, []
-        given = [] if self._is_same_partition(segment) else self.rest()
+        is_same_log = not self._held or self._held[-1][0].place == segment.place
+        given = [] if is_same_log else self.rest()
         (last,) = _last_of_keys([records.select(plain)])
         self._hold([*self._held, (segment, last.gathered())])
         if self._held_bytes > self._compared_at:
@@ -73,12 +74,6 @@ class LatestByKey:
             return []
         left = _last_of_keys([one for _, one in held])
         return [(segment, one) for (segment, _), one in zip(held, left, strict=True) if len(one)]
-
-    def _is_same_partition(self, segment: Segment) -> bool:
-        if not self._held:
-            return True
-        before = self._held[-1][0]
-        return (before.topic, before.partition) == (segment.topic, segment.partition)
 
     def _hold(self, held: Held) -> None:
         self._held = held

@@ -13,6 +13,7 @@ Source: Kafka LogFileUtils, UnifiedLog.parseTopicPartitionName, LocalLog.
 import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 from kohort.model.errors import ConfigError
@@ -42,6 +43,10 @@ class Segment:
     path: str
     size_bytes: int
     identity: int = 0
+
+    @property
+    def place(self) -> tuple[str, int]:
+        return self.topic, self.partition
 
     @property
     def name(self) -> str:
@@ -94,6 +99,11 @@ def segments_of(directory: str, topic: str, partition: int) -> Iterable[Segment]
     return found.values()
 
 
+def by_partition(segments: Iterable[Segment]) -> dict[tuple[str, int], list[Segment]]:
+    """The segments of each log, from sorted ones."""
+    return {place: list(some) for place, some in groupby(segments, lambda one: one.place)}
+
+
 def newest_segments(segments: Iterable[Segment]) -> list[Segment]:
     """The last segment of each partition, which holds the end of its log."""
-    return sorted({(segment.topic, segment.partition): segment for segment in sorted(segments)}.values())
+    return sorted({segment.place: segment for segment in sorted(segments)}.values())

@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import groupby, zip_longest
+from itertools import zip_longest
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -23,7 +23,7 @@ from kohort.model.errors import ConfigError
 from kohort.pipeline.decode import storage
 from kohort.pipeline.decode.batches import Corruption
 from kohort.pipeline.decode.log import Decoder, damage_row
-from kohort.pipeline.decode.segments import Segment, list_segments, segments_of
+from kohort.pipeline.decode.segments import Segment, by_partition, list_segments, segments_of
 from kohort.pipeline.decode.slices import Slice
 from kohort.pipeline.sources.options import SourceOptions
 from kohort.pipeline.sources.positions import Positions, TopicPartition
@@ -97,14 +97,10 @@ def planned_segments(segments: Sequence[Segment], topic_ids: Mapping[str, str] |
     """Return the segments of one or more logs, which are sorted, with the base offsets of their next ones."""
     ids = topic_ids or {}
     return [
-        PlannedSegment(one, _until(one, following), ids.get(one.topic))
-        for one, following in zip_longest(segments, segments[1:])
+        PlannedSegment(one, following.base_offset if following else None, ids.get(one.topic))
+        for log in by_partition(segments).values()
+        for one, following in zip_longest(log, log[1:])
     ]
-
-
-def _until(segment: Segment, following: Segment | None) -> int | None:
-    is_same_log = following is not None and (following.topic, following.partition) == (segment.topic, segment.partition)
-    return following.base_offset if following is not None and is_same_log else None
 
 
 def read_whole(decoder: Decoder, planned: PlannedSegment) -> Iterator[pa.RecordBatch]:
@@ -221,7 +217,9 @@ class DirectoryLogs:
                 self.forget(changed)
             self._topic_ids |= ids
             try:
-                bounds = {place: (segments[0].base_offset, self._end(segments)) for place, segments in logs.items()}
+                bounds = {
+                    place: (log[0].base_offset, self._index.of(log[-1]).end_offset) for place, log in logs.items()
+                }
             except FileNotFoundError:
                 # The log was deleted, or got a new segment, since it was listed.
                 continue
@@ -276,12 +274,7 @@ class DirectoryLogs:
         self._index.forget(segment.path for segment in list_segments(self._options.path, topics=topics))
 
     def _logs(self) -> dict[TopicPartition, list[Segment]]:
-        options = self._options
-        found = chosen_segments(options)
-        return {place: list(segments) for place, segments in groupby(found, lambda one: (one.topic, one.partition))}
-
-    def _end(self, segments: Sequence[Segment]) -> int:
-        return self._index.of(segments[-1]).end_offset
+        return by_partition(chosen_segments(self._options))
 
     def _slices(self, segments: Sequence[Segment], start: int, end: int) -> Iterator[tuple[Segment, Slice]]:
         if start >= end:
@@ -306,14 +299,13 @@ class DirectoryLogs:
 
     def _bytes(self, segments: Sequence[Segment], start: Positions, end: Positions) -> int:
         first = segments[0]
-        place = (first.topic, first.partition)
-        slices = self._slices(segments, start.get(place, first.base_offset), end[place])
+        slices = self._slices(segments, start.get(first.place, first.base_offset), end[first.place])
         return sum(slice_bytes(segment, stretch) for segment, stretch in slices)
 
     def _cut(self, segments: Sequence[Segment], start: Positions, end: int, bytes_max: int) -> int:
         """Return where to stop in one partition: at a batch, after at least one."""
         first = segments[0]
-        begin = start.get((first.topic, first.partition), first.base_offset)
+        begin = start.get(first.place, first.base_offset)
         left = bytes_max
         for segment, stretch in self._slices(segments, begin, end):
             size = slice_bytes(segment, stretch)

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kohort.pipeline.decode.segments import newest_segments
-from kohort.pipeline.sources import live
-from kohort.pipeline.sources.cluster import ClusterLogs, FetchTask, chosen_logs, split
 from kohort.pipeline.sources.directory import DirectoryLogs, SliceTask, chosen_segments, planned_segments, slice_tasks
+from kohort.pipeline.sources.live import ClusterLogs, FetchTask, LiveLog, chosen_logs, is_live, split
 from kohort.pipeline.sources.options import SourceOptions
 from kohort.pipeline.sources.positions import EARLIEST, LATEST
 from kohort.pipeline.sources.ranges import Logs, RangeTask, resolve
@@ -26,7 +25,7 @@ def tasks_of(options: SourceOptions) -> Sequence[RangeTask]:
 def _tasks(options: SourceOptions) -> Sequence[RangeTask]:
     if options.is_ranged:
         return _ranged(options)
-    if live.is_live(options.path):
+    if is_live(options.path):
         return _whole(chosen_logs(options), options)
     segments = chosen_segments(options)
     chosen = newest_segments(segments) if options.newest else segments
@@ -34,13 +33,13 @@ def _tasks(options: SourceOptions) -> Sequence[RangeTask]:
     return slice_tasks([(planned[one], None) for one in chosen], options)
 
 
-def _whole(logs: Sequence[live.LiveLog], options: SourceOptions) -> Sequence[RangeTask]:
+def _whole(logs: Sequence[LiveLog], options: SourceOptions) -> Sequence[RangeTask]:
     """Return the tasks that read whole logs of a cluster. The last part of a log gives the row with its end offset."""
     if options.newest:
         logs = [replace(log, start=log.end) for log in logs]
-    ends = {(log.topic, log.partition): log.end for log in logs}
+    ends = {log.place: log.end for log in logs}
     return [
-        FetchTask(task, log, options.security, tells_end=log.end == ends[log.topic, log.partition])
+        FetchTask(task, log, options.security, tells_end=log.end == ends[log.place])
         for task, log in enumerate(split(logs, options.min_partitions))
     ]
 
@@ -56,4 +55,4 @@ def _ranged(options: SourceOptions) -> Sequence[RangeTask]:
 
 def open_logs(options: SourceOptions) -> Logs:
     """Open the logs of a directory or a cluster."""
-    return ClusterLogs(options) if live.is_live(options.path) else DirectoryLogs(options)
+    return ClusterLogs(options) if is_live(options.path) else DirectoryLogs(options)

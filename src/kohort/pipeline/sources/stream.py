@@ -69,12 +69,12 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
         self._last = self.logs.state()
 
     def reportLatestOffset(self) -> StreamOffset:  # noqa: N802
-        return _end(self.logs.state()).to_json()
+        return StreamPosition.end(self.logs.state()).to_json()
 
     def latestOffset(self, start: StreamOffset, limit: ReadLimit) -> StreamOffset:  # noqa: N802
         before, now = StreamPosition.from_json(start), self._now()
         begun = before.begun(now, fail_on_data_loss=self._options.fail_on_data_loss)
-        end = {**begun.offsets, **_end(now).offsets}
+        end = {**begun.offsets, **StreamPosition.end(now).offsets}
         match limit:
             case ReadMaxRows(max_rows=records_max):
                 end = cut_records(begun.offsets, end, records_max=records_max)
@@ -100,8 +100,3 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
         if self._idle_since_s is not None:
             time.sleep(max(0.0, self._idle_since_s + POLL_INTERVAL_S - time.monotonic()))
         return self.logs.state()
-
-
-def _end(state: LogState) -> StreamPosition:
-    """Return the position behind all records."""
-    return StreamPosition({place: end for place, (_, end) in state.bounds.items()}, dict(state.topic_ids))

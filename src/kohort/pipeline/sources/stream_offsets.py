@@ -33,6 +33,11 @@ class StreamPosition:
     topic_ids: dict[str, str] = field(default_factory=dict)
 
     @classmethod
+    def end(cls, state: LogState) -> "StreamPosition":
+        """Return the position behind all records."""
+        return cls({place: end for place, (_, end) in state.bounds.items()}, dict(state.topic_ids))
+
+    @classmethod
     def from_json(cls, told: StreamOffset) -> "StreamPosition":
         """
         Convert from the JSON form of a checkpoint, with or without topic ids.
@@ -71,7 +76,7 @@ class StreamPosition:
         Raises:
             ConfigError: a log began again, and that is an error.
         """
-        ends = StreamPosition({place: end for place, (_, end) in now.bounds.items()}, dict(now.topic_ids))
+        ends = self.end(now)
         offsets = {place: at for place, at in self.offsets.items() if not self.has_other_topic(place[0], now.topic_ids)}
         for place, (first, _) in now.bounds.items():
             begins_again = self.begins_again(place, ends)
