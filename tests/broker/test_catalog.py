@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kohort.broker.catalog import CATALOG, CATALOG_ID, Catalog, new_topic_id
-from kohort.broker.catalog_settings import Setting
-from kohort.broker.catalog_view import CatalogChange, Topic
+from kohort.broker.catalog_view import CatalogChange, Setting, Topic
 from kohort.model.errors import ConfigError, ErrorCode, StorageError
 from kohort.model.ids import TopicPartition
 from kohort.storage.log import LogConfig

@@ -2,8 +2,7 @@
 
 import pytest
 
-from kohort.broker.catalog_settings import Setting
-from kohort.broker.catalog_view import CatalogChange
+from kohort.broker.catalog_view import CatalogChange, Setting
 from kohort.broker.features import FEATURES, TRANSACTION_VERSION, Features
 from kohort.model.errors import ConfigError, ErrorCode
 from kohort.wire import messages as m

@@ -10,7 +10,7 @@ record has the whole new state of one entry, so the log can be compacted:
 |                   | replicas and leaders                         |                       |
 | `group:<id>`      | group id, configuration                      | -                     |
 | `producer-ids`    | the first producer id beyond all id blocks   | -                     |
-| `setting:<kind>:` | kind, name and fields (`catalog_settings`);  | the setting was       |
+| `setting:<kind>:` | kind, name and fields (`catalog_view`);      | the setting was       |
 | `<name>`          | for example a client quota                   | deleted               |
 
 Leader epochs rise with every start of the process, without a record for each partition: a setting counts the starts, and the
@@ -32,13 +32,16 @@ from uuid import UUID, uuid4
 
 import msgspec
 
-from kohort.broker.catalog_settings import (
+from kohort.broker.catalog_view import (
     SETTING_PREFIX,
+    CatalogChange,
+    CatalogView,
+    ConfiguredGroup,
     Setting,
+    Topic,
     deleted_setting,
     is_too_large,
 )
-from kohort.broker.catalog_view import CatalogChange, CatalogView, ConfiguredGroup, Topic
 from kohort.broker.cluster import Cluster
 from kohort.broker.replicas import PartitionState
 from kohort.model.errors import ConfigError, CorruptError, ErrorCode, StorageError
@@ -76,28 +79,21 @@ Done: TypeAlias = Callable[[ErrorCode], None]
 Listener: TypeAlias = Callable[[ImageDelta], None]
 
 
-class _TopicRecord(msgspec.Struct, frozen=True):
+class _Record(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The value of a record: it has one of the entries."""
+
     version: int
-    topic: Topic
-
-
-class _GroupRecord(msgspec.Struct, frozen=True):
-    version: int
-    group: ConfiguredGroup
-
-
-class _SettingRecord(msgspec.Struct, frozen=True):
-    version: int
-    setting: Setting
-
-
-class _ProducerIdsRecord(msgspec.Struct, frozen=True):
-    version: int
-    next_producer_id: int
+    topic: Topic | None = None
+    group: ConfiguredGroup | None = None
+    setting: Setting | None = None
+    next_producer_id: int | None = None
 
 
 class _Versioned(msgspec.Struct, frozen=True):
     version: int
+
+
+T = TypeVar("T")
 
 
 class _Pending(msgspec.Struct, frozen=True):
@@ -106,9 +102,13 @@ class _Pending(msgspec.Struct, frozen=True):
     done: Done
 
 
+def _value(**entry: Any) -> bytes:
+    return msgspec.json.encode(_Record(_VERSION, **entry))
+
+
 def topic_record(topic: Topic) -> tuple[bytes, bytes]:
     """Key and value of a topic's record."""
-    return _TOPIC + topic.topic_id.hex.encode(), msgspec.json.encode(_TopicRecord(_VERSION, topic))
+    return _TOPIC + topic.topic_id.hex.encode(), _value(topic=topic)
 
 
 def entry_key(value: bytes) -> bytes:
@@ -118,14 +118,14 @@ def entry_key(value: bytes) -> bytes:
     Raises:
         ConfigError: the value is not one of this version's records.
     """
-    fields = msgspec.json.decode(value, type=dict[str, msgspec.Raw])
-    if "topic" in fields:
-        return _TOPIC + _decode(value, _TopicRecord).topic.topic_id.hex.encode()
-    if "group" in fields:
-        return _GROUP + _decode(value, _GroupRecord).group.group_id.encode()
-    if "setting" in fields:
-        return _decode(value, _SettingRecord).setting.key
-    _decode(value, _ProducerIdsRecord)
+    record = _decode(value)
+    if record.topic is not None:
+        return _TOPIC + record.topic.topic_id.hex.encode()
+    if record.group is not None:
+        return _GROUP + record.group.group_id.encode()
+    if record.setting is not None:
+        return record.setting.key
+    _entry(record.next_producer_id)
     return _PRODUCER_IDS
 
 
@@ -282,13 +282,9 @@ class Catalog:
             (_TOPIC + topic.topic_id.hex.encode(), None) for topic in change.deleted
         ]
         records += [topic_record(topic) for topic in change.put]
+        records += [(_GROUP + group.group_id.encode(), _value(group=group)) for group in change.groups]
         records += [
-            (_GROUP + group.group_id.encode(), msgspec.json.encode(_GroupRecord(_VERSION, group)))
-            for group in change.groups
-        ]
-        records += [
-            (setting.key, None if setting.value is None else msgspec.json.encode(_SettingRecord(_VERSION, setting)))
-            for setting in change.settings
+            (setting.key, None if setting.value is None else _value(setting=setting)) for setting in change.settings
         ]
         self._append(records, change, done)
 
@@ -312,8 +308,9 @@ class Catalog:
             done(ErrorCode.UNKNOWN_SERVER_ERROR, first)
             return
         self._next_producer_id = first + count
-        value = msgspec.json.encode(_ProducerIdsRecord(_VERSION, first + count))
-        self._append([(_PRODUCER_IDS, value)], NO_CHANGE, lambda code: done(code, first))
+        self._append(
+            [(_PRODUCER_IDS, _value(next_producer_id=first + count))], NO_CHANGE, lambda code: done(code, first)
+        )
 
     def _append(self, records: Sequence[tuple[bytes, bytes | None]], change: CatalogChange, done: Done) -> None:
         batch = batches.encode_batch(records, self._clock.now_ms(), base_sequence=-1)
@@ -377,13 +374,13 @@ class Catalog:
             self._durable.remove(topic_id)
             self._newest.remove(topic_id)
         elif key.startswith(_TOPIC):
-            topic = _decode(value, _TopicRecord).topic
+            topic = _entry(_decode(value).topic)
             self._durable.put(topic)
             self._newest.put(topic)
         elif key.startswith((_GROUP, _SETTING)):
             self._replay_values(key, value)
         elif key == _PRODUCER_IDS:
-            self._next_producer_id = _decode(value, _ProducerIdsRecord).next_producer_id
+            self._next_producer_id = _entry(_decode(value).next_producer_id)
         else:
             raise _too_new(f"the key {key!r}")
 
@@ -392,11 +389,11 @@ class Catalog:
         change = NO_CHANGE
         try:
             if key.startswith(_GROUP):
-                change = CatalogChange(groups=(_decode(value, _GroupRecord).group,))
+                change = CatalogChange(groups=(_entry(_decode(value).group),))
             elif value is not None and is_too_large(key, value):
                 raise _UnreadableError(f"its {len(value)} bytes are too many; store it anew")
             elif value is not None:
-                change = CatalogChange(settings=(_decode(value, _SettingRecord).setting,))
+                change = CatalogChange(settings=(_entry(_decode(value).setting),))
             else:
                 change = CatalogChange(settings=(deleted_setting(key),))
         except _UnreadableError as error:
@@ -408,12 +405,9 @@ class _UnreadableError(ConfigError):
     """A record of this version has another form."""
 
 
-R = TypeVar("R", _TopicRecord, _GroupRecord, _ProducerIdsRecord, _SettingRecord)
-
-
-def _decode(value: bytes | None, kind: type[R]) -> R:
+def _decode(value: bytes | None) -> _Record:
     try:
-        record = msgspec.json.decode(value or b"null", type=kind)
+        record = msgspec.json.decode(value or b"null", type=_Record)
     except msgspec.MsgspecError as error:
         version = _VERSION
         with suppress(msgspec.MsgspecError):
@@ -424,6 +418,13 @@ def _decode(value: bytes | None, kind: type[R]) -> R:
     if record.version != _VERSION:
         raise _too_new(f"record version {record.version}")
     return record
+
+
+def _entry(entry: T | None) -> T:
+    """The entry that a record has to have by its key."""
+    if entry is None:
+        raise _UnreadableError("The catalog has a record that this version cannot read: its entry is missing")
+    return entry
 
 
 def _too_new(what: str) -> ConfigError:

@@ -1,15 +1,19 @@
 """The entries of the catalog, a change of them, and one view: the newest state, or the state that is durable."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
 
-from kohort.broker.catalog_settings import Setting
 from kohort.broker.replicas import PartitionState
 from kohort.model.image import ImageDelta
-from kohort.model.limits import CONFIGURED_GROUPS_MAX
+from kohort.model.limits import CONFIGURED_GROUPS_MAX, SCRAM_STORED_BYTES_MAX
+
+SETTING_PREFIX = "setting:"
+SCRAM: Final = "scram"
+_STORED_BYTES_MAX: Final = {SCRAM: SCRAM_STORED_BYTES_MAX}
+"""By kind: the size of the value of a record. Other kinds have the limits of configurations."""
 
 
 class Topic(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -41,6 +45,39 @@ class ConfiguredGroup(msgspec.Struct, frozen=True):
 
     group_id: str
     configs: dict[str, str] = {}
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """
+    A small value by kind and name, such as a client quota, a SCRAM credential or the level of a feature. The module that owns a
+    kind defines the names and the fields of its values, and bounds their number.
+
+    Attributes:
+        kind: of the setting, without a colon.
+        name: unique within the kind.
+        value: fields that JSON can express; None deletes the setting.
+    """
+
+    kind: str
+    name: str
+    value: dict[str, Any] | None
+
+    @property
+    def key(self) -> bytes:
+        """The key of the record."""
+        return f"{SETTING_PREFIX}{self.kind}:{self.name}".encode()
+
+
+def deleted_setting(key: bytes) -> Setting:
+    """The deletion of a setting that a tombstone with this key says."""
+    kind, _, name = key.decode().removeprefix(SETTING_PREFIX).partition(":")
+    return Setting(kind, name, None)
+
+
+def is_too_large(key: bytes, value: bytes) -> bool:
+    """Whether a stored setting is larger than one that can be stored: an earlier version had no limit."""
+    kind = key.decode(errors="replace").removeprefix(SETTING_PREFIX).partition(":")[0]
+    return len(value) > _STORED_BYTES_MAX.get(kind, len(value))
 
 
 class CatalogChange(msgspec.Struct, frozen=True):

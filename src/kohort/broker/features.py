@@ -20,8 +20,7 @@ import msgspec
 
 from kohort.broker.api_table import served_versions
 from kohort.broker.catalog import Catalog
-from kohort.broker.catalog_settings import Setting
-from kohort.broker.catalog_view import CatalogChange
+from kohort.broker.catalog_view import CatalogChange, Setting
 from kohort.broker.ports import Handler
 from kohort.model.errors import ConfigError
 from kohort.model.numbers import is_number

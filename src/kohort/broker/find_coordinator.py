@@ -14,8 +14,7 @@ from enum import IntEnum
 
 from kohort.broker.catalog import Catalog
 from kohort.broker.cluster import NO_NODE_ID, Cluster, Endpoint
-from kohort.broker.leadership import Leadership
-from kohort.broker.ports import Context, CoordinatorDirectory
+from kohort.broker.ports import Context, CoordinatorDirectory, Leadership
 from kohort.broker.topics.creation import TopicCreation
 from kohort.machine.shard import Reply
 from kohort.model.errors import ErrorCode

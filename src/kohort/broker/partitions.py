@@ -23,8 +23,7 @@ from kohort.broker.catalog import Catalog
 from kohort.broker.catalog_view import Topic
 from kohort.broker.cluster import Cluster
 from kohort.broker.configs.topic_configs import DEFAULTS_OF_TOPICS, TopicConfigs
-from kohort.broker.leadership import PartitionLeader
-from kohort.broker.ports import CallLater
+from kohort.broker.ports import CallLater, PartitionLeader
 from kohort.broker.records.produce_rules import ProduceRules
 from kohort.broker.records.traffic import TopicTraffic, Traffic
 from kohort.broker.replicas import NO_LEADER, PartitionState
@@ -210,7 +209,7 @@ class _Settings(msgspec.Struct, frozen=True):
 
 class Partitions:
     """
-    All partitions of the catalog's topics. Implements `kohort.broker.leadership.Leadership`.
+    All partitions of the catalog's topics. Implements `kohort.broker.ports.Leadership`.
 
     Args:
         configs: the configurations of topics by broker. A partition has those of its leader; all replicas share its log.

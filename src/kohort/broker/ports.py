@@ -6,10 +6,11 @@ A handler is `handler(request, context, reply) -> response | NoResponse | None`:
 input: they answer the protocol's error.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
+from kohort.broker.catalog_view import Topic
 from kohort.machine.ports import Verification
 from kohort.machine.shard import EndTransaction, Reply
 from kohort.model.context import RequestContext
@@ -81,3 +82,32 @@ class NoCoordinators:
     @property
     def verification(self) -> Verification | None:
         return None
+
+
+class PartitionLeader(NamedTuple):
+    """
+    The leader and the replicas of a partition.
+
+    Attributes:
+        leader_id: -1 if its replicas are stopped, or its log failed or cannot be opened.
+        offline: the replicas that cannot be used.
+        elr: the eligible leader replicas (KIP-966).
+    """
+
+    leader_id: int
+    leader_epoch: int
+    replicas: Sequence[int]
+    isr: Sequence[int]
+    offline: Sequence[int] = ()
+    elr: Sequence[int] = ()
+    last_known_elr: Sequence[int] = ()
+
+    @property
+    def is_offline(self) -> bool:
+        return self.leader_id < 0
+
+
+class Leadership(Protocol):
+    """The leaders of partitions."""
+
+    def leader(self, topic: Topic, index: int, /) -> PartitionLeader: ...

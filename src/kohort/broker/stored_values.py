@@ -17,8 +17,7 @@ import msgspec
 from kohort.broker.admin.client_quotas import check_quota
 from kohort.broker.admin.scram_credentials import check_credential
 from kohort.broker.catalog import Catalog
-from kohort.broker.catalog_settings import SCRAM, Setting
-from kohort.broker.catalog_view import CatalogChange
+from kohort.broker.catalog_view import SCRAM, CatalogChange, Setting
 from kohort.broker.configs import client_metrics
 from kohort.broker.configs.broker_changes import usable
 from kohort.broker.configs.client_metrics import CLIENT_METRICS_KIND

@@ -10,8 +10,7 @@ from ipaddress import ip_address
 from typing import Any, Final
 
 from kohort.broker.catalog import NO_CHANGE, Catalog
-from kohort.broker.catalog_settings import Setting
-from kohort.broker.catalog_view import CatalogChange
+from kohort.broker.catalog_view import CatalogChange, Setting
 from kohort.broker.changes import DEFAULT_TIMEOUT_MS, Changes, Decided, accepted, verdict
 from kohort.broker.ports import Context
 from kohort.broker.quotas.entities import (

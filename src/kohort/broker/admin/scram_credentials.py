@@ -16,8 +16,7 @@ from functools import partial
 from typing import Final
 
 from kohort.broker.catalog import NO_CHANGE, Catalog
-from kohort.broker.catalog_settings import SCRAM, Setting
-from kohort.broker.catalog_view import CatalogChange
+from kohort.broker.catalog_view import SCRAM, CatalogChange, Setting
 from kohort.broker.changes import DEFAULT_TIMEOUT_MS, Changes, Decided, accepted, verdict
 from kohort.broker.ports import Context
 from kohort.machine.gradual import HANDLER_STEP, chunks, gathered

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import msgspec
 
 from kohort.broker.catalog import NO_CHANGE, Catalog
-from kohort.broker.catalog_settings import Setting
-from kohort.broker.catalog_view import CatalogChange, ConfiguredGroup, Topic
+from kohort.broker.catalog_view import CatalogChange, ConfiguredGroup, Setting, Topic
 from kohort.broker.changes import DEFAULT_TIMEOUT_MS, Changes, Decided, accepted, decide_each, verdict
 from kohort.broker.cluster import Cluster
 from kohort.broker.configs import broker_changes, client_metrics, loggers

@@ -31,18 +31,7 @@ _MECHANISM_SUFFIXES: Final = (
 _SETTABLE: Final = frozenset({"config.providers"})
 """Read-only keys that Kafka does not refuse."""
 _PER_LISTENER: Final = frozenset(
-    {
-        "ssl.key.password",
-        "ssl.keystore.certificate.chain",
-        "ssl.keystore.key",
-        "ssl.keystore.location",
-        "ssl.keystore.password",
-        "ssl.keystore.type",
-        "ssl.truststore.certificates",
-        "ssl.truststore.location",
-        "ssl.truststore.password",
-        "ssl.truststore.type",
-    }
+    name for name in BROKER_KEYS if name.startswith(("ssl.key.", "ssl.keystore.", "ssl.truststore."))
 )
 _FIXED: Final = frozenset({"listeners", "listener.security.protocol.map"})
 """Kafka can add listeners at run time; Kohort cannot."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from kohort.broker.catalog import Catalog
-from kohort.broker.catalog_settings import Setting
+from kohort.broker.catalog_view import Setting
 from kohort.broker.configs.definitions import BROKER_KEYS, BrokerConfig
 from kohort.broker.configs.topic_configs import DEFAULTS_OF_TOPICS, TopicConfigs
 

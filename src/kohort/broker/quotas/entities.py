@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Final, TypeAlias
 
-from kohort.broker.catalog_settings import Setting
+from kohort.broker.catalog_view import Setting
 from kohort.model.numbers import double_text, parse_double
 
 QUOTAS: Final = "quota"

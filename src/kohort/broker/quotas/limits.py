@@ -7,21 +7,14 @@ id, default user; client id, default client id.
 Source: Kafka ClientQuotaManager.DefaultQuotaCallback.
 """
 
-from enum import Enum
 from ipaddress import ip_address
 from typing import Final, TypeAlias
 
 from kohort.broker.quotas.entities import CLIENT_ID, IP, USER, Entity
 
+_ANY: Final = ""
+"""The name of a user or client id in limits that do not depend on it. No entity has an empty name."""
 
-class Default(Enum):
-    """The default entity of a type."""
-
-    DEFAULT = "<default>"
-
-
-DEFAULT: Final = Default.DEFAULT
-_Part: TypeAlias = str | Default | None
 Owner: TypeAlias = tuple[str, str]
 """The user and the client id that share a rate; "" if it does not depend on one of them."""
 
@@ -30,11 +23,11 @@ class ClientLimits:
     """The limits of one key, such as `producer_byte_rate`, by user and client id."""
 
     def __init__(self) -> None:
-        self._limits: dict[tuple[_Part, _Part], float] = {}
+        self._limits: dict[tuple[str | None, str | None], float] = {}
 
     def set(self, entity: Entity, limit: float | None) -> None:
         """Change the limit of one entity; None removes it."""
-        parts = _part(entity, USER), _part(entity, CLIENT_ID)
+        parts = entity.get(USER, _ANY), entity.get(CLIENT_ID, _ANY)
         if limit is None:
             self._limits.pop(parts, None)
         else:
@@ -46,23 +39,16 @@ class ClientLimits:
     def find(self, user: str, client_id: str) -> tuple[Owner, float] | None:
         """Whose rate a client is part of, and its limit; None if there is no limit."""
         limits = self._limits
-        for first in (user, DEFAULT):
-            for second in (client_id, DEFAULT) if client_id else ():
+        for first in (user, None):
+            for second in (client_id, None) if client_id else ():
                 if (limit := limits.get((first, second))) is not None:
                     return (user, client_id), limit
-            if (limit := limits.get((first, None))) is not None:
+            if (limit := limits.get((first, _ANY))) is not None:
                 return (user, ""), limit
-        for second in (client_id, DEFAULT) if client_id else ():
-            if (limit := limits.get((None, second))) is not None:
+        for second in (client_id, None) if client_id else ():
+            if (limit := limits.get((_ANY, second))) is not None:
                 return ("", client_id), limit
         return None
-
-
-def _part(entity: Entity, kind: str) -> _Part:
-    if kind not in entity:
-        return None
-    name = entity[kind]
-    return DEFAULT if name is None else name
 
 
 def _address(name: str | None) -> str | None:

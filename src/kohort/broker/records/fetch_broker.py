@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Final
 from kohort.broker.catalog import Catalog
 from kohort.broker.cluster import Cluster
 from kohort.broker.configs.definitions import BrokerConfig
-from kohort.broker.leadership import Leadership
 from kohort.broker.partitions import Fetches, LocalPartitions, Partition
-from kohort.broker.ports import Context
+from kohort.broker.ports import Context, Leadership
 from kohort.broker.quotas.client_quotas import ClientQuotas
 from kohort.broker.records.fetch_answers import LEADER_ERRORS, TOPIC_IDS_SINCE
 from kohort.broker.records.fetch_sessions import FetchContext, FetchSessionCache, SessionPartition

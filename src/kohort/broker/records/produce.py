@@ -24,9 +24,8 @@ import msgspec
 
 from kohort.broker.catalog import Catalog
 from kohort.broker.cluster import Cluster
-from kohort.broker.leadership import Leadership
 from kohort.broker.partitions import LocalPartitions, Partition
-from kohort.broker.ports import FLUSH_MS_MIN, CallLater, Cancel, Context, NoResponse
+from kohort.broker.ports import FLUSH_MS_MIN, CallLater, Cancel, Context, Leadership, NoResponse
 from kohort.broker.records.large_batches import LargeBatches, Steps
 from kohort.broker.records.produce_refusals import (
     NO_OFFSET,

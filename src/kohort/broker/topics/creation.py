@@ -147,33 +147,27 @@ class TopicCreation:
         """The number of partitions and the replication factor."""
         if new_topic.assignments:
             return self._assigned_count(new_topic), len(new_topic.assignments[0][1])
-        self._check_replication_factor(new_topic.replication_factor)
-        if new_topic.partition_count < DEFAULT or new_topic.partition_count == 0:
-            raise CoordinatorError(
-                ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
-            )
         factor = new_topic.replication_factor
-        if factor == DEFAULT:
-            factor = self._configs.broker.get_int("default.replication.factor")
-        self._check_brokers(factor)
-        if new_topic.partition_count == DEFAULT:
-            return self._configs.broker.get_int("num.partitions"), factor
-        return new_topic.partition_count, factor
-
-    def _check_replication_factor(self, factor: int) -> None:
         if factor < DEFAULT or factor == 0:
             raise CoordinatorError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
                 "Replication factor must be larger than 0, or -1 to use the default value.",
             )
-
-    def _check_brokers(self, factor: int) -> None:
+        if new_topic.partition_count < DEFAULT or new_topic.partition_count == 0:
+            raise CoordinatorError(
+                ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
+            )
+        if factor == DEFAULT:
+            factor = self._configs.broker.get_int("default.replication.factor")
         if factor > (brokers := len(self._cluster.nodes)):
             raise CoordinatorError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
                 f"Unable to replicate the partition {factor} time(s): The target replication factor of {factor} "
                 f"cannot be reached because only {brokers} broker(s) are registered.",
             )
+        if new_topic.partition_count == DEFAULT:
+            return self._configs.broker.get_int("num.partitions"), factor
+        return new_topic.partition_count, factor
 
     def _assigned_count(self, new_topic: NewTopic) -> int:
         for asked, what in (

@@ -14,8 +14,7 @@ from kohort.broker.catalog import Catalog
 from kohort.broker.catalog_view import Topic
 from kohort.broker.cluster import TOPIC_OPERATIONS
 from kohort.broker.configs.definitions import BrokerConfig
-from kohort.broker.leadership import Leadership
-from kohort.broker.ports import Context
+from kohort.broker.ports import Context, Leadership
 from kohort.broker.topics.publication import Publication
 from kohort.broker.topics.topic_names import name_error
 from kohort.machine.gradual import CHUNK, LOOK_STEP, chunks, gathered

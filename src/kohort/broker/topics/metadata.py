@@ -25,8 +25,7 @@ from kohort.broker.cluster import (
     Cluster,
 )
 from kohort.broker.configs.definitions import BrokerConfig
-from kohort.broker.leadership import Leadership
-from kohort.broker.ports import Context
+from kohort.broker.ports import Context, Leadership
 from kohort.broker.topics.creation import TopicCreation
 from kohort.broker.topics.publication import Publication
 from kohort.broker.topics.topic_names import name_error
