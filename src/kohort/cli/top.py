@@ -10,7 +10,7 @@ import math
 import os
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
@@ -102,24 +102,24 @@ class Scraped:
             sums[dict(labels).get(label, "")] += value
         return sums
 
-    def buckets(self, name: str, label: str, value: str) -> dict[float, float]:
-        """The cumulative buckets of a histogram with one label."""
+    def buckets(self, api: str) -> dict[float, float]:
+        """The cumulative buckets of the durations of an API."""
         return {
             float(dict(labels)["le"]): count
-            for labels, count in self.by_name.get(f"{name}_bucket", {}).items()
-            if dict(labels).get(label) == value
+            for labels, count in self.by_name.get("kohort_request_seconds_bucket", {}).items()
+            if dict(labels).get("api") == api
         }
 
 
 def view(now: Scraped, before: Scraped | None) -> View:
     """Compare two scrapes of one broker; without an earlier one, or after a restart, with its start."""
-    if before is not None and before.one("process_start_time_seconds") != now.one("process_start_time_seconds"):
-        before = None
     uptime = now.one("kohort_uptime_seconds")
-    seconds = max(uptime if before is None else now.at - before.at, 1e-3)
+    if before is None or before.one("process_start_time_seconds") != now.one("process_start_time_seconds"):
+        before = Scraped("", now.at - uptime)
+    seconds = max(now.at - before.at, 1e-3)
 
     def grown(name: str) -> float:
-        return (now.one(name) - (0.0 if before is None else before.one(name))) / seconds
+        return (now.one(name) - before.one(name)) / seconds
 
     return View(
         uptime_seconds=round(uptime, 1),
@@ -139,15 +139,13 @@ def view(now: Scraped, before: Scraped | None) -> View:
     )
 
 
-def _requests(now: Scraped, before: Scraped | None, seconds: float) -> list[ApiRequests]:
-    counts, earlier = now.by("api", "kohort_requests_total"), _by(before, "api", "kohort_requests_total")
+def _requests(now: Scraped, before: Scraped, seconds: float) -> list[ApiRequests]:
+    counts, earlier = now.by("api", "kohort_requests_total"), before.by("api", "kohort_requests_total")
     found = []
     for api, total in counts.items():
         count = total - earlier.get(api, 0.0)
-        below = now.buckets("kohort_request_seconds", "api", api)
-        if before is not None:
-            known = before.buckets("kohort_request_seconds", "api", api)
-            below = {bound: number - known.get(bound, 0.0) for bound, number in below.items()}
+        known = before.buckets(api)
+        below = {bound: number - known.get(bound, 0.0) for bound, number in now.buckets(api).items()}
         p50_ms, p99_ms = (quantile_ms(below, fraction) for fraction in _QUANTILES)
         found.append(ApiRequests(api, int(count), round(count / seconds, 1), p50_ms, p99_ms))
     return sorted(found, key=lambda each: (-each.per_second, each.api))
@@ -181,13 +179,11 @@ def _groups(now: Scraped) -> dict[str, dict[str, int]]:
     }
 
 
-def _logs(now: Scraped, before: Scraped | None, seconds: float) -> list[LogGrowth]:
+def _logs(now: Scraped, before: Scraped, seconds: float) -> list[LogGrowth]:
     sizes = now.by("topic", "kohort_log_size_bytes")
-    ends, earlier = now.by("topic", "kohort_log_end_offset"), _by(before, "topic", "kohort_log_end_offset")
-    known = _by(before, "topic", "kohort_log_size_bytes")
-    partitions: dict[str, int] = defaultdict(int)
-    for labels in now.by_name.get("kohort_log_size_bytes", {}):
-        partitions[dict(labels)["topic"]] += 1
+    ends, earlier = now.by("topic", "kohort_log_end_offset"), before.by("topic", "kohort_log_end_offset")
+    known = before.by("topic", "kohort_log_size_bytes")
+    partitions = Counter(dict(labels)["topic"] for labels in now.by_name.get("kohort_log_size_bytes", {}))
     found = [
         LogGrowth(
             topic,
@@ -199,10 +195,6 @@ def _logs(now: Scraped, before: Scraped | None, seconds: float) -> list[LogGrowt
         for topic, size in sizes.items()
     ]
     return sorted(found, key=lambda each: (-each.bytes_per_second, -each.size_bytes, each.topic))
-
-
-def _by(scraped: Scraped | None, label: str, name: str) -> Mapping[str, float]:
-    return {} if scraped is None else scraped.by(label, name)
 
 
 def scrape(address: str) -> Scraped:

@@ -133,8 +133,7 @@ def describe_producers_(
         print_json(rows)
     else:
         columns = ("topic", "partition", "producer_id", "producer_epoch", "coordinator_epoch", "last_sequence")
-        shown = [{**row, "last_written_(utc)": instant(row["last_timestamp_ms"])} for row in rows]
-        print_table((*columns, "last_written_(utc)", "start_offset"), shown)
+        print_table((*columns, "last_written_(utc)", "start_offset"), [_with_time(row) for row in rows])
     _raise_failures(described.failures)
 
 
@@ -167,15 +166,15 @@ def find_hanging_(
         raise ConfigError("--partition needs a --topic")
     with open_client() as client:
         replicas = find_replicas(client, topic or None, partition, broker_id)
-        found = find_hanging(client, replicas, max_timeout * MINUTE_MS, now_ms())
-    rows = [_hanging_row(each) for each in found.hanging]
+        hanging, failures = find_hanging(client, replicas, max_timeout * MINUTE_MS, now_ms())
+    rows = [_hanging_row(each) for each in hanging]
     if is_json:
         print_json(rows)
     else:
         _print_hanging(rows)
         note = f"end the first with: {abort_command(rows[0])}" if rows else _none_found(max_timeout, len(replicas))
         echo(f"kohort: {note}", err=True)
-    _raise_failures(found.failures)
+    _raise_failures(failures)
 
 
 def _described(client: Client, transactional_id: str) -> dict[str, Any]:
@@ -253,15 +252,14 @@ def _hanging_row(each: HangingTransaction) -> dict[str, Any]:
 def _print_hanging(rows: list[dict[str, Any]]) -> None:
     columns = ("topic", "partition", "start_offset", "blocked", "producer_id", "producer_epoch", "transactional_id")
     shown = [
-        {
-            **row,
-            "blocked": row["blocked_records"],
-            "last_written_(utc)": instant(row["last_timestamp_ms"]),
-            "ago": duration(max(0, row["duration_ms"])),
-        }
+        {**_with_time(row), "blocked": row["blocked_records"], "ago": duration(max(0, row["duration_ms"]))}
         for row in rows
     ]
     print_table((*columns, "last_written_(utc)", "ago"), shown)
+
+
+def _with_time(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {**row, "last_written_(utc)": instant(row["last_timestamp_ms"])}
 
 
 def abort_command(row: Mapping[str, Any]) -> str:

@@ -5,7 +5,7 @@ Source: KIP-664; Kafka TransactionsCommand.FindHangingTransactionsCommand. Kafka
 between its requests; here the partitions are asked again at the end.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from kohort.cli.topics import queries as topic_queries
@@ -13,13 +13,6 @@ from kohort.cli.transactions.producers import ProducerState, Replica, describe_p
 from kohort.cli.transactions.queries import Filters, Transaction, find_transaction, list_transactions
 from kohort.client.cluster import Client
 from kohort.model.ids import TopicPartition
-
-
-class OpenTransaction(NamedTuple):
-    """A transaction that is open in a partition."""
-
-    partition: TopicPartition
-    producer: ProducerState
 
 
 class HangingTransaction(NamedTuple):
@@ -37,16 +30,11 @@ class HangingTransaction(NamedTuple):
     blocked_records: int | None
 
 
-class Search(NamedTuple):
-    """The result of a search: hanging transactions, and the partitions without an answer with the reason."""
-
-    hanging: list[HangingTransaction]
-    failures: dict[TopicPartition, str]
-
-
-def find_hanging(client: Client, replicas: Sequence[Replica], max_timeout_ms: int, now_ms: int) -> Search:
+def find_hanging(
+    client: Client, replicas: Sequence[Replica], max_timeout_ms: int, now_ms: int
+) -> tuple[list[HangingTransaction], Mapping[TopicPartition, str]]:
     """
-    Search partitions for hanging transactions.
+    Search partitions for hanging transactions. Returns them, and the reasons of the partitions without an answer.
 
     Args:
         replicas: the partitions, and the brokers to ask about them.
@@ -55,24 +43,26 @@ def find_hanging(client: Client, replicas: Sequence[Replica], max_timeout_ms: in
     """
     described = describe_producers(client, replicas)
     candidates = [
-        OpenTransaction(partition, producer)
+        (partition, producer)
         for partition, producers in described.producers.items()
         for producer in producers
         if producer.start_offset is not None and now_ms - producer.last_timestamp_ms > max_timeout_ms
     ]
-    known = known_transactions(client, {each.producer.producer_id for each in candidates})
-    found = [each for each in candidates if is_hanging(each, known.get(each.producer.producer_id))]
+    known = known_transactions(client, {producer.producer_id for _, producer in candidates})
+    found = [
+        (partition, producer)
+        for partition, producer in candidates
+        if is_hanging(partition, known.get(producer.producer_id))
+    ]
     hanging = _still_open(client, found, replicas)
-    ends = _end_offsets(client, {each.partition.topic for each in hanging})
-    return Search(
-        [
-            HangingTransaction(
-                partition, producer, known.get(producer.producer_id), _blocked(producer, ends.get(partition))
-            )
-            for partition, producer in sorted(hanging)
-        ],
-        dict(described.failures),
-    )
+    topics = topic_queries.existing_topics(client, {partition.topic for partition, _ in hanging})
+    ends = topic_queries.offsets(client, topics, topic_queries.LATEST)
+    return [
+        HangingTransaction(
+            partition, producer, known.get(producer.producer_id), _blocked(producer, ends.get(partition))
+        )
+        for partition, producer in sorted(hanging)
+    ], described.failures
 
 
 def known_transactions(client: Client, producer_ids: Collection[int]) -> dict[int, Transaction]:
@@ -87,30 +77,32 @@ def known_transactions(client: Client, producer_ids: Collection[int]) -> dict[in
     return found
 
 
-def is_hanging(opened: OpenTransaction, known: Transaction | None) -> bool:
+def is_hanging(partition: TopicPartition, known: Transaction | None) -> bool:
     """
-    Tell whether no coordinator will end a transaction.
+    Tell whether no coordinator will end a transaction that is open in a partition.
 
     A coordinator shows the partitions of an ongoing transaction, and in PrepareCommit and PrepareAbort those that still wait
     for their marker.
     """
-    return known is None or opened.partition not in known.partitions
+    return known is None or partition not in known.partitions
 
 
-def _still_open(client: Client, found: Sequence[OpenTransaction], replicas: Iterable[Replica]) -> list[OpenTransaction]:
+def _still_open(
+    client: Client, found: Sequence[tuple[TopicPartition, ProducerState]], replicas: Iterable[Replica]
+) -> list[tuple[TopicPartition, ProducerState]]:
     """Ask again for the partitions, and leave out transactions that have ended since."""
-    partitions = {each.partition for each in found}
+    partitions = {partition for partition, _ in found}
     again = describe_producers(client, [each for each in replicas if each.partition in partitions])
     still = {
         (partition, producer.producer_id, producer.start_offset)
         for partition, producers in again.producers.items()
         for producer in producers
     }
-    return [each for each in found if (each.partition, each.producer.producer_id, each.producer.start_offset) in still]
-
-
-def _end_offsets(client: Client, topics: Collection[str]) -> dict[TopicPartition, int]:
-    return topic_queries.offsets(client, topic_queries.existing_topics(client, topics), topic_queries.LATEST)
+    return [
+        (partition, producer)
+        for partition, producer in found
+        if (partition, producer.producer_id, producer.start_offset) in still
+    ]
 
 
 def _blocked(producer: ProducerState, end: int | None) -> int | None:

@@ -6,7 +6,9 @@ transaction. The leader accepts it if it does not verify transactions: see `veri
 TxnOffsetCommit up to version 4, because later versions add the partition at the coordinator (KIP-890).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from functools import partial
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from kohort.cli.groups.updates import NO_GENERATION
@@ -32,32 +34,8 @@ _STILL_VERIFIED = frozenset(
     {ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.TRANSACTION_ABORTABLE}
 )
 """Errors of a broker that has not yet applied the changed configuration."""
+_VERIFIES = "the broker still verified transactions"
 _NOT_READY = RETRIABLE_COORDINATOR_ERRORS | {ErrorCode.CONCURRENT_TRANSACTIONS}
-
-
-class HangingRecords(NamedTuple):
-    """
-    Records to produce in a hanging transaction.
-
-    Attributes:
-        timestamp_ms: the timestamp of the records.
-        transactional_id: the transactional id of the producer, whose coordinator then knows the producer without this
-            transaction; None for a producer that no coordinator knows.
-    """
-
-    partition: TopicPartition
-    records: int
-    timestamp_ms: int
-    transactional_id: str | None = None
-
-
-class HangingOffset(NamedTuple):
-    """An offset to commit for a group in a hanging transaction. `transactional_id` is that of `HangingRecords`."""
-
-    group_id: str
-    partition: TopicPartition
-    offset: int
-    transactional_id: str | None = None
 
 
 class MadeTransaction(NamedTuple):
@@ -69,9 +47,16 @@ class MadeTransaction(NamedTuple):
     start_offset: int
 
 
-def produce_hanging(client: Client, wanted: HangingRecords) -> MadeTransaction:
+def produce_hanging(
+    client: Client, partition: TopicPartition, count: int, timestamp_ms: int, transactional_id: str | None
+) -> MadeTransaction:
     """
     Produce the records of a hanging transaction. The leader must not verify transactions.
+
+    Args:
+        count: of the records; all have the timestamp.
+        transactional_id: the transactional id of the producer, whose coordinator then knows the producer without this
+            transaction; None for a producer that no coordinator knows.
 
     Raises:
         ConfigError: the topic or partition does not exist.
@@ -79,17 +64,17 @@ def produce_hanging(client: Client, wanted: HangingRecords) -> MadeTransaction:
     """
     from kohort.wire.batches import encode_batch  # imported late: `--help` needs no codec
 
-    producer_id, producer_epoch = _new_producer(client, wanted.transactional_id)
+    producer_id, producer_epoch = _new_producer(client, transactional_id)
     records = encode_batch(
-        [(f"hanging-{number}".encode(), b"a record of a hanging transaction") for number in range(wanted.records)],
-        wanted.timestamp_ms,
+        [(f"hanging-{number}".encode(), b"a record of a hanging transaction") for number in range(count)],
+        timestamp_ms,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         transactional=True,
     )
-    topic, index = wanted.partition
+    topic, index = partition
     request = messages.ProduceRequest(
-        transactional_id=wanted.transactional_id or UNKNOWN_ID,
+        transactional_id=transactional_id or UNKNOWN_ID,
         acks=_ACKS_ALL,
         timeout_ms=int(client.timeout_s * 1000),
         topic_data=[
@@ -101,29 +86,32 @@ def produce_hanging(client: Client, wanted: HangingRecords) -> MadeTransaction:
     )
 
     def send() -> Any:
-        return client.send_to_leader(
-            wanted.partition, ApiKey.PRODUCE, request, error_code=_produce_code, within=_UNVERIFIED
-        )
+        return client.send_to_leader(partition, ApiKey.PRODUCE, request, error_code=_produce_code, within=_UNVERIFIED)
 
-    response = _unverified(client, send, _produce_code)
+    response = _repeated(client, send, _produce_code, _STILL_VERIFIED, _VERIFIES)
     (produced,) = response.responses[0].partition_responses
     if produced.error_code:
-        raise refusal(produced.error_code, f"records for {wanted.partition}", produced.error_message)
-    return MadeTransaction(wanted.partition, producer_id, producer_epoch, produced.base_offset)
+        raise refusal(produced.error_code, f"records for {partition}", produced.error_message)
+    return MadeTransaction(partition, producer_id, producer_epoch, produced.base_offset)
 
 
-def commit_hanging(client: Client, wanted: HangingOffset) -> MadeTransaction:
+def commit_hanging(
+    client: Client, group_id: str, partition: TopicPartition, transactional_id: str | None
+) -> MadeTransaction:
     """
-    Commit an offset in a hanging transaction. The broker of the group's coordinator must not verify transactions.
+    Commit the offset 0 in a hanging transaction. The broker of the group's coordinator must not verify transactions.
+
+    Args:
+        transactional_id: as for `produce_hanging`.
 
     Raises:
         CoordinatorError: a broker refused, for example because it verifies.
     """
-    producer_id, producer_epoch = _new_producer(client, wanted.transactional_id)
-    topic, index = wanted.partition
+    producer_id, producer_epoch = _new_producer(client, transactional_id)
+    topic, index = partition
     request = messages.TxnOffsetCommitRequest(
-        transactional_id=wanted.transactional_id or UNKNOWN_ID,
-        group_id=wanted.group_id,
+        transactional_id=transactional_id or UNKNOWN_ID,
+        group_id=group_id,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         generation_id=NO_GENERATION,
@@ -134,7 +122,7 @@ def commit_hanging(client: Client, wanted: HangingOffset) -> MadeTransaction:
                 name=topic,
                 partitions=[
                     messages.TxnOffsetCommitRequestPartition(
-                        partition_index=index, committed_offset=wanted.offset, committed_metadata=""
+                        partition_index=index, committed_offset=0, committed_metadata=""
                     )
                 ],
             )
@@ -143,14 +131,14 @@ def commit_hanging(client: Client, wanted: HangingOffset) -> MadeTransaction:
 
     def send() -> Any:
         return client.send_to_coordinator(
-            wanted.group_id, ApiKey.TXN_OFFSET_COMMIT, request, error_code=_commit_code, within=_UNVERIFIED_OFFSETS
+            group_id, ApiKey.TXN_OFFSET_COMMIT, request, error_code=_commit_code, within=_UNVERIFIED_OFFSETS
         )
 
-    code = _commit_code(_unverified(client, send, _commit_code))
+    code = _commit_code(_repeated(client, send, _commit_code, _STILL_VERIFIED, _VERIFIES))
     if code:
-        raise refusal(code, f"the offset of group {wanted.group_id}")
-    partition, start_offset = _committed_at(client, producer_id)
-    return MadeTransaction(partition, producer_id, producer_epoch, start_offset)
+        raise refusal(code, f"the offset of group {group_id}")
+    committed, start_offset = _committed_at(client, producer_id)
+    return MadeTransaction(committed, producer_id, producer_epoch, start_offset)
 
 
 def _committed_at(client: Client, producer_id: int) -> tuple[TopicPartition, int]:
@@ -163,27 +151,28 @@ def _committed_at(client: Client, producer_id: int) -> tuple[TopicPartition, int
     raise ConfigError(f"the transaction of producer {producer_id} is not in {CONSUMER_OFFSETS}")
 
 
-def _unverified(client: Client, send: Callable[[], Any], error_code: Callable[[Any], int]) -> Any:
-    """Repeat a request that the broker verifies, until it has applied the changed configuration."""
+def _repeated(
+    client: Client,
+    send: Callable[[], Any],
+    error_code: Callable[[Any], int],
+    retriable: Collection[ErrorCode],
+    failure: str,
+) -> Any:
+    """Repeat a request while the answer has one of some errors, and return the answer."""
 
     def once() -> Any:
         response = send()
         code = error_code(response)
-        if code in _STILL_VERIFIED:
+        if code in retriable:
             raise CoordinatorError(ErrorCode(code))
         return response
 
-    return client.retried(once, _STILL_VERIFIED, "the broker still verified transactions")
+    return client.retried(once, retriable, failure)
 
 
 def _new_producer(client: Client, transactional_id: str | None) -> tuple[int, int]:
-    def once() -> Any:
-        response = init_producer_id(client, transactional_id)
-        if response.error_code in _NOT_READY:
-            raise CoordinatorError(ErrorCode(response.error_code))
-        return response
-
-    response = client.retried(once, _NOT_READY, "no producer id was allocated")
+    send = partial(init_producer_id, client, transactional_id)
+    response = _repeated(client, send, attrgetter("error_code"), _NOT_READY, "no producer id was allocated")
     if response.error_code:
         raise refusal(response.error_code, "a producer id")
     return response.producer_id, response.producer_epoch

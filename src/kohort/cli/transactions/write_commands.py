@@ -11,8 +11,8 @@ from kohort.cli.options import AsJson
 from kohort.cli.output import echo, now_ms, print_changes, print_rows
 from kohort.cli.transactions.commands import Partition, Topic, abort_command, app
 from kohort.cli.transactions.ending import ProducerKey, force_terminate, write_abort_marker
-from kohort.cli.transactions.hanging import OpenTransaction, is_hanging, known_transactions
-from kohort.cli.transactions.hanging_producer import HangingOffset, HangingRecords, commit_hanging, produce_hanging
+from kohort.cli.transactions.hanging import is_hanging, known_transactions
+from kohort.cli.transactions.hanging_producer import commit_hanging, produce_hanging
 from kohort.cli.transactions.producers import ProducerState, describe_producers, find_replicas
 from kohort.cli.transactions.verification import verification_off
 from kohort.client.cluster import Client
@@ -58,7 +58,7 @@ def abort(
         if named is None or not force:
             found = _open_transaction(client, place, start_offset, producer_id)
             if not force:
-                _check_hanging(client, OpenTransaction(place, found))
+                _check_hanging(client, place, found.producer_id)
             # Before its first marker a partition has no coordinator epoch; 0 is not above any.
             named = named or ProducerKey(found.producer_id, found.producer_epoch, found.coordinator_epoch or 0)
         write_abort_marker(client, place, named)
@@ -148,9 +148,9 @@ def hang_(
         leader = client.leader(place) if group is None else client.coordinator(group)
         with verification_off(client, leader, may_switch=switch_verification_off):
             if group is None:
-                made = produce_hanging(client, HangingRecords(place, records or 1, timestamp_ms, transactional_id))
+                made = produce_hanging(client, place, records or 1, timestamp_ms, transactional_id)
             else:
-                made = commit_hanging(client, HangingOffset(group, place, 0, transactional_id))
+                made = commit_hanging(client, group, place, transactional_id)
     row = {
         **made.partition._asdict(),
         "start_offset": made.start_offset,
@@ -206,13 +206,13 @@ def _open_transaction(
     raise ConfigError(f"{place} has no open transaction {which}; {others}")
 
 
-def _check_hanging(client: Client, opened: OpenTransaction) -> None:
+def _check_hanging(client: Client, place: TopicPartition, producer_id: int) -> None:
     """
     Raises:
         ConfigError: a coordinator knows the transaction, and ends it.
     """
-    known = known_transactions(client, {opened.producer.producer_id}).get(opened.producer.producer_id)
-    if known is not None and not is_hanging(opened, known):
+    known = known_transactions(client, {producer_id}).get(producer_id)
+    if known is not None and not is_hanging(place, known):
         raise ConfigError(
             f"the transaction is not hanging: it belongs to transactional id {known.transactional_id}, whose state is "
             f"{known.state}. Abort it everywhere with: kohort transactions force-terminate {known.transactional_id}"
