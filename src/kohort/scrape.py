@@ -17,7 +17,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from time import perf_counter
 from types import MappingProxyType
-from typing import Protocol, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias
 
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.samples import Sample
@@ -109,7 +109,7 @@ def _label(text: str) -> str:
 
 class ScrapeListener:
     """
-    What the connections of one listener share.
+    A listener of scrapers. Each connection has one request.
 
     Args:
         collect: returns the metrics as they are now, and None between steps of its work.
@@ -133,17 +133,78 @@ class ScrapeListener:
         aliases: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._collect = collect
-        self.not_ready = not_ready
+        self._not_ready = not_ready
         self._make_text = make_text or self._text_in_steps
-        self.has_gzip = has_gzip
-        self.aliases = aliases
+        self._has_gzip = has_gzip
+        self._aliases = aliases
         self.connections = 0
         self.answer_bytes = 0
         self._readers: dict[int, int] = {}
         """By the identity of a text, which its readers keep: how many there are."""
         self._making: dict[bool, asyncio.Task[bytes]] = {}
 
-    async def text(self, *, is_gzip: bool) -> bytes:
+    async def start(self, **where: Any) -> asyncio.Server:
+        """Listen. The arguments are those of `asyncio.start_server`."""
+        return await asyncio.start_server(self._serve, limit=REQUEST_BYTES_MAX + 1 - len(_END), **where)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer the one request of a connection."""
+        self.connections += 1
+        try:
+            async with asyncio.timeout(REQUEST_SECONDS_MAX):
+                await self._answer(reader, writer)
+                writer.close()
+                await writer.wait_closed()
+        except (OSError, asyncio.IncompleteReadError):  # the client has gone, or is too slow
+            writer.transport.abort()
+        finally:
+            self.connections -= 1
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self.connections > SCRAPERS_MAX:
+            await _write(writer, 503, b"There are too many scrapers.\n")
+            return
+        try:
+            request = await reader.readuntil(_END)
+        except asyncio.LimitOverrunError:
+            await _write(writer, 400, b"The request is too long.\n")
+            return
+        method, target = _request_line(request)
+        path = target.partition("?")[0]
+        path = self._aliases.get(path, path)
+        has_body = method != "HEAD"
+        if not path:
+            await _write(writer, 400, b"This is not an HTTP request.\n")
+        elif path not in PATHS:
+            await _write(writer, 404, b"Only /metrics, /health and /ready are served.\n", has_body=has_body)
+        elif method not in ("GET", "HEAD"):
+            await _write(writer, 405, b"Only GET is answered.\n")
+        elif path == "/health":
+            await _write(writer, 200, b'{"status": "ok"}\n', JSON, has_body=has_body)
+        elif path == "/ready":
+            reasons = self._not_ready()
+            body = {"status": "not ready", "reasons": reasons} if reasons else {"status": "ready"}
+            text = json.dumps(body).encode() + b"\n"
+            await _write(writer, 503 if reasons else 200, text, JSON, has_body=has_body)
+        else:
+            await self._scrape(writer, has_body=has_body, is_gzip=self._has_gzip and _accepts_gzip(request))
+
+    async def _scrape(self, writer: asyncio.StreamWriter, *, has_body: bool, is_gzip: bool) -> None:
+        try:
+            text = await self._text(is_gzip)
+        except Exception:  # noqa: BLE001 -- a defect in a metric fails the scrape, never the server
+            _log.exception("metrics.failed")
+            await _write(writer, 500, b"The metrics cannot be computed; the log has the reason.\n")
+            return
+        if not self._lend(text):
+            await _write(writer, 503, b"Other scrapers have not taken their answers yet.\n")
+            return
+        try:
+            await _write(writer, 200, text, CONTENT_TYPE_PLAIN_0_0_4, has_body=has_body, is_gzip=is_gzip)
+        finally:
+            self._give_back(text)
+
+    async def _text(self, is_gzip: bool) -> bytes:
         """The text of the metrics. Whoever asks while one is made gets the same."""
         task = self._making.get(is_gzip)
         if task is None:
@@ -166,7 +227,7 @@ class ScrapeListener:
                 began_at = perf_counter()
         return b"".join(pieces)
 
-    def lend(self, text: bytes) -> bool:
+    def _lend(self, text: bytes) -> bool:
         """Count a reader of a text; False if other texts take too much memory already."""
         count = self._readers.get(id(text), 0)
         if not count:
@@ -176,122 +237,37 @@ class ScrapeListener:
         self._readers[id(text)] = count + 1
         return True
 
-    def give_back(self, text: bytes) -> None:
+    def _give_back(self, text: bytes) -> None:
         self._readers[id(text)] -= 1
         if not self._readers[id(text)]:
             del self._readers[id(text)]
             self.answer_bytes -= len(text)
 
 
-class Scrape(asyncio.Protocol):
-    """One connection of a scraper, for one request."""
-
-    def __init__(self, listener: ScrapeListener) -> None:
-        self._listener = listener
-        self._lent: bytes | None = None
-        self._rest = memoryview(b"")
-        self._is_paused = False
-        self._received = b""
-        self._transport: asyncio.Transport | None = None
-        self._deadline: asyncio.TimerHandle | None = None
-        self._rendering: asyncio.Task[None] | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
-        self._deadline = asyncio.get_running_loop().call_later(REQUEST_SECONDS_MAX, self._transport.abort)
-        self._listener.connections += 1
-        if self._listener.connections > SCRAPERS_MAX:
-            self._answer(503, b"There are too many scrapers.\n")
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 -- asyncio's signature
-        self._transport = None
-        self._listener.connections -= 1
-        self._give_back()
-        if self._deadline is not None:
-            self._deadline.cancel()
-
-    def data_received(self, data: bytes) -> None:
-        if self._transport is None or self._transport.is_closing() or self._rendering is not None:
-            return
-        self._received += data
-        if _END in self._received:
-            method, target = _request_line(self._received)
-            path = target.partition("?")[0]
-            self._decide(method, self._listener.aliases.get(path, path))
-        elif len(self._received) > REQUEST_BYTES_MAX:
-            self._answer(400, b"The request is too long.\n")
-
-    def _decide(self, method: str, path: str) -> None:
-        has_body = method != "HEAD"
-        if not path:
-            self._answer(400, b"This is not an HTTP request.\n")
-        elif path not in PATHS:
-            self._answer(404, b"Only /metrics, /health and /ready are served.\n", has_body=has_body)
-        elif method not in ("GET", "HEAD"):
-            self._answer(405, b"Only GET is answered.\n")
-        elif path == "/health":
-            self._answer(200, b'{"status": "ok"}\n', JSON, has_body=has_body)
-        elif path == "/ready":
-            reasons = self._listener.not_ready()
-            body = {"status": "not ready", "reasons": reasons} if reasons else {"status": "ready"}
-            self._answer(503 if reasons else 200, json.dumps(body).encode() + b"\n", JSON, has_body=has_body)
-        else:
-            self._rendering = asyncio.get_running_loop().create_task(self._scrape(has_body=has_body))
-
-    async def _scrape(self, *, has_body: bool) -> None:
-        is_gzip = self._listener.has_gzip and _accepts_gzip(self._received)
-        try:
-            text = await self._listener.text(is_gzip=is_gzip)
-        except Exception:  # noqa: BLE001 -- a defect in a metric fails the scrape, never the server
-            _log.exception("metrics.failed")
-            self._answer(500, b"The metrics cannot be computed; the log has the reason.\n")
-            return
-        if self._transport is None:
-            return
-        if not self._listener.lend(text):
-            self._answer(503, b"Other scrapers have not taken their answers yet.\n")
-            return
-        self._lent = text
-        self._answer(200, text, CONTENT_TYPE_PLAIN_0_0_4, has_body=has_body, is_gzip=is_gzip)
-
-    def pause_writing(self) -> None:
-        self._is_paused = True
-
-    def resume_writing(self) -> None:
-        self._is_paused = False
-        self._send()
-
-    def _answer(
-        self, status: int, body: bytes, content_type: str = TEXT, *, has_body: bool = True, is_gzip: bool = False
-    ) -> None:
-        if self._transport is None:  # the client has gone
-            return
-        head = [
-            f"HTTP/1.1 {status} {_REASONS[status]}",
-            f"Content-Type: {content_type}",
-            f"Content-Length: {len(body)}",
-            *(["Content-Encoding: gzip"] if is_gzip else []),
-            *(["Allow: GET, HEAD"] if status == 405 else []),
-            "Connection: close",
-        ]
-        self._transport.write("\r\n".join(head).encode() + _END)
-        self._rest = memoryview(body if has_body else b"")
-        self._send()
-
-    def _send(self) -> None:
-        """Hand the socket as much of the answer as it takes."""
-        while self._rest and not self._is_paused and self._transport is not None:
-            piece, self._rest = self._rest[:_PIECE_BYTES], self._rest[_PIECE_BYTES:]
-            self._transport.write(piece)
-        if not self._rest and self._transport is not None:
-            self._give_back()
-            self._transport.close()
-
-    def _give_back(self) -> None:
-        self._rest = memoryview(b"")
-        if self._lent is not None:
-            self._listener.give_back(self._lent)
-            self._lent = None
+async def _write(
+    writer: asyncio.StreamWriter,
+    status: int,
+    body: bytes,
+    content_type: str = TEXT,
+    *,
+    has_body: bool = True,
+    is_gzip: bool = False,
+) -> None:
+    """Write an answer, as fast as the client takes it."""
+    head = [
+        f"HTTP/1.1 {status} {_REASONS[status]}",
+        f"Content-Type: {content_type}",
+        f"Content-Length: {len(body)}",
+        *(["Content-Encoding: gzip"] if is_gzip else []),
+        *(["Allow: GET, HEAD"] if status == 405 else []),
+        "Connection: close",
+    ]
+    writer.write("\r\n".join(head).encode() + _END)
+    rest = memoryview(body if has_body else b"")
+    while rest:
+        writer.write(rest[:_PIECE_BYTES])
+        rest = rest[_PIECE_BYTES:]
+        await writer.drain()
 
 
 def _accepts_gzip(request: bytes) -> bool:

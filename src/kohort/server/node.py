@@ -13,7 +13,6 @@ import logging
 import math
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -259,17 +258,7 @@ class Node:
         settings = self._settings
         self.bound = {node_id: listeners.bind() for node_id, listeners in self._listeners.items()}
         if settings.metrics_port is not None:
-            from kohort.scrape import Scrape, ScrapeListener
-
-            listener = ScrapeListener(self._metric_steps, self.not_ready)
-            with self._binding(settings.metrics_port, "--metrics-port"):
-                where: dict[str, Any] = {"host": settings.host, "port": settings.metrics_port}
-                if settings.host in ("", "::"):  # The event loop takes only IPv6 for `::`.
-                    where = {"sock": bind(settings.host, settings.metrics_port)}
-                self._metrics_server = await self._loop.create_server(
-                    lambda: Scrape(listener), **where, start_serving=False
-                )
-            await self._metrics_server.start_serving()
+            self._metrics_server = await self._listen_for_scrapes(settings.host, settings.metrics_port)
         self._close_idle_connections()
         configure_garbage_collector()
         for listeners in self._listeners.values():
@@ -283,15 +272,18 @@ class Node:
         host, port = self.bound[self._node_id][0]
         return host, port
 
-    @contextmanager
-    def _binding(self, port: int, option: str) -> Iterator[None]:
-        host = self._settings.host
+    async def _listen_for_scrapes(self, host: str, port: int) -> asyncio.Server:
+        from kohort.scrape import ScrapeListener
+
+        listener = ScrapeListener(self._metric_steps, self.not_ready)
         try:
-            yield
+            if host in ("", "::"):  # The event loop takes only IPv6 for `::`.
+                return await listener.start(sock=bind(host, port))
+            return await listener.start(host=host, port=port)
         except OSError as error:
             raise ConfigError(
                 f"cannot listen on {host}:{port}: {error.strerror or error}; "
-                f"choose another address with --host and {option} ({option} 0 takes a free port)"
+                "choose another address with --host and --metrics-port (--metrics-port 0 takes a free port)"
             ) from error
 
     def metrics(self) -> Iterator["Family"]:

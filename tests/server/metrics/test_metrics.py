@@ -16,11 +16,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
+from kohort import scrape
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.telemetry.otlp import DataPoint
 from kohort.cli.serve import parser
 from kohort.model.ids import uuid_text
-from kohort.scrape import REQUEST_BYTES_MAX, Family, Scrape, ScrapeListener, text_of
+from kohort.scrape import REQUEST_BYTES_MAX, Family, ScrapeListener, text_of
 from kohort.server.metrics.families import late_transactions, log_families, producer_families
 from kohort.server.metrics.figures import by, figure
 from kohort.server.node import Node
@@ -71,9 +72,7 @@ PROBES = {  # path, what the node finds: status and body
 @pytest.mark.parametrize("method", [b"GET", b"HEAD"])
 def test_probes(path: bytes, reason: str, method: bytes) -> None:
     async def probed() -> tuple[int, bytes]:
-        loop = asyncio.get_running_loop()
-        listener = ScrapeListener(not_ready=lambda: [reason] if reason else [])
-        server = await loop.create_server(lambda: Scrape(listener), HOST, 0)
+        server = await ScrapeListener(not_ready=lambda: [reason] if reason else []).start(host=HOST, port=0)
         async with server, asyncio.timeout(SECONDS_MAX):
             return await _ask(server.sockets[0].getsockname()[1], method + b" " + path + b" HTTP/1.1\r\n\r\n")
 
@@ -178,7 +177,7 @@ def test_the_text_is_made_in_steps_and_once_for_all_who_ask_meanwhile() -> None:
     async def story() -> None:
         loop = asyncio.get_running_loop()
         listener = ScrapeListener(lambda: [families])
-        server = await loop.create_server(lambda: Scrape(listener), HOST, 0)
+        server = await listener.start(host=HOST, port=0)
         async with server, asyncio.timeout(SECONDS_MAX):
             port = server.sockets[0].getsockname()[1]
             scrapes = [loop.create_task(_ask(port)) for _ in range(20)]
@@ -203,26 +202,25 @@ def test_scrapers_that_take_nothing_share_a_text_and_have_a_small_part_of_it_eac
         async def make(_is_gzip: bool) -> bytes:
             return text
 
-        loop = asyncio.get_running_loop()
-        listener = ScrapeListener(make_text=make)
-        made: list[Scrape] = []
+        writers: list[asyncio.StreamWriter] = []
 
-        def connected() -> Scrape:
-            made.append(Scrape(listener))
-            return made[-1]
+        class Watched(ScrapeListener):
+            async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                writers.append(writer)
+                await super()._serve(reader, writer)
 
-        server = await loop.create_server(connected, HOST, 0)
+        listener = Watched(make_text=make)
+        server = await listener.start(host=HOST, port=0)
         async with server, asyncio.timeout(SECONDS_MAX):
             port = server.sockets[0].getsockname()[1]
             streams = [await asyncio.open_connection(HOST, port) for _ in range(20)]
             for _, writer in streams:
                 writer.write(GET)
-            while len(made) < 20 or not all(scrape._is_paused for scrape in made):
+            # With more than this a transport makes its writer wait.
+            while len(writers) < 20 or min(each.transport.get_write_buffer_size() for each in writers) <= 64 * 1024:
                 await asyncio.sleep(0)
             assert listener.answer_bytes == len(text)
-            unsent = [scrape._transport.get_write_buffer_size() for scrape in made if scrape._transport]
-            assert len(unsent) == 20
-            assert max(unsent) < 256 * 1024
+            assert max(each.transport.get_write_buffer_size() for each in writers) < 256 * 1024
             for reader, writer in streams:
                 assert len((await reader.read()).partition(b"\r\n\r\n")[2]) == len(text)
                 writer.close()
@@ -231,9 +229,38 @@ def test_scrapers_that_take_nothing_share_a_text_and_have_a_small_part_of_it_eac
     asyncio.run(story())
 
 
+def test_a_client_that_says_or_takes_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scrape, "REQUEST_SECONDS_MAX", 0.1)
+    text = b"x" * (32 << 20)
+    ended = []
+
+    class Watched(ScrapeListener):
+        async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await super()._serve(reader, writer)
+            ended.append(writer)
+
+    async def story() -> None:
+        async def make(_is_gzip: bool) -> bytes:
+            return text
+
+        listener = Watched(make_text=make)
+        server = await listener.start(host=HOST, port=0)
+        async with server, asyncio.timeout(SECONDS_MAX):
+            port = server.sockets[0].getsockname()[1]
+            silent, _ = await asyncio.open_connection(HOST, port)
+            slow, writer = await asyncio.open_connection(HOST, port)
+            writer.write(GET)
+            while len(ended) < 2:
+                await asyncio.sleep(0)
+            assert await silent.read() == b""
+            assert len(await slow.read()) < len(text)
+        assert (listener.connections, listener.answer_bytes) == (0, 0)
+
+    asyncio.run(story())
+
+
 async def _scraped(request: bytes, step: int, collect: Callable[[], Iterable[Metric]]) -> tuple[int, bytes]:
-    listener = ScrapeListener(collect)
-    server = await asyncio.get_running_loop().create_server(lambda: Scrape(listener), "127.0.0.1", 0)
+    server = await ScrapeListener(collect).start(host=HOST, port=0)
     async with server, asyncio.timeout(SECONDS_MAX):
         return await _ask(server.sockets[0].getsockname()[1], request, step)
 

@@ -11,7 +11,7 @@ import pytest
 
 from kohort import scrape
 from kohort.broker.api_table import LISTENER_TABLE, Cost, Listener
-from kohort.scrape import Scrape, ScrapeListener
+from kohort.scrape import ScrapeListener
 from kohort.server.control import LINE_BYTES_MAX, Control
 from kohort.server.node import Node
 from kohort.wire import messages as m
@@ -44,7 +44,7 @@ async def assert_within(cost: Cost, connect: Open, request: bytes) -> bytes:
 
 
 async def scraped(listener: ScrapeListener, cost: Cost) -> bytes:
-    server = await asyncio.get_running_loop().create_server(lambda: Scrape(listener), "127.0.0.1", 0)
+    server = await listener.start(host="127.0.0.1", port=0)
     connect = partial(asyncio.open_connection, *server.sockets[0].getsockname(), limit=1 << 20)
     head = b"GET /metrics HTTP/1.1\r\n"
     most = b"a: b\r\n" * ((cost.request_bytes - len(head) - 2) // 6)

@@ -13,7 +13,7 @@ import time
 from kohort.model.errors import ConfigError
 from kohort.pipeline.exporter.exporter import Exporter
 from kohort.pipeline.exporter.metrics import Snapshot
-from kohort.scrape import Scrape, ScrapeListener, text_of
+from kohort.scrape import ScrapeListener, text_of
 
 ALIASES = {"/": "/metrics", "/healthz": "/health", "/-/healthy": "/health", "/readyz": "/ready", "/-/ready": "/ready"}
 """Names under which other exporters, Prometheus and Kubernetes serve the same."""
@@ -72,19 +72,12 @@ class Endpoint:
         return [*late, *now.problems]
 
     def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_until_complete(self._serve())
-        finally:
-            self._loop.close()
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._serve())
 
     async def _serve(self) -> None:
-        server = await self._loop.create_server(self._connection, sock=self._socket, backlog=_BACKLOG)
-        async with server:
+        async with await self._listener.start(sock=self._socket, backlog=_BACKLOG):
             await self._stopped.wait()
-
-    def _connection(self) -> Scrape:
-        return Scrape(self._listener)
 
     async def _make_text(self, is_gzip: bool) -> bytes:
         """On another thread: probes are answered meanwhile."""
