@@ -33,12 +33,12 @@ def answer_a_wrong_code() -> None:
 
 
 def answer_early() -> None:
-    begin = GroupSteps._begin_initial_delay
+    begin = GroupSteps._begin_join
 
-    def at_once(steps: GroupSteps, delay_ms: int, _remaining_ms: int) -> None:
-        begin(steps, min(delay_ms, 1), 0)
+    def at_once(steps: GroupSteps, delay_ms: int, extendable_ms: int = 0) -> None:
+        begin(steps, min(delay_ms, 1) if extendable_ms else delay_ms)
 
-    setattr(GroupSteps, "_begin_initial_delay", at_once)  # noqa: B010
+    setattr(GroupSteps, "_begin_join", at_once)  # noqa: B010
 
 
 def answer_late() -> None:

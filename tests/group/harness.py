@@ -15,8 +15,7 @@ import msgspec
 from kohort.group.classic.group import ClassicGroup
 from kohort.group.configs import GroupConfig
 from kohort.group.events import GroupEvent
-from kohort.group.kind import GroupKind
-from kohort.group.kinds import KINDS, record_serde
+from kohort.group.kinds import KINDS, GroupKind, record_serde
 from kohort.group.records import GroupRecord, GroupRecordSerde
 from kohort.group.service import GroupService
 from kohort.group.shard import GroupShard

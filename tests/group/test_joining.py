@@ -403,10 +403,7 @@ def test_the_longest_rebalance_timeout_counts() -> None:
     short, long = coordinator.stable(2, session_ms=100_000)
     group = coordinator.groups["group"]
     for member_id, timeout_ms in ((short, 20_000), (long, 40_000)):
-        old = group.members[member_id]
-        group.members[member_id] = old.with_request(
-            old.protocols, rebalance_timeout_ms=timeout_ms, session_timeout_ms=old.session_timeout_ms
-        )
+        group.members[member_id] = group.members[member_id].changed(rebalance_timeout_ms=timeout_ms)
     coordinator.join(short, session_ms=100_000, rebalance_ms=20_000)
     coordinator.advance(39_999)
     assert long in group.members

@@ -12,7 +12,7 @@ import msgspec
 from kohort.group.context import GroupContext
 from kohort.group.front import GroupFront
 from kohort.group.groups import STREAMS, BaseTimestamp
-from kohort.group.kind import GroupKind
+from kohort.group.kinds import GroupKind
 from kohort.group.records import GroupRecordSerde
 from kohort.machine.shard import Reply, Result
 from kohort.machine.steps import Wait

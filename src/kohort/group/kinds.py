@@ -1,13 +1,65 @@
 """The kinds of groups of this coordinator: one entry each. Other modules know `kohort.group.groups` only."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
-from kohort.group.classic.kind import CLASSIC_KIND
-from kohort.group.consumer.manager import CONSUMER_KIND
-from kohort.group.kind import GroupKind
+from kohort.group.classic.apis import ClassicApis
+from kohort.group.classic.group import ClassicGroup
+from kohort.group.classic.manager import ClassicGroupManager
+from kohort.group.classic.states import DEAD_NAME, ClassicGroupState
+from kohort.group.consumer.apis import ConsumerApis
+from kohort.group.consumer.manager import ConsumerGroupManager
+from kohort.group.consumer.member import ConsumerGroupState
+from kohort.group.context import GroupContext
+from kohort.group.front import GroupFront
+from kohort.group.groups import CLASSIC, CONSUMER, Group, GroupManager
 from kohort.group.records import GroupRecordSerde
+from kohort.machine.timeline import SnapshotRegistry
+from kohort.wire.apis import ApiKey
 
-KINDS: tuple[GroupKind, ...] = (CLASSIC_KIND, CONSUMER_KIND)
+
+class GroupApis(Protocol):
+    """The APIs of one kind on one node."""
+
+    def handlers(self) -> Mapping[ApiKey, Callable[..., Any]]:
+        """By API, a method `(request, context, reply)` as `kohort.group.service` describes."""
+
+
+class GroupKind(NamedTuple):
+    """
+    A kind of group.
+
+    Attributes:
+        states: the names of the states, for metrics.
+        key_types: of its records in `__consumer_offsets`.
+        make_group: makes a group that only keeps offsets; None if a commit cannot create a group of this kind.
+    """
+
+    name: str
+    states: Sequence[str]
+    key_types: Sequence[int]
+    make_manager: Callable[[GroupContext], GroupManager]
+    make_apis: Callable[[GroupFront], GroupApis]
+    make_group: Callable[[str, SnapshotRegistry], Group] | None = None
+
+
+KINDS: tuple[GroupKind, ...] = (
+    GroupKind(
+        name=CLASSIC,
+        states=(*(state.value for state in ClassicGroupState), DEAD_NAME),
+        key_types=(2,),
+        make_manager=ClassicGroupManager,
+        make_apis=ClassicApis,
+        make_group=ClassicGroup,
+    ),
+    GroupKind(
+        name=CONSUMER,
+        states=tuple(state.value for state in ConsumerGroupState),
+        key_types=(3, 4, 5, 6, 7, 8, 16),
+        make_manager=ConsumerGroupManager,
+        make_apis=ConsumerApis,
+    ),
+)
 """The first that has `make_group` makes the groups that commits of unknown groups create."""
 
 

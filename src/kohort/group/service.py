@@ -17,8 +17,7 @@ from kohort.group.errors import append_error, stable_fetch_error
 from kohort.group.events import GroupEvents, no_events
 from kohort.group.front import GroupFront
 from kohort.group.groups import Group
-from kohort.group.kind import GroupKind
-from kohort.group.kinds import KINDS
+from kohort.group.kinds import KINDS, GroupKind
 from kohort.group.listing import GroupFilter, Listed, begin_listing, filter_of, list_groups
 from kohort.group.metrics import GroupGauges
 from kohort.group.offsets import validation, versions

@@ -15,8 +15,7 @@ from kohort.group.configs import GroupConfig, GroupConfigs, GroupOverrides, no_o
 from kohort.group.context import GroupContext, HasContext
 from kohort.group.events import GroupEvent
 from kohort.group.groups import Group
-from kohort.group.kind import GroupKind
-from kohort.group.kinds import KINDS
+from kohort.group.kinds import KINDS, GroupKind
 from kohort.group.metrics import GroupCounters
 from kohort.group.offsets.maintenance import cleanup_deadline, delete_topics
 from kohort.group.offsets.offsets import GroupOffsets, Offsets

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from kohort.group.classic.member import ClassicMember, Protocol
+from kohort.group.classic.member import ClassicMember, Protocol, subscribed_topics
 from kohort.group.classic.states import (
     COMPLETING_REBALANCE,
     EMPTY,
@@ -21,7 +21,6 @@ from kohort.group.classic.states import (
     TRANSITIONS,
     ClassicGroupState,
 )
-from kohort.group.classic.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from kohort.group.groups import CLASSIC, BaseTimestamp, session_key
 from kohort.group.offsets.offsets import committed_at
 from kohort.group.records import GroupRecord
@@ -29,6 +28,7 @@ from kohort.machine.timeline import SnapshotRegistry, TimelineDict, TimelineSet
 from kohort.machine.timeline_fields import TimelineFields
 from kohort.model.errors import CoordinatorError, ErrorCode, InvariantError
 from kohort.model.ids import java_bucket
+from kohort.records.consumer_protocol import PROTOCOL_TYPE
 from kohort.records.values import GroupMetadata, GroupMetadataMember, GroupMetadataTombstone
 
 NO_MEMBER_ID: Final = ""
@@ -136,7 +136,7 @@ class ClassicGroup(TimelineFields):
     @property
     def is_consumer(self) -> bool:
         """Whether the members use protocol type "consumer", so that their metadata are subscriptions."""
-        return self.protocol_type == CONSUMER_PROTOCOL_TYPE
+        return self.protocol_type == PROTOCOL_TYPE
 
     @property
     def is_simple(self) -> bool:
@@ -285,8 +285,8 @@ class ClassicGroup(TimelineFields):
             self._count(protocols, 1)
         elif (rebalance_timeout_ms, session_timeout_ms) == (member.rebalance_timeout_ms, member.session_timeout_ms):
             return member
-        updated = member.with_request(
-            protocols, rebalance_timeout_ms=rebalance_timeout_ms, session_timeout_ms=session_timeout_ms
+        updated = member.changed(
+            protocols=protocols, rebalance_timeout_ms=rebalance_timeout_ms, session_timeout_ms=session_timeout_ms
         )
         self.members.put(member.member_id, updated)
         return updated
@@ -406,7 +406,7 @@ class ClassicGroup(TimelineFields):
             old = members.get(stored.member_id)
             if old is not None and _is_stored(old, stored, protocol):
                 if old.assignment != stored.assignment:
-                    members.put(old.member_id, old.with_assignment(stored.assignment))
+                    members.put(old.member_id, old.changed(assignment=stored.assignment))
                 continue
             if old is not None:
                 self.remove(old.member_id)

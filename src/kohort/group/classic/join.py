@@ -230,7 +230,7 @@ class _Join:
         old = group.members[old_id]
         old_leader = group.leader
         steps.refuse_waiting(old_id, ErrorCode.FENCED_INSTANCE_ID, old_id)
-        new = old.under_new_id(new_id, session_key(group.group_id, new_id))
+        new = old.changed(member_id=new_id, session=session_key(group.group_id, new_id))
         group.replace_static(old, new)
         # The deadline of the old id runs out without effect. The new one has the old session timeout, as in Kafka; the
         # request's applies from the next time on.

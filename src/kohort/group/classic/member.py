@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from kohort.machine.steps import Key
-from kohort.model.errors import InvariantError
+from kohort.model.errors import InvariantError, WireError
+from kohort.records.consumer_protocol import read_subscription
 
 
 class Protocol(NamedTuple):
@@ -80,47 +81,40 @@ class ClassicMember:
                 return name
         raise InvariantError(f"member {self.member_id} supports none of the common protocols")
 
-    # Changes
-
-    def with_assignment(self, assignment: bytes) -> "ClassicMember":
-        return ClassicMember(
-            self.member_id,
-            self.session,
-            self.group_instance_id,
-            self.client_id,
-            self.client_host,
-            self.rebalance_timeout_ms,
-            self.session_timeout_ms,
-            self.protocols,
-            assignment,
-        )
-
-    def with_request(
-        self, protocols: tuple[Protocol, ...], *, rebalance_timeout_ms: int, session_timeout_ms: int
+    def changed(
+        self,
+        *,
+        member_id: str | None = None,
+        session: Key | None = None,
+        rebalance_timeout_ms: int | None = None,
+        session_timeout_ms: int | None = None,
+        protocols: tuple[Protocol, ...] | None = None,
+        assignment: bytes | None = None,
     ) -> "ClassicMember":
-        """The member as its next JoinGroup describes it."""
+        """The member with these values in place of its own."""
         return ClassicMember(
-            self.member_id,
-            self.session,
+            self.member_id if member_id is None else member_id,
+            self.session if session is None else session,
             self.group_instance_id,
             self.client_id,
             self.client_host,
-            rebalance_timeout_ms,
-            session_timeout_ms,
-            protocols,
-            self.assignment,
+            self.rebalance_timeout_ms if rebalance_timeout_ms is None else rebalance_timeout_ms,
+            self.session_timeout_ms if session_timeout_ms is None else session_timeout_ms,
+            self.protocols if protocols is None else protocols,
+            self.assignment if assignment is None else assignment,
         )
 
-    def under_new_id(self, member_id: str, session: Key) -> "ClassicMember":
-        """A static member whose client has joined without its member id."""
-        return ClassicMember(
-            member_id,
-            session,
-            self.group_instance_id,
-            self.client_id,
-            self.client_host,
-            self.rebalance_timeout_ms,
-            self.session_timeout_ms,
-            self.protocols,
-            self.assignment,
-        )
+
+def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
+    """
+    The topics that a consumer subscribes to; None if the metadata of its JoinGroup are not a subscription.
+
+    In Kafka a malformed subscription throws in the middle of a rebalance, which wedges the group, or fails the load of a whole
+    partition. Here its topics are unknown. Like Kafka, this reads version 0 whatever version the bytes state.
+
+    Source: Kafka ClassicGroup.computeSubscribedTopics, ConsumerProtocolSubscription.json.
+    """
+    try:
+        return frozenset(read_subscription(metadata, version=0).topics)
+    except WireError:
+        return None

@@ -101,16 +101,17 @@ class GroupSteps:
             group.waiting.put(joined_id, is_new)
         if group.previous_state is EMPTY:
             delay_ms = self._context.config.group_initial_rebalance_delay_ms
-            self._begin_initial_delay(delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0))
+            self._begin_join(delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0))
         elif group.has_all_joined:
             self.complete_join()
         else:
-            self._begin_join()
+            self._begin_join(group.rebalance_timeout_ms)
 
-    def maybe_complete_join(self) -> None:
+    def maybe_complete_join(self, *, ends_delay: bool = False) -> None:
         """Complete the join phase if all members have joined. A join or leave never shortens the initial delay."""
         group = self.group
-        if group.state is PREPARING_REBALANCE and group.has_all_joined and group.previous_state is not EMPTY:
+        may_end = ends_delay or group.previous_state is not EMPTY
+        if group.state is PREPARING_REBALANCE and group.has_all_joined and may_end:
             self.complete_join()
 
     def complete_join(self) -> None:
@@ -127,7 +128,7 @@ class GroupSteps:
             self.end_session(member.member_id)
             self.emit(MemberExpired(group.group_id, member.member_id, None, "join"))
         if group.members and not group.elect_joined_leader():
-            self._begin_join()
+            self._begin_join(group.rebalance_timeout_ms)
             return
         group.start_next_generation(self._now_ms)
         if group.state is EMPTY:
@@ -146,22 +147,19 @@ class GroupSteps:
         deadline = Operation(sync_expired, group.group_id)
         self._deadlines.append(Deadline(sync_deadline(group.group_id), group.rebalance_timeout_ms, deadline))
 
-    def _begin_initial_delay(self, delay_ms: int, remaining_ms: int) -> None:
-        operation = Operation(end_initial_delay, self.group.group_id, delay_ms, remaining_ms)
+    def _begin_join(self, delay_ms: int, extendable_ms: int = 0) -> None:
+        """Wait `delay_ms` for members to join; a member that joins meanwhile may extend that by up to `extendable_ms`."""
+        operation = Operation(join_expired, self.group.group_id, delay_ms, extendable_ms)
         self._deadlines.append(Deadline(join_deadline(self.group.group_id), delay_ms, operation))
 
-    def extend_initial_delay(self, delay_ms: int, remaining_ms: int) -> bool:
+    def extend_join(self, delay_ms: int, extendable_ms: int) -> bool:
         """Extend the initial delay because a member joined; False if none has, or the rebalance timeout has passed."""
-        if not self.group.new_member_added or not remaining_ms:
+        if not self.group.new_member_added or not extendable_ms:
             return False
         self.group.change(new_member_added=False)
-        next_ms = min(self._context.config.group_initial_rebalance_delay_ms, remaining_ms)
-        self._begin_initial_delay(next_ms, max(remaining_ms - delay_ms, 0))
+        next_ms = min(self._context.config.group_initial_rebalance_delay_ms, extendable_ms)
+        self._begin_join(next_ms, max(extendable_ms - delay_ms, 0))
         return True
-
-    def _begin_join(self) -> None:
-        operation = Operation(join_expired, self.group.group_id)
-        self._deadlines.append(Deadline(join_deadline(self.group.group_id), self.group.rebalance_timeout_ms, operation))
 
     # Members
 
@@ -223,7 +221,7 @@ class GroupSteps:
                 self.refuse_waiting(member.member_id, code)
                 self.renew_session(member)
             if member.assignment:
-                group.members.put(member.member_id, member.with_assignment(b""))
+                group.members.put(member.member_id, member.changed(assignment=b""))
 
     def take_answer(self, wait: Key, replaced: Any) -> Any:
         """Return the answer of the present request, which would wait; an earlier one under its key gets `replaced`."""
@@ -261,26 +259,16 @@ def find_group(context: GroupContext, group_id: str) -> ClassicGroup | None:
     return group if isinstance(group, ClassicGroup) else None
 
 
-def end_initial_delay(
-    shard: HasContext, now_ms: int, group_id: str, delay_ms: int, remaining_ms: int
+def join_expired(
+    shard: HasContext, now_ms: int, group_id: str, delay_ms: int, extendable_ms: int
 ) -> Result[GroupRecord, None]:
-    """End the initial delay, or extend it because a member joined; at most up to the rebalance timeout."""
+    """Start the generation without the members that have not joined, unless the initial delay is extended."""
     group = find_group(shard.context, group_id)
     if group is None or group.state is not PREPARING_REBALANCE:
         return Result()
     steps = GroupSteps(shard.context, group, now_ms)
-    if not steps.extend_initial_delay(delay_ms, remaining_ms):
+    if not steps.extend_join(delay_ms, extendable_ms):
         steps.complete_join()
-    return steps.result()
-
-
-def join_expired(shard: HasContext, now_ms: int, group_id: str) -> Result[GroupRecord, None]:
-    """Start the generation without the members that have not joined."""
-    group = find_group(shard.context, group_id)
-    if group is None or group.state is not PREPARING_REBALANCE:
-        return Result()
-    steps = GroupSteps(shard.context, group, now_ms)
-    steps.complete_join()
     return steps.result()
 
 
@@ -316,8 +304,7 @@ def expire_member(shard: HasContext, now_ms: int, group_id: str, member_id: str)
     if member_id in group.pending_members:
         group.remove(member_id)
         steps.emit(MemberExpired(group_id, member_id, None, "member id"))
-        if group.state is PREPARING_REBALANCE and group.has_all_joined:
-            steps.complete_join()
+        steps.maybe_complete_join(ends_delay=True)
     elif member is not None and not group.waiting.get(member_id, True):
         steps.begin_session(member.session, member.session_timeout_ms)
     elif member is not None:
@@ -325,6 +312,6 @@ def expire_member(shard: HasContext, now_ms: int, group_id: str, member_id: str)
         steps.emit(MemberExpired(group_id, member_id, member.group_instance_id, "session"))
         if group.state in (STABLE, COMPLETING_REBALANCE):
             steps.prepare_rebalance(f"the session of member {member_id} expired")
-        elif group.state is PREPARING_REBALANCE and group.has_all_joined:
-            steps.complete_join()
+        else:
+            steps.maybe_complete_join(ends_delay=True)
     return steps.result()

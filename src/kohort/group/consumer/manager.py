@@ -1,19 +1,17 @@
-"""Consumer groups in one shard: replay, load, changes of topics; and their entry in the table of kinds."""
+"""Consumer groups in one shard: replay, load, changes of topics."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kohort.group.consumer.apis import ConsumerApis
 from kohort.group.consumer.assignments import assignment_of
 from kohort.group.consumer.classic_members import ClassicMemberHandlers
 from kohort.group.consumer.group import ConsumerGroup
-from kohort.group.consumer.member import NO_EPOCH, ConsumerGroupState, ConsumerMember
+from kohort.group.consumer.member import NO_EPOCH, ConsumerMember
 from kohort.group.consumer.registry import ConsumerRegistry
 from kohort.group.consumer.removal import loaded_deadlines
 from kohort.group.consumer.subscriptions import ResolvedPattern
 from kohort.group.context import GroupContext
-from kohort.group.groups import CONSUMER, ClassicMembers
-from kohort.group.kind import GroupKind
+from kohort.group.groups import ClassicMembers
 from kohort.group.records import GroupRecord
 from kohort.machine.shard import Result
 from kohort.model.image import ImageDelta
@@ -164,12 +162,3 @@ class ConsumerGroupManager(ConsumerRegistry):
                 group = self.find(group_id)
                 if group is not None:
                     group.request_refresh()
-
-
-CONSUMER_KIND = GroupKind(
-    name=CONSUMER,
-    states=tuple(state.value for state in ConsumerGroupState),
-    key_types=(3, 4, 5, 6, 7, 8, 16),
-    make_manager=ConsumerGroupManager,
-    make_apis=ConsumerApis,
-)

@@ -249,7 +249,7 @@ def _downgrade(
     for each in list(classic.members.values()):
         target = group.targets.get(holders.get(each.member_id, each.member_id))
         assignment = assignment_bytes(target, each.metadata(protocol), context.image)
-        classic.members.put(each.member_id, each.with_assignment(assignment))
+        classic.members.put(each.member_id, each.changed(assignment=assignment))
         steps.begin_session(each.session, each.session_timeout_ms)
     context.prepared.put(group_id, classic)
     steps.records += [*removal, classic.to_record()]
