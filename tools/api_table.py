@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from kohort.broker.api_table import API_TABLE, BYTES_OF_UNIT, LISTENER_TABLE, UNITS_OF_CLASS, Cost, served_versions
-from kohort.wire.apis import ApiKey
+from kohort.wire.apis import SERVED_APIS, ApiKey
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/apis.md"
@@ -97,7 +97,7 @@ def page() -> str:
     kafka = recorded()
     rows = []
     differences = []
-    for key in ApiKey:
+    for key in SERVED_APIS:
         ours = key.oldest_advertised, served_versions(key)[1]
         if key in KAFKA_WITH_A_RECEIVER:
             theirs = "with a receiver of client metrics"

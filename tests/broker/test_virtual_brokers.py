@@ -241,7 +241,7 @@ def commit_in_transaction() -> m.TxnOffsetCommitRequest:
     partition = m.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1)
     topic = m.TxnOffsetCommitRequestTopic(name="t", partitions=[partition])
     return m.TxnOffsetCommitRequest(
-        transactional_id="x", group_id=GROUP, producer_id=1, generation_id=-1, topics=[topic]
+        transactional_id="x", group_id=GROUP, producer_id=1, generation_id_or_member_epoch=-1, topics=[topic]
     )
 
 

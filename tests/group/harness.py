@@ -403,7 +403,7 @@ class Coordinator:
             group_id=group,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
-            generation_id=generation,
+            generation_id_or_member_epoch=generation,
             member_id=member_id,
             group_instance_id=instance,
             topics=[m.TxnOffsetCommitRequestTopic(name=name, partitions=entries) for name, entries in topics.items()],

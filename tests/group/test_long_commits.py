@@ -95,7 +95,7 @@ def commit_of(group: str, count: int) -> m.OffsetCommitRequest:
 @pytest.mark.parametrize("topics", TOPICS.values(), ids=TOPICS)
 @pytest.mark.parametrize(
     "fields",
-    [{}, {"group_id": ""}, {"generation_id": 3}, {"member_id": "stranger"}],
+    [{}, {"group_id": ""}, {"generation_id_or_member_epoch": 3}, {"member_id": "stranger"}],
     ids=["allowed", "no group", "generation", "member"],
 )
 @pytest.mark.parametrize("is_active", [True, False])

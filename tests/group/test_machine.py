@@ -188,7 +188,7 @@ class Groups(Trouble):
             group_id=group,
             producer_id=producer_id,
             producer_epoch=0,
-            generation_id=-1,
+            generation_id_or_member_epoch=-1,
             topics=[m.TxnOffsetCommitRequestTopic(name="orders", partitions=[entry])],
         )
         self.note(self.coordinator.ask("txn_offset_commit", request))

@@ -37,7 +37,7 @@ REQUESTS: dict[str, Any] = {
     "txn_offset_commit": m.TxnOffsetCommitRequest(
         transactional_id="transaction",
         producer_id=7,
-        generation_id=-1,
+        generation_id_or_member_epoch=-1,
         topics=[
             m.TxnOffsetCommitRequestTopic(
                 name="orders", partitions=[m.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1)]

@@ -409,7 +409,7 @@ def test_a_commit_is_written_as_kafka_writes_it(run: str) -> None:
             group_id=group_id,
             producer_id=header.producer_id,
             producer_epoch=header.producer_epoch,
-            generation_id=-1,
+            generation_id_or_member_epoch=-1,
             topics=[m.TxnOffsetCommitRequestTopic(name=topic, partitions=entries) for topic, entries in topics.items()],
         )
         coordinator.ask("txn_offset_commit", request)

@@ -99,7 +99,7 @@ def request(
         group_id=group,
         producer_id=producer[0],
         producer_epoch=producer[1],
-        generation_id=generation,
+        generation_id_or_member_epoch=generation,
         member_id=member_id,
         group_instance_id=instance,
         topics=[

@@ -289,7 +289,7 @@ class GroupWorkload:
             group_id=member.group_id,
             producer_id=producer_id,
             producer_epoch=0,
-            generation_id=member.generation if is_named else -1,
+            generation_id_or_member_epoch=member.generation if is_named else -1,
             member_id=member.member_id if is_named else "",
             topics=[m.TxnOffsetCommitRequestTopic(name=_TOPIC, partitions=[entry])],
         )

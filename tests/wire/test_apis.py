@@ -1,14 +1,20 @@
-"""The API table equals the ApiVersions response of Apache Kafka 4.2.1."""
+"""The API table equals the ApiVersions responses of Apache Kafka."""
 
 import gzip
 import json
 from pathlib import Path
 
-from kohort.wire.apis import API_KEYS, ApiKey
-from kohort.wire.headers import read_response_header
+import pytest
+
+from kohort.model.errors import WireError
+from kohort.wire import messages
+from kohort.wire.apis import API_KEYS, SERVED_APIS, SERVED_RELEASE, ApiKey, versions_in
+from kohort.wire.encoders import request_encoder
+from kohort.wire.headers import read_request_header, read_response_header
 from kohort.wire.readers import response_reader
 
-RECORDED = Path(__file__).parent.parent / "data/wire/classic_join_leave.jsonl.gz"
+DATA = Path(__file__).parent.parent / "data"
+RECORDED = DATA / "wire/classic_join_leave.jsonl.gz"
 
 UNLISTED = {ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY}
 """A broker names these only when a receiver of client metrics is configured."""
@@ -22,7 +28,44 @@ def test_the_table_is_what_kafka_advertises() -> None:
     _, offset = read_response_header(frame, ApiKey.API_VERSIONS, line["api_version"])
     response = response_reader(ApiKey.API_VERSIONS, line["api_version"])(frame, offset)
     advertised = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
-    assert advertised == {int(api): (api.oldest_advertised, api.newest_stable) for api in ApiKey if api not in UNLISTED}
+    assert advertised == {
+        int(api): (api.oldest_advertised, api.newest_stable) for api in SERVED_APIS if api not in UNLISTED
+    }
+
+
+@pytest.mark.parametrize("release", ["4.2.1", "4.4.0"])
+def test_every_release_has_the_versions_that_its_broker_advertises(release: str) -> None:
+    answer = json.loads((DATA / f"api-versions-{release}.json").read_text())
+    versions = versions_in(release)
+    assert {int(key): tuple(found) for key, found in answer.items()} == {
+        int(api): (api.oldest_advertised, versions[api].newest_stable) for api in versions if api not in UNLISTED
+    }
+
+
+def test_the_served_release_is_read_and_written_whole() -> None:
+    served = versions_in(SERVED_RELEASE)
+    assert tuple(served) == SERVED_APIS
+    for api, versions in served.items():
+        assert (
+            api.oldest
+            == versions.oldest
+            <= versions.newest_stable
+            == api.newest_stable
+            <= versions.newest
+            <= api.newest
+        )
+
+
+def test_an_api_of_a_later_release_is_read_and_not_served() -> None:
+    api = ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE
+    assert (api.newest, api.newest_stable) == (0, -1)
+    assert api not in SERVED_APIS
+    with pytest.raises(WireError, match="key 93 is not served"):
+        read_request_header(
+            request_encoder(api, 0)(1, "c", messages.StreamsGroupTopologyDescriptionUpdateRequest())[4:]
+        )
+    with pytest.raises(WireError, match="version 6 of the API with key 28 is not served"):
+        read_request_header(request_encoder(ApiKey.TXN_OFFSET_COMMIT, 6)(1, "c", messages.TxnOffsetCommitRequest())[4:])
 
 
 def test_keys_are_found_by_number() -> None:

@@ -1,7 +1,7 @@
 """
 Readers and encoders against kio's own reader and writer, for every version of every message.
 
-Values are made from kio's entities, so the schemas that are generated from kio (schemas.json) are tested as well.
+Values are made from kio's entities, so the schemas (schemas.json) are tested against an independent reading of Kafka's.
 """
 
 import dataclasses
@@ -24,6 +24,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode as KioErrorCode
+from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_writer
 
 from kohort.wire.apis import ApiKey
@@ -47,6 +48,13 @@ INTEGERS = {
 UUIDS = (None, uuid.UUID(int=1), uuid.UUID("9e1f0d6c-3a52-4b6e-8f0e-5b1f62a7c3d4"))
 MILLISECOND = dt.timedelta(milliseconds=1)
 EPOCH = dt.datetime.fromtimestamp(0, tz=dt.UTC)
+
+
+RENAMED = {
+    ("TxnOffsetCommitRequest", "generation_id"): "generation_id_or_member_epoch",
+    ("StreamsGroupHeartbeatResponse", "acceptable_recovery_lag"): "acceptable_recovery_lag_legacy",
+}
+"""Fields that Kafka gave another name later, without a change on the wire."""
 
 
 def without_none(annotation: Any) -> tuple[Any, bool]:
@@ -123,6 +131,7 @@ def agree(ours: Any, kios: Any, default: Any) -> None:
         value = getattr(kios, field.name)
         is_time = field.metadata.get("kafka_type", "").startswith(("timedelta", "datetime"))
         name = f"{field.name}_ms" if is_time and not field.name.endswith("_ms") else field.name
+        name = RENAMED.get((type(kios).__name__, name), name)
         names.add(name)
         found = getattr(ours, name)
         if is_time and value is None:
@@ -180,17 +189,23 @@ def check_response(api: ApiKey, version: int, random: Random) -> None:
 
 
 CHECKS = (check_request, check_response)
+OF_KIO = {
+    api: [version for version in range(api.oldest, api.newest + 1) if version in schema_name_map[api_key_map[api]]]
+    for api in ApiKey
+    if api in api_key_map
+}
+"""The APIs and versions that kio has; it lags behind the newest release."""
 
 
-@pytest.mark.parametrize("api", list(ApiKey), ids=lambda api: api.api_name)
+@pytest.mark.parametrize("api", list(OF_KIO), ids=lambda api: api.api_name)
 def test_every_version_is_read_and_written_as_kio_does(api: ApiKey, rng: Random) -> None:
-    for version in range(api.oldest, api.newest + 1):
+    for version in OF_KIO[api]:
         for check in CHECKS:
             for _ in range(4):
                 check(api, version, rng)
 
 
-VERSIONS = [(api, version) for api in ApiKey for version in range(api.oldest, api.newest + 1)]
+VERSIONS = [(api, version) for api, versions in OF_KIO.items() for version in versions]
 
 
 @settings(max_examples=150, deadline=None)

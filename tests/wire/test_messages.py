@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from kohort.testing.kafka import UnavailableKafkaError
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
 from kohort.wire.encoders import request_encoder, response_encoder
@@ -17,9 +18,21 @@ ROOT = Path(__file__).parent.parent.parent
 STUBS = ROOT / "src/kohort/wire/messages.pyi"
 
 
-def test_the_generated_files_are_up_to_date() -> None:
+def test_the_stubs_are_up_to_date() -> None:
     """To refresh them: .venv/bin/python tools/message_stubs.py"""
-    for path, content in runpy.run_path(str(ROOT / "tools/message_stubs.py"))["generate"]().items():
+    assert STUBS.read_bytes() == runpy.run_path(str(ROOT / "tools/message_stubs.py"))["generate"]()
+
+
+@pytest.mark.java
+@pytest.mark.maven
+@pytest.mark.timeout(600)
+def test_the_schemas_are_those_of_kafkas_jars() -> None:
+    """To refresh them: .venv/bin/python tools/kafka_schemas.py"""
+    try:
+        generated = runpy.run_path(str(ROOT / "tools/kafka_schemas.py"))["generate"]()
+    except UnavailableKafkaError as exc:
+        pytest.skip(str(exc))
+    for path, content in generated.items():
         assert path.read_bytes() == content, path
 
 

@@ -266,7 +266,7 @@ class SimulatedProducer:
             group_id=group,
             producer_id=self._producer_id,
             producer_epoch=self._epoch,
-            generation_id=-1,
+            generation_id_or_member_epoch=-1,
             topics=[m.TxnOffsetCommitRequestTopic(name=TOPIC, partitions=[entry])],
         )
 

@@ -34,7 +34,7 @@ from kohort.model.limits import (
     TELEMETRY_UNPACKED_BYTES_MAX,
     WHOLE_ELEMENTS_MAX,
 )
-from kohort.wire.apis import ApiKey
+from kohort.wire.apis import SERVED_APIS, ApiKey
 from kohort.wire.frames import FRAME_BYTES_MAX
 
 _MIB: Final = 1 << 20
@@ -225,7 +225,7 @@ API_TABLE: Final[dict[ApiKey, Api]] = {
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: Api(_each()),
 }
 
-for _key in ApiKey:
+for _key in SERVED_APIS:
     if _key not in API_TABLE:
         raise KeyError(f"{_key.api_name} has no row in the table of APIs")
 

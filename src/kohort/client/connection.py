@@ -168,7 +168,7 @@ class Connection:
         """
         api = ApiKey.API_VERSIONS
         request = messages.ApiVersionsRequest(client_software_name=self._client_id, client_software_version="0")
-        version = api.newest
+        version = api.newest_stable
         response = self._exchange(api, version, request)
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
             version = min(version - 1, max((key.max_version for key in response.api_keys), default=0))

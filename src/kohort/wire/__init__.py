@@ -3,7 +3,7 @@ Kafka's wire protocol: bytes to messages and back. Pure: no sockets, no clock.
 
 Public modules (imported one by one; the package itself imports nothing):
 
-- `apis`: `ApiKey`, every API of a broker with its versions
+- `apis`: `ApiKey`, every API of a broker with its versions, by release
 - `frames`, `headers`: frames from a stream of chunks; request and response headers
 - `messages`: message classes by name, such as `messages.HeartbeatRequest`
 - `readers`, `encoders`: bytes to messages and messages to bytes, by API and version

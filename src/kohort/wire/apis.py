@@ -1,17 +1,45 @@
 """
-The API table: every request that a broker of Apache Kafka 4.2.1 serves, with its versions.
+The API table: every request that a broker of Apache Kafka serves, with its versions.
 
-A version above `newest_stable` exists in Kafka but is disabled unless `unstable.api.versions.enable` is set. Produce is
+The versions are data: `releases.json` has them for every release that a broker can be like, and is generated from Kafka's jars
+(tools/kafka_schemas.py). Every version of the newest release is read and written; `SERVED_RELEASE` says which are served. A
+version above the newest stable one exists in Kafka but is disabled unless `unstable.api.versions.enable` is set. Produce is
 advertised from version 0, because librdkafka derives a broker's features from that; versions from 3 on are served.
 
-Source: org.apache.kafka.common.protocol.ApiKeys and the `validVersions` of the message schemas; KIP-896 for the oldest.
+Source: `validVersions` and `latestVersionUnstable` of the message schemas; KIP-896 for the oldest.
 """
 
 from enum import IntEnum
-from typing import Self
+from typing import Final, Self
+
+import msgspec
+
+from kohort.wire.schema import packaged
+
+SERVED_RELEASE: Final = "4.2.1"
+"""The release whose APIs and versions a broker offers."""
 
 NEVER = 1 << 15
 """A first flexible version above every possible version."""
+
+
+class Versions(msgspec.Struct, frozen=True, array_like=True):
+    """The versions of an API in one release."""
+
+    oldest: int
+    newest: int
+    newest_stable: int
+
+
+class _Row(msgspec.Struct, frozen=True):
+    """One API of `releases.json`; `flexible` is -1 for none. A release that lacks the API is not among `releases`."""
+
+    name: str
+    flexible: int
+    releases: dict[str, Versions]
+
+
+_ROWS: Final = msgspec.json.decode(packaged("kohort.wire", "releases.json"), type=dict[int, _Row])
 
 
 class ApiKey(IntEnum):
@@ -20,108 +48,108 @@ class ApiKey(IntEnum):
 
     Attributes:
         api_name: Kafka's name, the prefix of its message names ("JoinGroup": `JoinGroupRequest`).
-        oldest, newest: the range of versions that can be read and written.
+        oldest, newest: the range of versions that can be read and written: those of the newest release.
+        newest_stable: the newest version that a broker offers by default; -1 if the served release lacks the API.
         flexible_from: the first version with compact lengths and tagged fields, `NEVER` if there is none.
     """
 
     api_name: str
     oldest: int
     newest: int
+    newest_stable: int
     flexible_from: int
 
-    def __new__(cls, key: int, api_name: str, oldest: int, newest: int, flexible_from: int) -> Self:
+    def __new__(cls, key: int) -> Self:
         member = int.__new__(cls, key)
         member._value_ = key
-        member.api_name = api_name
-        member.oldest = oldest
-        member.newest = newest
-        member.flexible_from = flexible_from
+        row = _ROWS[key]
+        newest_release = next(reversed(row.releases.values()))
+        member.api_name = row.name
+        member.oldest = newest_release.oldest
+        member.newest = newest_release.newest
+        member.newest_stable = row.releases[SERVED_RELEASE].newest_stable if SERVED_RELEASE in row.releases else -1
+        member.flexible_from = NEVER if row.flexible < 0 else row.flexible
         return member
 
-    # fmt: off
-    PRODUCE = 0, "Produce", 3, 13, 9
-    FETCH = 1, "Fetch", 4, 18, 12
-    LIST_OFFSETS = 2, "ListOffsets", 1, 11, 6
-    METADATA = 3, "Metadata", 0, 13, 9
-    OFFSET_COMMIT = 8, "OffsetCommit", 2, 10, 8
-    OFFSET_FETCH = 9, "OffsetFetch", 1, 10, 6
-    FIND_COORDINATOR = 10, "FindCoordinator", 0, 6, 3
-    JOIN_GROUP = 11, "JoinGroup", 0, 9, 6
-    HEARTBEAT = 12, "Heartbeat", 0, 4, 4
-    LEAVE_GROUP = 13, "LeaveGroup", 0, 5, 4
-    SYNC_GROUP = 14, "SyncGroup", 0, 5, 4
-    DESCRIBE_GROUPS = 15, "DescribeGroups", 0, 6, 5
-    LIST_GROUPS = 16, "ListGroups", 0, 5, 3
-    SASL_HANDSHAKE = 17, "SaslHandshake", 0, 1, NEVER
-    API_VERSIONS = 18, "ApiVersions", 0, 4, 3
-    CREATE_TOPICS = 19, "CreateTopics", 2, 7, 5
-    DELETE_TOPICS = 20, "DeleteTopics", 1, 6, 4
-    DELETE_RECORDS = 21, "DeleteRecords", 0, 2, 2
-    INIT_PRODUCER_ID = 22, "InitProducerId", 0, 6, 2
-    OFFSET_FOR_LEADER_EPOCH = 23, "OffsetForLeaderEpoch", 2, 4, 4
-    ADD_PARTITIONS_TO_TXN = 24, "AddPartitionsToTxn", 0, 5, 3
-    ADD_OFFSETS_TO_TXN = 25, "AddOffsetsToTxn", 0, 4, 3
-    END_TXN = 26, "EndTxn", 0, 5, 3
-    WRITE_TXN_MARKERS = 27, "WriteTxnMarkers", 1, 2, 1
-    TXN_OFFSET_COMMIT = 28, "TxnOffsetCommit", 0, 5, 3
-    DESCRIBE_ACLS = 29, "DescribeAcls", 1, 3, 2
-    CREATE_ACLS = 30, "CreateAcls", 1, 3, 2
-    DELETE_ACLS = 31, "DeleteAcls", 1, 3, 2
-    DESCRIBE_CONFIGS = 32, "DescribeConfigs", 1, 4, 4
-    ALTER_CONFIGS = 33, "AlterConfigs", 0, 2, 2
-    ALTER_REPLICA_LOG_DIRS = 34, "AlterReplicaLogDirs", 1, 2, 2
-    DESCRIBE_LOG_DIRS = 35, "DescribeLogDirs", 1, 4, 2
-    SASL_AUTHENTICATE = 36, "SaslAuthenticate", 0, 2, 2
-    CREATE_PARTITIONS = 37, "CreatePartitions", 0, 3, 2
-    CREATE_DELEGATION_TOKEN = 38, "CreateDelegationToken", 1, 3, 2
-    RENEW_DELEGATION_TOKEN = 39, "RenewDelegationToken", 1, 2, 2
-    EXPIRE_DELEGATION_TOKEN = 40, "ExpireDelegationToken", 1, 2, 2
-    DESCRIBE_DELEGATION_TOKEN = 41, "DescribeDelegationToken", 1, 3, 2
-    DELETE_GROUPS = 42, "DeleteGroups", 0, 2, 2
-    ELECT_LEADERS = 43, "ElectLeaders", 0, 2, 2
-    INCREMENTAL_ALTER_CONFIGS = 44, "IncrementalAlterConfigs", 0, 1, 1
-    ALTER_PARTITION_REASSIGNMENTS = 45, "AlterPartitionReassignments", 0, 1, 0
-    LIST_PARTITION_REASSIGNMENTS = 46, "ListPartitionReassignments", 0, 0, 0
-    OFFSET_DELETE = 47, "OffsetDelete", 0, 0, NEVER
-    DESCRIBE_CLIENT_QUOTAS = 48, "DescribeClientQuotas", 0, 1, 1
-    ALTER_CLIENT_QUOTAS = 49, "AlterClientQuotas", 0, 1, 1
-    DESCRIBE_USER_SCRAM_CREDENTIALS = 50, "DescribeUserScramCredentials", 0, 0, 0
-    ALTER_USER_SCRAM_CREDENTIALS = 51, "AlterUserScramCredentials", 0, 0, 0
-    DESCRIBE_QUORUM = 55, "DescribeQuorum", 0, 2, 0
-    UPDATE_FEATURES = 57, "UpdateFeatures", 0, 2, 0
-    DESCRIBE_CLUSTER = 60, "DescribeCluster", 0, 2, 0
-    DESCRIBE_PRODUCERS = 61, "DescribeProducers", 0, 0, 0
-    UNREGISTER_BROKER = 64, "UnregisterBroker", 0, 0, 0
-    DESCRIBE_TRANSACTIONS = 65, "DescribeTransactions", 0, 0, 0
-    LIST_TRANSACTIONS = 66, "ListTransactions", 0, 2, 0
-    CONSUMER_GROUP_HEARTBEAT = 68, "ConsumerGroupHeartbeat", 0, 1, 0
-    CONSUMER_GROUP_DESCRIBE = 69, "ConsumerGroupDescribe", 0, 1, 0
-    GET_TELEMETRY_SUBSCRIPTIONS = 71, "GetTelemetrySubscriptions", 0, 0, 0
-    PUSH_TELEMETRY = 72, "PushTelemetry", 0, 0, 0
-    LIST_CONFIG_RESOURCES = 74, "ListConfigResources", 0, 1, 0
-    DESCRIBE_TOPIC_PARTITIONS = 75, "DescribeTopicPartitions", 0, 0, 0
-    SHARE_GROUP_HEARTBEAT = 76, "ShareGroupHeartbeat", 1, 1, 1
-    SHARE_GROUP_DESCRIBE = 77, "ShareGroupDescribe", 1, 1, 1
-    SHARE_FETCH = 78, "ShareFetch", 1, 2, 1
-    SHARE_ACKNOWLEDGE = 79, "ShareAcknowledge", 1, 2, 1
-    ADD_RAFT_VOTER = 80, "AddRaftVoter", 0, 1, 0
-    REMOVE_RAFT_VOTER = 81, "RemoveRaftVoter", 0, 0, 0
-    INITIALIZE_SHARE_GROUP_STATE = 83, "InitializeShareGroupState", 0, 0, 0
-    READ_SHARE_GROUP_STATE = 84, "ReadShareGroupState", 0, 0, 0
-    WRITE_SHARE_GROUP_STATE = 85, "WriteShareGroupState", 0, 1, 0
-    DELETE_SHARE_GROUP_STATE = 86, "DeleteShareGroupState", 0, 0, 0
-    READ_SHARE_GROUP_STATE_SUMMARY = 87, "ReadShareGroupStateSummary", 0, 1, 0
-    STREAMS_GROUP_HEARTBEAT = 88, "StreamsGroupHeartbeat", 0, 0, 0
-    STREAMS_GROUP_DESCRIBE = 89, "StreamsGroupDescribe", 0, 0, 0
-    DESCRIBE_SHARE_GROUP_OFFSETS = 90, "DescribeShareGroupOffsets", 0, 1, 0
-    ALTER_SHARE_GROUP_OFFSETS = 91, "AlterShareGroupOffsets", 0, 0, 0
-    DELETE_SHARE_GROUP_OFFSETS = 92, "DeleteShareGroupOffsets", 0, 0, 0
-    # fmt: on
-
-    @property
-    def newest_stable(self) -> int:
-        """The newest version that a broker offers by default."""
-        return 5 if self is ApiKey.INIT_PRODUCER_ID else self.newest
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
+    DESCRIBE_GROUPS = 15
+    LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
+    INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+    ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
+    END_TXN = 26
+    WRITE_TXN_MARKERS = 27
+    TXN_OFFSET_COMMIT = 28
+    DESCRIBE_ACLS = 29
+    CREATE_ACLS = 30
+    DELETE_ACLS = 31
+    DESCRIBE_CONFIGS = 32
+    ALTER_CONFIGS = 33
+    ALTER_REPLICA_LOG_DIRS = 34
+    DESCRIBE_LOG_DIRS = 35
+    SASL_AUTHENTICATE = 36
+    CREATE_PARTITIONS = 37
+    CREATE_DELEGATION_TOKEN = 38
+    RENEW_DELEGATION_TOKEN = 39
+    EXPIRE_DELEGATION_TOKEN = 40
+    DESCRIBE_DELEGATION_TOKEN = 41
+    DELETE_GROUPS = 42
+    ELECT_LEADERS = 43
+    INCREMENTAL_ALTER_CONFIGS = 44
+    ALTER_PARTITION_REASSIGNMENTS = 45
+    LIST_PARTITION_REASSIGNMENTS = 46
+    OFFSET_DELETE = 47
+    DESCRIBE_CLIENT_QUOTAS = 48
+    ALTER_CLIENT_QUOTAS = 49
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+    ALTER_USER_SCRAM_CREDENTIALS = 51
+    DESCRIBE_QUORUM = 55
+    UPDATE_FEATURES = 57
+    DESCRIBE_CLUSTER = 60
+    DESCRIBE_PRODUCERS = 61
+    UNREGISTER_BROKER = 64
+    DESCRIBE_TRANSACTIONS = 65
+    LIST_TRANSACTIONS = 66
+    CONSUMER_GROUP_HEARTBEAT = 68
+    CONSUMER_GROUP_DESCRIBE = 69
+    GET_TELEMETRY_SUBSCRIPTIONS = 71
+    PUSH_TELEMETRY = 72
+    LIST_CONFIG_RESOURCES = 74
+    DESCRIBE_TOPIC_PARTITIONS = 75
+    SHARE_GROUP_HEARTBEAT = 76
+    SHARE_GROUP_DESCRIBE = 77
+    SHARE_FETCH = 78
+    SHARE_ACKNOWLEDGE = 79
+    ADD_RAFT_VOTER = 80
+    REMOVE_RAFT_VOTER = 81
+    INITIALIZE_SHARE_GROUP_STATE = 83
+    READ_SHARE_GROUP_STATE = 84
+    WRITE_SHARE_GROUP_STATE = 85
+    DELETE_SHARE_GROUP_STATE = 86
+    READ_SHARE_GROUP_STATE_SUMMARY = 87
+    STREAMS_GROUP_HEARTBEAT = 88
+    STREAMS_GROUP_DESCRIBE = 89
+    DESCRIBE_SHARE_GROUP_OFFSETS = 90
+    ALTER_SHARE_GROUP_OFFSETS = 91
+    DELETE_SHARE_GROUP_OFFSETS = 92
+    STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE = 93
+    UNREGISTER_CONTROLLER = 94
 
     @property
     def oldest_advertised(self) -> int:
@@ -141,4 +169,12 @@ class ApiKey(IntEnum):
 
 
 API_KEYS: dict[int, ApiKey] = {int(key): key for key in ApiKey}
-"""By number, all APIs that a broker serves."""
+"""By number, all APIs of the newest release."""
+
+SERVED_APIS: Final = tuple(key for key in ApiKey if key.newest_stable >= 0)
+"""The APIs of the release that is served."""
+
+
+def versions_in(release: str) -> dict[ApiKey, Versions]:
+    """The APIs of a release, by key, and the versions of each."""
+    return {ApiKey(key): row.releases[release] for key, row in _ROWS.items() if release in row.releases}

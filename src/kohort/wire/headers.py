@@ -110,7 +110,7 @@ def api_versions_downgrade(correlation_id: int) -> bytes:
     """
     api = ApiKey.API_VERSIONS
     error_code = int(ErrorCode.UNSUPPORTED_VERSION)
-    return _DOWNGRADE.pack(_DOWNGRADE.size - 4, correlation_id, error_code, 1, int(api), api.oldest, api.newest)
+    return _DOWNGRADE.pack(_DOWNGRADE.size - 4, correlation_id, error_code, 1, int(api), api.oldest, api.newest_stable)
 
 
 def read_response_header(frame: bytes, api_key: int, api_version: int) -> tuple[int, int]:

@@ -1,11 +1,12 @@
 """
 The layout of messages on the wire, version by version.
 
-`schemas.json` is generated from kio's entities (tools/message_stubs.py). It holds one schema per message: the union of all
-versions, each field with the versions that carry it. The file is split once, which takes a millisecond; the schema of a message
-is decoded at its first use. Readers, encoders, decoders and message classes are compiled from the schemas.
+`schemas.json` is generated from the definitions in Kafka's jars (tools/kafka_schemas.py). It holds one schema per message, as
+of the newest release: the union of all versions, each field with the versions that carry it. The file is split once, which
+takes a millisecond; the schema of a message is decoded at its first use. Readers, encoders, decoders and message classes are
+compiled from the schemas.
 
-Source: the message schemas of Apache Kafka 4.2.1, by way of kio.
+Source: the message schemas of Apache Kafka 4.4.0.
 """
 
 from collections.abc import KeysView

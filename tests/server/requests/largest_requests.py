@@ -232,7 +232,7 @@ def _txn_commit(producer: m.InitProducerIdResponse, count: int) -> bytes:
         group_id="g",
         producer_id=producer.producer_id,
         producer_epoch=producer.producer_epoch,
-        generation_id=-1,
+        generation_id_or_member_epoch=-1,
         member_id="",
         topics=topics,
     )

@@ -207,7 +207,7 @@ class _TransactionScenario:
             "TxnOffsetCommit",
             4 if self.is_old else self.writer.pick((4, 5, 5)),
             group_id=_GROUP,
-            generation_id=-1,
+            generation_id_or_member_epoch=-1,
             member_id="",
             group_instance_id={"$none": True},
             topics=[{"name": "@t", "partitions": partitions}],

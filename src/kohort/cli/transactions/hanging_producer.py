@@ -114,7 +114,7 @@ def commit_hanging(
         group_id=group_id,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
-        generation_id=NO_GENERATION,
+        generation_id_or_member_epoch=NO_GENERATION,
         member_id="",
         group_instance_id=None,
         topics=[

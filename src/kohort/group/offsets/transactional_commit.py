@@ -91,7 +91,7 @@ def validate(context: GroupContext, request: m.TxnOffsetCommitRequest) -> None:
             generation.
     """
     group = context.groups.get(request.group_id)
-    generation = request.generation_id
+    generation = request.generation_id_or_member_epoch
     if group is None:
         # Without a generation, replay creates the group.
         if generation >= 0:
