@@ -16,10 +16,10 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from kohort.group.assignors.builtin import BUILT_IN
-from kohort.group.assignors.cost import assignment_cost
-from kohort.group.assignors.interface import SteppedAssignor, run_to_end
+from kohort.group.assignors.interface import SteppedAssignor, assignment_cost
 from kohort.group.assignors.specs import NO_ASSIGNMENT, Assignment, GroupAssignment, GroupSpec, MemberSpec
 from kohort.server.node import configure_garbage_collector
+from kohort.wire.generated.gradual import drain
 
 ROUNDS: Final = 5
 
@@ -111,7 +111,7 @@ def costs(divisor: int) -> Iterator[Cost]:
             cost, target = measure(f"{name}: one member leaves", assignor, group.spec(target, one), group.topics)
             yield cost
             yield measure(f"{name}: one member joins", assignor, group.spec(target), group.topics)[0]
-        ranges = run_to_end(BUILT_IN["range"].assign_in_steps(group.spec({}), group.topics))
+        ranges = drain(BUILT_IN["range"].assign_in_steps(group.spec({}), group.topics))
         name = f"uniform after range, {group.name}: one member leaves"
         yield measure(name, BUILT_IN["uniform"], group.spec(ranges, one), group.topics)[0]
 

@@ -11,7 +11,7 @@ from kohort.group.metrics import GroupCounters
 from kohort.group.offsets.offsets import Offsets
 from kohort.machine.shard import Deadlines, Executor
 from kohort.machine.timeline import SnapshotRegistry, TimelineDict, TimelineValue
-from kohort.model.errors import CoordinatorError, ErrorCode, InvariantError
+from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.model.image import ClusterImage
 
 
@@ -62,16 +62,6 @@ class GroupContext:
         if group is None:
             raise CoordinatorError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         return group
-
-    def check_replaceable(self, group: Group) -> None:
-        """
-        Check that a record of another kind of group may take the place of this group.
-
-        Raises:
-            InvariantError: the group has records of its own in the log.
-        """
-        if not group.is_simple:
-            raise InvariantError(f"the log has records of a second kind for the {group.kind} group {group.group_id}")
 
     def ensure_group(self, group_id: str) -> None:
         """Create a group that only keeps offsets, unless there is a group of that id."""

@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Iterator, Mapping
 from uuid import UUID
 
-from kohort.group.assignors.interface import SteppedAssignor, TopicDescriber, run_to_end
+from kohort.group.assignors.interface import SteppedAssignor, TopicDescriber
 from kohort.group.assignors.specs import NO_ASSIGNMENT, Assignment, GroupAssignment, GroupSpec, MemberSpec
+from kohort.wire.generated.gradual import drain
 
 
 class Topics:
@@ -40,7 +41,8 @@ def group(
 
 def assign(assignor: SteppedAssignor, spec: GroupSpec, topics: TopicDescriber) -> GroupAssignment:
     """The target of a group, at once."""
-    return run_to_end(assignor.assign_in_steps(spec, topics))
+    assignment: GroupAssignment = drain(assignor.assign_in_steps(spec, topics))
+    return assignment
 
 
 def successive(

@@ -7,8 +7,7 @@ from uuid import UUID
 import pytest
 
 from kohort.group.assignors.checking import CheckedAssignor
-from kohort.group.assignors.errors import AssignorError
-from kohort.group.assignors.interface import AssignmentSteps, TopicDescriber
+from kohort.group.assignors.interface import AssignmentSteps, AssignorError, TopicDescriber
 from kohort.group.assignors.specs import Assignment, GroupAssignment, GroupSpec
 from tests.group.assignors.groups import Topics, assign, group
 

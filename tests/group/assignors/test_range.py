@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from kohort.group.assignors.errors import AssignorError
+from kohort.group.assignors.interface import AssignorError
 from kohort.group.assignors.range import RangeAssignor
 from tests.group.assignors.groups import Topics, assign, group
 

@@ -4,9 +4,9 @@ from uuid import UUID
 
 import pytest
 
-from kohort.group.assignors.errors import AssignorError
+from kohort.group.assignors.builtin import UniformAssignor
+from kohort.group.assignors.interface import AssignorError
 from kohort.group.assignors.specs import Assignment
-from kohort.group.assignors.uniform import UniformAssignor
 from tests.group.assignors.groups import Topics, assign, group, sizes
 
 A, B, C = UUID(int=1), UUID(int=2), UUID(int=3)

@@ -1,7 +1,7 @@
 """Large groups: their target assignment is computed in the background, and the result is that of a small group."""
 
 from kohort.group.assignors.checking import CheckedAssignor
-from kohort.group.assignors.errors import AssignorError
+from kohort.group.assignors.interface import AssignorError
 from kohort.group.assignors.specs import GroupAssignment, GroupSpec
 from kohort.group.consumer.registry import registry_of
 from kohort.group.consumer.target_assignment import RECORDS_AT_ONCE

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from kohort.group.assignors.checking import CheckedAssignor
-from kohort.group.assignors.errors import AssignorError
+from kohort.group.assignors.interface import AssignorError
 from kohort.group.assignors.specs import GroupAssignment, GroupSpec
 from kohort.group.consumer.registry import registry_of
 from kohort.model.errors import ErrorCode, UnavailableError

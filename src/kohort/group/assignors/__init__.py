@@ -5,8 +5,13 @@ Server-side assignors: functions from the members of a group and their topics to
 docs/howto/custom-assignors.md shows how to add one.
 """
 
-from kohort.group.assignors.errors import AssignorError
-from kohort.group.assignors.interface import AssignmentSteps, PartitionAssignor, SteppedAssignor, TopicDescriber
+from kohort.group.assignors.interface import (
+    AssignmentSteps,
+    AssignorError,
+    PartitionAssignor,
+    SteppedAssignor,
+    TopicDescriber,
+)
 from kohort.group.assignors.specs import Assignment, GroupAssignment, GroupSpec, MemberSpec
 
 __all__ = [

@@ -8,8 +8,13 @@ partition that does not exist. This module is not compiled, because a compiled o
 from typing import Any, Final
 from uuid import UUID
 
-from kohort.group.assignors.errors import AssignorError
-from kohort.group.assignors.interface import AssignmentSteps, PartitionAssignor, SteppedAssignor, TopicDescriber
+from kohort.group.assignors.interface import (
+    AssignmentSteps,
+    AssignorError,
+    PartitionAssignor,
+    SteppedAssignor,
+    TopicDescriber,
+)
 from kohort.group.assignors.specs import NO_ASSIGNMENT, Assignment, GroupAssignment, GroupSpec, MemberSpec
 
 

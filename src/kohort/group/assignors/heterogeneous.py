@@ -17,8 +17,7 @@ from collections.abc import Generator
 from typing import Final
 from uuid import UUID
 
-from kohort.group.assignors.errors import AssignorError
-from kohort.group.assignors.interface import AssignmentSteps, TopicDescriber
+from kohort.group.assignors.interface import AssignmentSteps, AssignorError, TopicDescriber
 from kohort.group.assignors.java_order import member_order
 from kohort.group.assignors.levels import NOBODY, Levels
 from kohort.group.assignors.specs import NO_ASSIGNMENT, Assignment, GroupAssignment, GroupSpec, MemberSpec

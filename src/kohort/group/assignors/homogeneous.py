@@ -10,8 +10,7 @@ Source: Kafka 4.2 UniformHomogeneousAssignmentBuilder; KIP-848.
 from typing import Final
 from uuid import UUID
 
-from kohort.group.assignors.errors import AssignorError
-from kohort.group.assignors.interface import AssignmentSteps, TopicDescriber
+from kohort.group.assignors.interface import AssignmentSteps, AssignorError, TopicDescriber
 from kohort.group.assignors.java_order import (
     copied_capacity,
     grown_capacity,

@@ -12,8 +12,7 @@ Source: Kafka RangeAssignor; KIP-848.
 from typing import Final
 from uuid import UUID
 
-from kohort.group.assignors.errors import AssignorError
-from kohort.group.assignors.interface import AssignmentSteps, TopicDescriber
+from kohort.group.assignors.interface import AssignmentSteps, AssignorError, TopicDescriber
 from kohort.group.assignors.specs import Assignment, GroupSpec
 
 MEMBERS_PER_STEP: Final = 500

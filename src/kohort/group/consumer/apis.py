@@ -15,9 +15,13 @@ import msgspec
 
 from kohort.group.assignors.specs import NO_ASSIGNMENT, Assignment
 from kohort.group.consumer.group import ConsumerGroup
-from kohort.group.consumer.heartbeat import consumer_group_heartbeat, heartbeat_refused
+from kohort.group.consumer.heartbeat import (
+    RepeatedHeartbeats,
+    consumer_group_heartbeat,
+    heartbeat_failed,
+    heartbeat_refused,
+)
 from kohort.group.consumer.member import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, ConsumerMember, preferred_assignor
-from kohort.group.consumer.repeated_heartbeats import RepeatedHeartbeats, heartbeat_failed
 from kohort.group.context import GroupContext
 from kohort.group.errors import append_error
 from kohort.group.events import HeartbeatRefused

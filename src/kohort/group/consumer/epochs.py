@@ -1,7 +1,7 @@
 """
-The group epoch: when it rises, and the metadata hash that is written with it.
+The group epoch: when it rises without a heartbeat (`steps.py` has that one), and the metadata hash that is written with it.
 
-Source: Kafka GroupMetadataManager.updateSubscriptionMetadata, consumerGroupFenceMembers, handleRegularExpressionsResult.
+Source: Kafka GroupMetadataManager.consumerGroupFenceMembers, handleRegularExpressionsResult.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,37 +13,6 @@ from kohort.group.consumer.subscriptions import UNRESOLVED, ResolvedPattern, Sub
 from kohort.group.events import EpochRaised, GroupEvent
 from kohort.group.records import GroupRecord
 from kohort.records.values import ConsumerGroupMetadata, ConsumerGroupPartitionMetadataTombstone
-
-
-def next_epoch(
-    registry: ConsumerRegistry,
-    group: ConsumerGroup,
-    updated: ConsumerMember,
-    *,
-    is_due: bool,
-    now_ms: int,
-    records: list[GroupRecord],
-    events: list[GroupEvent],
-) -> int:
-    """
-    The group epoch after a heartbeat.
-
-    The epoch rises if `is_due`, or if the topics of the group changed since it was written. They are only looked at when one of
-    them changed, after a load, or if the last write with a new epoch failed.
-    """
-    epoch = group.epoch.get()
-    if not is_due and not group.needs_refresh(now_ms):
-        return epoch
-    view = view_after(group, updated)
-    metadata_hash = registry.metadata_hash(view.topics)
-    if is_due or metadata_hash != group.metadata_hash.get():
-        epoch += 1
-        records.append(ConsumerGroupMetadata(group.group_id, epoch, metadata_hash))
-        events.append(EpochRaised(group.group_id, epoch, updated.member_id))
-    drop_partition_metadata(group, records)
-    group.refresh_at_ms = now_ms + REFRESH_INTERVAL_MS
-    group.refresh_epoch = epoch
-    return epoch
 
 
 def epoch_without(

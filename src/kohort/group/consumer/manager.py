@@ -1,7 +1,8 @@
 """Consumer groups in one shard: replay, load, changes of topics."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 from kohort.group.consumer.assignments import assignment_of
 from kohort.group.consumer.classic_members import ClassicMemberHandlers
@@ -14,8 +15,57 @@ from kohort.group.context import GroupContext
 from kohort.group.groups import ClassicMembers
 from kohort.group.records import GroupRecord
 from kohort.machine.shard import Result
+from kohort.model.errors import InvariantError
 from kohort.model.image import ImageDelta
 from kohort.records import values as v
+
+Change: TypeAlias = Callable[[ConsumerGroup, Any], object]
+"""`change(group, record)`: the effect of a record on its group."""
+
+
+def _member(group: ConsumerGroup, member_id: str) -> ConsumerMember:
+    return group.members.get(member_id) or ConsumerMember(member_id)
+
+
+def _replay_epoch(group: ConsumerGroup, record: v.ConsumerGroupMetadata) -> None:
+    group.epoch.set(record.epoch)
+    group.metadata_hash.set(record.metadata_hash)
+
+
+def _replay_target(group: ConsumerGroup, record: v.ConsumerGroupTargetAssignmentMember) -> None:
+    group.targets.put(record.member_id, assignment_of(record.topic_partitions))
+
+
+def _replay_pattern(group: ConsumerGroup, record: v.ConsumerGroupRegularExpression) -> None:
+    resolved = ResolvedPattern(frozenset(record.topics), record.version, record.timestamp_ms)
+    group.resolve(record.regular_expression, resolved)
+
+
+def _remove_current(group: ConsumerGroup, tombstone: v.ConsumerGroupCurrentMemberAssignmentTombstone) -> None:
+    member = group.members.get(tombstone.member_id)
+    if member is not None:
+        group.put(member.without_assignment())
+
+
+_CHANGES: Final[Mapping[type, Change]] = {
+    v.ConsumerGroupMetadata: _replay_epoch,
+    v.ConsumerGroupPartitionMetadata: lambda group, _: group.has_partition_metadata.set(True),
+    v.ConsumerGroupMemberMetadata: lambda group, r: group.put(_member(group, r.member_id).with_metadata(r)),
+    v.ConsumerGroupTargetAssignmentMetadata: lambda group, r: group.assignment_epoch.set(r.assignment_epoch),
+    v.ConsumerGroupTargetAssignmentMember: _replay_target,
+    v.ConsumerGroupCurrentMemberAssignment: lambda group, r: group.put(
+        _member(group, r.member_id).with_current_assignment(r)
+    ),
+    v.ConsumerGroupRegularExpression: _replay_pattern,
+}
+_REMOVALS: Final[Mapping[type, Change]] = {
+    v.ConsumerGroupPartitionMetadataTombstone: lambda group, _: group.has_partition_metadata.set(False),
+    v.ConsumerGroupMemberMetadataTombstone: lambda group, r: group.remove(r.member_id),
+    v.ConsumerGroupTargetAssignmentMetadataTombstone: lambda group, _: group.assignment_epoch.set(NO_EPOCH),
+    v.ConsumerGroupTargetAssignmentMemberTombstone: lambda group, r: group.targets.remove(r.member_id),
+    v.ConsumerGroupCurrentMemberAssignmentTombstone: _remove_current,
+    v.ConsumerGroupRegularExpressionTombstone: lambda group, r: group.resolve(r.regular_expression, None),
+}
 
 
 class ConsumerGroupManager(ConsumerRegistry):
@@ -39,103 +89,40 @@ class ConsumerGroupManager(ConsumerRegistry):
     @property
     def replayers(self) -> Mapping[type, Callable[[Any], None]]:
         return {
-            v.ConsumerGroupMetadata: self._replay_epoch,
-            v.ConsumerGroupMetadataTombstone: self._replay_epoch_tombstone,
-            v.ConsumerGroupPartitionMetadata: self._replay_partition_metadata,
-            v.ConsumerGroupPartitionMetadataTombstone: self._replay_partition_metadata_tombstone,
-            v.ConsumerGroupMemberMetadata: self._replay_member,
-            v.ConsumerGroupMemberMetadataTombstone: self._replay_member_tombstone,
-            v.ConsumerGroupTargetAssignmentMetadata: self._replay_assignment_epoch,
-            v.ConsumerGroupTargetAssignmentMetadataTombstone: self._replay_assignment_epoch_tombstone,
-            v.ConsumerGroupTargetAssignmentMember: self._replay_target,
-            v.ConsumerGroupTargetAssignmentMemberTombstone: self._replay_target_tombstone,
-            v.ConsumerGroupCurrentMemberAssignment: self._replay_current,
-            v.ConsumerGroupCurrentMemberAssignmentTombstone: self._replay_current_tombstone,
-            v.ConsumerGroupRegularExpression: self._replay_pattern,
-            v.ConsumerGroupRegularExpressionTombstone: self._replay_pattern_tombstone,
+            **{record: partial(self._replay, change) for record, change in _CHANGES.items()},
+            **{tombstone: partial(self._replay_tombstone, change) for tombstone, change in _REMOVALS.items()},
+            v.ConsumerGroupMetadataTombstone: self._replay_group_tombstone,
         }
+
+    def _replay(self, change: Change, record: Any) -> None:
+        change(self._ensure(record.group_id), record)
+
+    def _replay_tombstone(self, change: Change, tombstone: Any) -> None:
+        group = self.find(tombstone.group_id)
+        if group is not None:
+            change(group, tombstone)
+
+    def _replay_group_tombstone(self, tombstone: v.ConsumerGroupMetadataTombstone) -> None:
+        group = self.find(tombstone.group_id)
+        if group is not None:
+            group.subscriptions.clear()
+            self.groups.remove(tombstone.group_id)
 
     def _ensure(self, group_id: str) -> ConsumerGroup:
         """
         The group; a new one if there is none, or one that only keeps offsets.
 
         Raises:
-            InvariantError: a group of another kind with members has this id.
+            InvariantError: a group of another kind that has records of its own has this id.
         """
         found = self.groups.get(group_id)
         if isinstance(found, ConsumerGroup):
             return found
-        if found is not None:
-            self.context.check_replaceable(found)
+        if found is not None and not found.is_simple:
+            raise InvariantError(f"the log has records of a second kind for the {found.kind} group {group_id}")
         group = self.new_group(group_id)
         self.groups.put(group_id, group)
         return group
-
-    def _replay_epoch(self, record: v.ConsumerGroupMetadata) -> None:
-        group = self._ensure(record.group_id)
-        group.epoch.set(record.epoch)
-        group.metadata_hash.set(record.metadata_hash)
-
-    def _replay_epoch_tombstone(self, record: v.ConsumerGroupMetadataTombstone) -> None:
-        group = self.find(record.group_id)
-        if group is not None:
-            group.subscriptions.clear()
-            self.groups.remove(record.group_id)
-
-    def _replay_partition_metadata(self, record: v.ConsumerGroupPartitionMetadata) -> None:
-        self._ensure(record.group_id).has_partition_metadata.set(True)
-
-    def _replay_partition_metadata_tombstone(self, record: v.ConsumerGroupPartitionMetadataTombstone) -> None:
-        group = self.find(record.group_id)
-        if group is not None:
-            group.has_partition_metadata.set(False)
-
-    def _replay_member(self, record: v.ConsumerGroupMemberMetadata) -> None:
-        group = self._ensure(record.group_id)
-        member = group.members.get(record.member_id) or ConsumerMember(record.member_id)
-        group.put(member.with_metadata(record))
-
-    def _replay_member_tombstone(self, record: v.ConsumerGroupMemberMetadataTombstone) -> None:
-        group = self.find(record.group_id)
-        if group is not None:
-            group.remove(record.member_id)
-
-    def _replay_assignment_epoch(self, record: v.ConsumerGroupTargetAssignmentMetadata) -> None:
-        self._ensure(record.group_id).assignment_epoch.set(record.assignment_epoch)
-
-    def _replay_assignment_epoch_tombstone(self, record: v.ConsumerGroupTargetAssignmentMetadataTombstone) -> None:
-        group = self.find(record.group_id)
-        if group is not None:
-            group.assignment_epoch.set(NO_EPOCH)
-
-    def _replay_target(self, record: v.ConsumerGroupTargetAssignmentMember) -> None:
-        group = self._ensure(record.group_id)
-        group.targets.put(record.member_id, assignment_of(record.topic_partitions))
-
-    def _replay_target_tombstone(self, record: v.ConsumerGroupTargetAssignmentMemberTombstone) -> None:
-        group = self.find(record.group_id)
-        if group is not None:
-            group.targets.remove(record.member_id)
-
-    def _replay_current(self, record: v.ConsumerGroupCurrentMemberAssignment) -> None:
-        group = self._ensure(record.group_id)
-        member = group.members.get(record.member_id) or ConsumerMember(record.member_id)
-        group.put(member.with_current_assignment(record))
-
-    def _replay_current_tombstone(self, record: v.ConsumerGroupCurrentMemberAssignmentTombstone) -> None:
-        group = self.find(record.group_id)
-        member = None if group is None else group.members.get(record.member_id)
-        if group is not None and member is not None:
-            group.put(member.without_assignment())
-
-    def _replay_pattern(self, record: v.ConsumerGroupRegularExpression) -> None:
-        resolved = ResolvedPattern(frozenset(record.topics), record.version, record.timestamp_ms)
-        self._ensure(record.group_id).resolve(record.regular_expression, resolved)
-
-    def _replay_pattern_tombstone(self, record: v.ConsumerGroupRegularExpressionTombstone) -> None:
-        group = self.find(record.group_id)
-        if group is not None:
-            group.resolve(record.regular_expression, None)
 
     # Life cycle
 

@@ -5,8 +5,8 @@ The last one is reconciliation: the next step of the member from the partitions 
 first gives up what it must not keep (UNREVOKED_PARTITIONS), and only then goes on to the epoch of its target, where it gets the
 partitions that are free. It waits for the others (UNRELEASED_PARTITIONS). So a partition has one owner at any time.
 
-Source: Kafka GroupMetadataManager.consumerGroupHeartbeat, classicGroupJoinToConsumerGroup, CurrentAssignmentBuilder; KIP-848,
-"Reconciliation of the group".
+Source: Kafka GroupMetadataManager.consumerGroupHeartbeat, classicGroupJoinToConsumerGroup, updateSubscriptionMetadata,
+CurrentAssignmentBuilder; KIP-848, "Reconciliation of the group".
 """
 
 from collections.abc import Collection, Sequence
@@ -16,7 +16,7 @@ import msgspec
 
 from kohort.group.assignors.specs import NO_ASSIGNMENT, Assignment
 from kohort.group.consumer.assignments import TopicPartitions, contains_any, of_topics, union
-from kohort.group.consumer.epochs import next_epoch
+from kohort.group.consumer.epochs import drop_partition_metadata, view_after
 from kohort.group.consumer.group import ConsumerGroup, PartitionOwners
 from kohort.group.consumer.member import (
     STABLE,
@@ -27,12 +27,13 @@ from kohort.group.consumer.member import (
 )
 from kohort.group.consumer.patterns import update_patterns
 from kohort.group.consumer.records import current_record, member_record
-from kohort.group.consumer.registry import ConsumerRegistry
+from kohort.group.consumer.registry import REFRESH_INTERVAL_MS, ConsumerRegistry
 from kohort.group.consumer.target_assignment import assign
-from kohort.group.events import GroupEvent, MemberJoined
+from kohort.group.events import EpochRaised, GroupEvent, MemberJoined
 from kohort.group.records import GroupRecord
 from kohort.machine.steps import Deadline
 from kohort.model.errors import CoordinatorError, ErrorCode
+from kohort.records.values import ConsumerGroupMetadata
 
 
 def reconcile(
@@ -191,16 +192,25 @@ class MemberSteps:
         return update_patterns(self._registry, group, member, updated, self.records, self._now_ms)
 
     def next_epoch(self, updated: ConsumerMember, *, is_due: bool) -> int:
-        """The group epoch after the update; `is_due` raises it, and so do changes of the topics."""
-        return next_epoch(
-            self._registry,
-            self._group,
-            updated,
-            is_due=is_due,
-            now_ms=self._now_ms,
-            records=self.records,
-            events=self.events,
-        )
+        """
+        The group epoch after the update.
+
+        The epoch rises if `is_due`, or if the topics of the group changed since it was written. They are only looked at when
+        one of them changed, after a load, or if the last write with a new epoch failed.
+        """
+        registry, group = self._registry, self._group
+        epoch = group.epoch.get()
+        if not is_due and not group.needs_refresh(self._now_ms):
+            return epoch
+        metadata_hash = registry.metadata_hash(view_after(group, updated).topics)
+        if is_due or metadata_hash != group.metadata_hash.get():
+            epoch += 1
+            self.records.append(ConsumerGroupMetadata(group.group_id, epoch, metadata_hash))
+            self.events.append(EpochRaised(group.group_id, epoch, updated.member_id))
+        drop_partition_metadata(group, self.records)
+        group.refresh_at_ms = self._now_ms + REFRESH_INTERVAL_MS
+        group.refresh_epoch = epoch
+        return epoch
 
     def target(self, updated: ConsumerMember, epoch: int) -> tuple[Assignment, int]:
         """The target of the member and its epoch; computed if the group epoch is above the one of the assignment."""

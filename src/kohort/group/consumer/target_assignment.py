@@ -14,9 +14,7 @@ from functools import partial
 from typing import Final
 from uuid import UUID
 
-from kohort.group.assignors.cost import assignment_cost
-from kohort.group.assignors.errors import AssignorError
-from kohort.group.assignors.interface import SteppedAssignor, run_to_end
+from kohort.group.assignors.interface import AssignorError, SteppedAssignor, assignment_cost
 from kohort.group.assignors.specs import NO_ASSIGNMENT, Assignment, GroupAssignment, GroupSpec, MemberSpec
 from kohort.group.consumer.epochs import view_after
 from kohort.group.consumer.group import ConsumerGroup
@@ -30,6 +28,7 @@ from kohort.machine.shard import Result
 from kohort.machine.steps import Operation
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.records.values import ConsumerGroupTargetAssignmentMetadata
+from kohort.wire.generated.gradual import drain
 
 
 def target_records(
@@ -54,7 +53,7 @@ def target_records(
 
 COST_MAX: Final = 2_000
 """
-The largest cost, in units of `kohort.group.assignors.cost`, of an assignor that runs within a heartbeat: one millisecond
+The largest cost, in units of `assignment_cost`, of an assignor that runs within a heartbeat: one millisecond
 compiled, five plain.
 """
 RECORDS_AT_ONCE: Final = 500
@@ -190,7 +189,7 @@ def assign(
         assign_in_background(registry, group, assignor, spec, epoch)
         return present
     try:
-        assignment = run_to_end(assignor.assign_in_steps(spec, registry))
+        assignment = drain(assignor.assign_in_steps(spec, registry))
     except AssignorError as error:
         raise CoordinatorError(
             ErrorCode.UNKNOWN_SERVER_ERROR, f"Failed to compute a new target assignment for epoch {epoch}: {error}"
