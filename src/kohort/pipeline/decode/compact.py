@@ -82,7 +82,8 @@ class LatestByKey:
 
 def _last_of_keys(windows: Sequence[Records]) -> list[Records]:
     """The last record of each key, by window."""
-    keys = pa.chunked_array([_keys(records) for records in windows])
+    # Without the type: types 0 and 1 are two versions of the same key.
+    keys = pa.chunked_array([slices(one.window.data, one.key_at + 2, one.key_bytes - 2) for one in windows])
     codes = keys.dictionary_encode().unify_dictionaries().combine_chunks()
     codes = codes.chunk(0) if isinstance(codes, pa.ChunkedArray) else codes
     at = codes.indices.to_numpy(zero_copy_only=False)
@@ -101,8 +102,3 @@ def _is_plain_commit(records: Records) -> Bools:
     key_types = big_endian(records.window.data, records.key_at, "i2")
     chosen: Bools = plain[records.batch] & (records.key_bytes >= 2) & np.isin(key_types, KEY_TYPES)
     return chosen
-
-
-def _keys(records: Records) -> pa.Array:
-    # Without the type: types 0 and 1 are two versions of the same key.
-    return slices(records.window.data, records.key_at + 2, records.key_bytes - 2)

@@ -78,12 +78,18 @@ class Decoder:
             stretch: if given, only the rows of this slice, and no segment row.
         """
         end = SegmentEnd(segment.base_offset, None)
-        is_checked = self._is_checked(segment)
+        is_internal = segment.topic in INTERNAL_TOPICS
+        # Not if only the headers of topics' batches are needed.
+        is_checked = is_internal or schemas.DAMAGE in self.kinds
+        has_records = is_internal and not schemas.RECORD_KINDS.isdisjoint(self.kinds)
         whole = scans(data, check_crc=is_checked)
         for found in whole if stretch is None else scan_slice(data, stretch, check_crc=is_checked):
             damage = list(found.damage)
             end = end.behind(found)
-            yield from self._found(found, segment, damage)
+            if schemas.BATCH in self.kinds and (batches := self._batches_in_time(found)):
+                yield self._batches(batches, segment)
+            for records in self._laid_out(found) if has_records else ():
+                yield from self._window(records, segment, damage)
             yield from self.damage_rows(damage, segment)
         if schemas.SEGMENT in self.kinds and stretch is None:
             yield self._segment(end, len(data), segment)
@@ -103,17 +109,6 @@ class Decoder:
         """Rows of kind damage, if this kind is wanted."""
         if schemas.DAMAGE in self.kinds and damage:
             yield schemas.from_rows(self.schema, [damage_row(one, segment) for one in damage])
-
-    def _is_checked(self, segment: Segment) -> bool:
-        """Tell whether the checksums of batches are checked: not if only the headers of topics' batches are needed."""
-        return segment.topic in INTERNAL_TOPICS or schemas.DAMAGE in self.kinds
-
-    def _found(self, found: Scan, segment: Segment, damage: list[Corruption]) -> Iterator[pa.RecordBatch]:
-        if schemas.BATCH in self.kinds and (batches := self._batches_in_time(found)):
-            yield self._batches(batches, segment)
-        if segment.topic in INTERNAL_TOPICS and not schemas.RECORD_KINDS.isdisjoint(self.kinds):
-            for records in self._laid_out(found):
-                yield from self._window(records, segment, damage)
 
     def rest(self) -> Iterator[pa.RecordBatch]:
         """The rows of the commits that the fold kept; to be called after all segments."""
@@ -138,11 +133,10 @@ class Decoder:
         if self.from_ms is not None:
             late = found.headers["max_timestamp"].astype(np.int64) >= self.from_ms
             found = Scan(found.data, found.positions[late], found.headers[late], mapped=found.mapped)
-        return (self._timely(parse(one)) for one in windows(found, window_bytes=self.window_bytes))
-
-    def _timely(self, records: Records) -> Records:
-        chosen = self._in_time(records.timestamp_ms)
-        return records if chosen is None else records.select(chosen)
+        for window in windows(found, window_bytes=self.window_bytes):
+            records = parse(window)
+            chosen = self._in_time(records.timestamp_ms)
+            yield records if chosen is None else records.select(chosen)
 
     def _in_time(self, timestamp_ms: Ints) -> Bools | None:
         """Which timestamps are within the limits; None for all."""

@@ -126,34 +126,33 @@ def _map(file: IO[bytes]) -> Any:
     return mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ) if size else b""
 
 
-def _opened(uri: str) -> tuple[Any, str, str]:
-    """The file system of a URI, the path in it, and the URI without query."""
+def _opened(uri: str) -> tuple[Any, str]:
+    """The file system of a URI, and the path in it."""
     import pyarrow as pa
     from pyarrow.fs import FileSystem
 
     try:
-        system, path = FileSystem.from_uri(uri)
+        found: tuple[Any, str] = FileSystem.from_uri(uri)
     except (pa.ArrowException, OSError, ValueError) as exc:
         raise ConfigError(f"{uri} cannot be opened: {exc}") from exc
-    base = uri.partition("?")[0].rstrip("/")
-    return system, path, base
+    return found
 
 
 def _listed(uri: str) -> Iterator[tuple[Any, str]]:
     from pyarrow.fs import FileSelector
 
-    system, path, base = _opened(uri)
-    query = uri.partition("?")[2]
+    system, path = _opened(uri)
+    base, _, query = uri.partition("?")
     try:
         found = system.get_file_info(FileSelector(path))
     except (OSError, ValueError) as exc:
         raise ConfigError(f"{uri} cannot be read: {exc}") from exc
     for info in found:
-        yield info, f"{base}/{info.base_name}" + (f"?{query}" if query else "")
+        yield info, f"{base.rstrip('/')}/{info.base_name}" + (f"?{query}" if query else "")
 
 
 def _download(uri: str, copy: IO[bytes]) -> None:
-    system, path, _ = _opened(uri)
+    system, path = _opened(uri)
     try:
         with system.open_input_stream(path) as stream:
             while piece := stream.read(_COPY_BYTES):

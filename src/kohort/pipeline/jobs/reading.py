@@ -383,8 +383,9 @@ class Reading:
             notes.mkdir(parents=True)
             self._notes.append(notes)
             options["progressDir"] = str(notes)
+        parsed = SourceOptions.parse(options)
         if is_local(self._spark):
-            return self._spark.read.format("kohort").options(**options).load(self.directory)
+            return self._spark.frame_of(parsed)
         from kohort.pipeline.sources.coordinator_log import frame_of
 
-        return frame_of(self._spark, SourceOptions.parse(options))
+        return frame_of(self._spark, parsed)

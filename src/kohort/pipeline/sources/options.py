@@ -75,7 +75,7 @@ class SourceOptions:
     | `failOnDataLoss` | fail if records were deleted unread, or a topic was created again | true                    |
     | `from`, `to`     | only records written in this interval, `to` exclusive: ISO 8601 (UTC), or milliseconds | all |
     | `compact`        | `true`: only the last plain commit of each key that a task reads | false                    |
-    | `pushFilters`    | `true`: filters reduce what is read, see `filters`             | false                      |
+    | `pushFilters`    | `true`: filters of a query reduce what is read                 | false                      |
     | `kafka.*`        | how to connect, see `kohort.client.security`                   | plain text                 |
 
     Names of Spark's Kafka source are accepted too: `kafka.bootstrap.servers` (instead of a path), `subscribe` (`topics`),

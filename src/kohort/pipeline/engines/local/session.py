@@ -301,9 +301,16 @@ class LocalSession:
         self._database.close()
         self._scratch.cleanup()
 
-    @property
-    def read(self) -> "SourceReader":
-        return SourceReader(self)
+    def frame_of(self, options: SourceOptions) -> LocalFrame:
+        """Return the rows of a source as a frame, which is read at each use."""
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            for task in tasks_of(options):
+                yield from read_task(options, task, window_bytes=_WINDOW_BYTES)
+                # The database needs the memory for the next step.
+                give_back()
+
+        return self.from_rows(rows, schemas.subset(options.columns))
 
     def createDataFrame(self, table: pa.Table) -> LocalFrame:  # noqa: N802  (Spark's name)
         return self.from_rows(lambda: iter(table.to_batches()), table.schema)
@@ -319,7 +326,7 @@ class LocalSession:
     def reader(self, frame: LocalFrame) -> Iterator[pa.RecordBatchReader]:
         """Run the query of a frame, and provide its rows."""
         self.store(frame)
-        with self._bound(frame, _reader) as (connection, sql):
+        with self._bound(frame) as (connection, sql):
             yield connection.sql(sql).to_arrow_reader(_BATCH_ROWS)
 
     def store(self, frame: LocalFrame) -> None:
@@ -330,16 +337,16 @@ class LocalSession:
 
     def schema(self, frame: LocalFrame) -> pa.Schema:
         """Return the schema of a frame. Nothing is read for it."""
-        with self._bound(frame, _no_rows) as (connection, sql):
+        with self._bound(frame, has_rows=False) as (connection, sql):
             return connection.sql(f"{sql} LIMIT 0").to_arrow_reader().schema
 
     def _store(self, frame: LocalFrame) -> None:
-        with self._bound(frame, _reader) as (connection, sql):
+        with self._bound(frame) as (connection, sql):
             connection.execute(f"CREATE TABLE {frame.name} AS {sql}")
         self._tables.add(frame.name)
 
     @contextmanager
-    def _bound(self, frame: LocalFrame, rows_of: Callable[[LocalFrame], Any]) -> Iterator[tuple[Any, str]]:
+    def _bound(self, frame: LocalFrame, *, has_rows: bool = True) -> Iterator[tuple[Any, str]]:
         """Provide a connection that knows the rows in a query, and the query."""
         # A result is read from its connection while another query makes the rows of a frame: each needs its own.
         connection = self._database.cursor()
@@ -349,8 +356,9 @@ class LocalSession:
             uses = Counter(parent.name for one in needed for parent in one.parents)
             for one in needed:
                 sql = one.sql
-                if one.rows is not None:
-                    connection.register(f"{one.name}_rows", rows_of(one))
+                if one.rows is not None and one.schema is not None:
+                    rows = one.rows() if has_rows else ()
+                    connection.register(f"{one.name}_rows", pa.RecordBatchReader.from_batches(one.schema, rows))
                     sql = f"SELECT * FROM {one.name}_rows"
                 hint = "MATERIALIZED" if uses[one.name] > 1 else "NOT MATERIALIZED"
                 parts.append(f"{one.name} AS {hint} ({sql})")
@@ -358,46 +366,6 @@ class LocalSession:
             yield connection, f"{chain}SELECT * FROM {frame.name}"
         finally:
             connection.close()
-
-
-class SourceReader:
-    """`spark.read`: of logs by `format("kohort")`, and of Parquet files."""
-
-    def __init__(self, session: LocalSession, options: Mapping[str, str] | None = None) -> None:
-        self._session, self._options = session, dict(options or {})
-
-    def format(self, _: str) -> "SourceReader":
-        return self
-
-    def option(self, name: str, value: object) -> "SourceReader":
-        return self.options(**{name: value})
-
-    def options(self, **values: object) -> "SourceReader":
-        return SourceReader(self._session, self._options | {name: str(value) for name, value in values.items()})
-
-    def load(self, path: str) -> LocalFrame:
-        """
-        Return the rows of a source.
-
-        Raises:
-            ConfigError: an option is invalid.
-        """
-        options = SourceOptions.parse({**self._options, "path": path})
-
-        def rows() -> Iterator[pa.RecordBatch]:
-            for task in tasks_of(options):
-                yield from read_task(options, task, window_bytes=_WINDOW_BYTES)
-                # The database needs the memory for the next step.
-                give_back()
-
-        return self._session.from_rows(rows, schemas.subset(options.columns))
-
-    def parquet(self, path: str) -> LocalFrame:
-        """Return the rows of the Parquet files in a directory, local or in an object store of Arrow."""
-        import pyarrow.dataset as ds
-
-        found = ds.dataset(path, format="parquet")
-        return self._session.from_rows(lambda: iter(found.to_batches()), found.schema)
 
 
 def spare_pandas() -> None:
@@ -408,6 +376,7 @@ def spare_pandas() -> None:
     """
     if "pandas" in sys.modules:
         return
+    # Cython takes None in `sys.modules` for the module.
     hidden = _NoPandas()
     sys.meta_path.insert(0, hidden)
     try:
@@ -423,16 +392,6 @@ class _NoPandas(MetaPathFinder):
     def find_spec(self, fullname: str, path: object, target: object = None) -> None:  # noqa: ARG002
         if fullname == "pandas":
             raise ModuleNotFoundError("pandas is not needed", name=fullname)
-
-
-def _reader(frame: LocalFrame) -> pa.RecordBatchReader:
-    assert frame.rows is not None
-    return pa.RecordBatchReader.from_batches(frame.schema, frame.rows())
-
-
-def _no_rows(frame: LocalFrame) -> pa.Table:
-    assert frame.schema is not None
-    return frame.schema.empty_table()
 
 
 def _ancestors(frame: LocalFrame, *, without: Iterable[str]) -> list[LocalFrame]:
