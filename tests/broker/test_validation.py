@@ -18,16 +18,10 @@ from kohort.wire.batch_header import (
     ATTRIBUTES_LOW_AT,
     BASE_TIMESTAMP_AT,
     DELETE_HORIZON,
+    HEADER_BYTES,
     TRANSACTIONAL,
 )
-from kohort.wire.batches import (
-    HEADER_BYTES,
-    BatchRecord,
-    build_batch,
-    check_crc,
-    read_header,
-    read_records,
-)
+from kohort.wire.batches import BatchRecord, build_batch, check_crc, read_header, read_records
 from kohort.wire.compression import Codec, compress, decompress
 from kohort.wire.produced import validate_produced
 from tests.wire.hostile_batches import batch_of, corpus, equal_records, record_at

@@ -11,7 +11,8 @@ from kohort.client.cluster import Client
 from kohort.model.errors import ConfigError, ErrorCode
 from kohort.model.ids import TopicPartition
 from kohort.wire.apis import ApiKey
-from kohort.wire.batches import TRANSACTIONAL, read_header
+from kohort.wire.batch_header import TRANSACTIONAL
+from kohort.wire.batches import read_header
 from tests.cli.transaction_cluster import (
     DEFAULT_CONFIG,
     DYNAMIC_BROKER_CONFIG,

@@ -14,7 +14,8 @@ from kohort.model.errors import ErrorCode
 from kohort.records.values import OffsetCommit
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
-from kohort.wire.batches import HEADER_BYTES, encode_batch
+from kohort.wire.batch_header import HEADER_BYTES
+from kohort.wire.batches import encode_batch
 from kohort.wire.encoders import request_encoder, response_encoder
 from kohort.wire.headers import read_request_header, read_response_header
 from kohort.wire.readers import response_reader

@@ -14,7 +14,8 @@ from kohort.runtime.loading.set_aside import DETAILS_MAX, find_set_aside
 from kohort.runtime.loading.windows import Load, LoadSummary
 from kohort.runtime.states import State
 from kohort.testing import FaultyLog
-from kohort.wire.batches import HEADER_BYTES, control_batch, iter_batches, write_crc
+from kohort.wire.batch_header import HEADER_BYTES
+from kohort.wire.batches import control_batch, iter_batches, write_crc
 from kohort.wire.compression import Codec
 from tests.runtime.harness import Bench, batch_of
 from tests.runtime.shards import PutSerde, TableShard

@@ -14,8 +14,8 @@ from kohort.storage.batchset import iter_spans
 from kohort.storage.logs.timestamps import first_at_least
 from kohort.storage.producers import ProducerStateManager
 from kohort.storage.tools.dump import _batch, as_text
-from kohort.wire.batch_header import ATTRIBUTES_AT
-from kohort.wire.batches import HEADER_BYTES, BatchRecord, build_batch, read_header, read_records
+from kohort.wire.batch_header import ATTRIBUTES_AT, HEADER_BYTES
+from kohort.wire.batches import BatchRecord, build_batch, read_header, read_records
 from kohort.wire.columnar.layout import BatchBuffer
 from kohort.wire.compression import Codec
 from tests.conftest import LONG

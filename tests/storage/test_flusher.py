@@ -18,7 +18,8 @@ from kohort.storage.durability.flusher import FlushBatch, Flusher
 from kohort.storage.durability.journal import Journal, journal_files
 from kohort.storage.files.journal_format import APPEND, BATCH, entry_prefix, pack_length, read_journal
 from kohort.storage.log import LogConfig
-from kohort.wire.batches import HEADER_BYTES, read_records
+from kohort.wire.batch_header import HEADER_BYTES
+from kohort.wire.batches import read_records
 from kohort_lab.faulty_files import FaultyFiles
 from tests.storage.owner import TOPIC_ID, Owner, batch
 

@@ -25,7 +25,8 @@ from kohort.storage.files.journal_format import (
     pack_length,
     read_journal,
 )
-from kohort.wire.batches import HEADER_BYTES, BatchRecord, build_batch
+from kohort.wire.batch_header import HEADER_BYTES
+from kohort.wire.batches import BatchRecord, build_batch
 from kohort_lab.crashed_disk import Wrote
 from kohort_lab.faulty_files import FaultyFiles
 

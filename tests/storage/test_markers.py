@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from kohort.machine.shard import EndTransaction
 from kohort.model.errors import CorruptError
 from kohort.storage.markers import StoredMarker, any_stored_marker, marker_batch, stored_marker
-from kohort.wire.batches import HEADER_BYTES, BatchRecord, build_batch, control_batch, stamp
+from kohort.wire.batch_header import HEADER_BYTES
+from kohort.wire.batches import BatchRecord, build_batch, control_batch, stamp
 
 INT64 = st.integers(-1, (1 << 63) - 1)
 ENDS = st.builds(EndTransaction, INT64, st.integers(-1, 32767), st.integers(-1, (1 << 31) - 1), st.booleans())

@@ -14,7 +14,8 @@ from kohort.model.ids import TopicPartition
 from kohort.storage.log import CleanerConfig, Log, LogConfig
 from kohort.storage.memory import MemoryStore, cleaner
 from kohort.storage.memory.log import SEGMENT_BYTES_MAX, MemoryLog
-from kohort.wire.batches import HEADER_BYTES, BatchRecord, build_batch, control_batch, read_header
+from kohort.wire.batch_header import HEADER_BYTES
+from kohort.wire.batches import BatchRecord, build_batch, control_batch, read_header
 from kohort.wire.compression import Codec
 from tests.conftest import LONG
 from tests.storage.compacted import CONFIG, batches, clean, make_durable, roll

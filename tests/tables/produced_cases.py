@@ -11,7 +11,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from kohort.model.errors import ErrorCode
-from kohort.wire.batches import HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchRecord, build_batch, iter_batches, read_records
+from kohort.wire.batch_header import HEADER_BYTES, LOG_OVERHEAD_BYTES
+from kohort.wire.batches import BatchRecord, build_batch, iter_batches, read_records
 from kohort.wire.batches import write_crc as seal_crc
 from kohort.wire.compression import Codec, compress
 

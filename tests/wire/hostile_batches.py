@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import cramjam
 
-from kohort.wire.batches import HEADER_BYTES, BatchRecord, build_batch
+from kohort.wire.batch_header import HEADER_BYTES
+from kohort.wire.batches import BatchRecord, build_batch
 from kohort.wire.compression import Codec, compress
 from tests.wire.sealed import sealed
 

@@ -3,7 +3,8 @@
 from collections.abc import Generator
 from typing import TypeVar
 
-from kohort.wire.batches import LOG_OVERHEAD_BYTES, MAGIC, write_crc
+from kohort.wire.batch_header import LOG_OVERHEAD_BYTES, MAGIC
+from kohort.wire.batches import write_crc
 
 T = TypeVar("T")
 

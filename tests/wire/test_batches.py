@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kohort.model.errors import CoordinatorError, CorruptError, ErrorCode
+from kohort.wire.batch_header import CONTROL, HEADER_BYTES
 from kohort.wire.batches import (
-    CONTROL,
-    HEADER_BYTES,
     BatchRecord,
     EndTransactionMarker,
     LogRecord,

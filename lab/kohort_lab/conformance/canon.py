@@ -18,7 +18,8 @@ from uuid import UUID
 from kohort.model.errors import CorruptError, WireError
 from kohort.model.ids import CONSUMER_OFFSETS, uuid_from_text
 from kohort.wire.apis import ApiKey
-from kohort.wire.batches import HEADER_BYTES, iter_batches, read_records
+from kohort.wire.batch_header import HEADER_BYTES
+from kohort.wire.batches import iter_batches, read_records
 from kohort.wire.schema import Field, Message, message
 
 IDENTITIES = {

@@ -18,7 +18,6 @@ from kohort.model.errors import CorruptError
 from kohort.model.limits import DECOMPRESSED_BYTES_MAX, UNORDERED_RECORDS_MAX
 from kohort.wire.batch_header import (
     ATTRIBUTES_AT,
-    ATTRIBUTES_LOW_AT,
     BASE_TIMESTAMP_AT,
     CODEC_MASK,
     CONTROL,
@@ -52,41 +51,6 @@ _TIMES: Final = fields_struct("base_timestamp", "max_timestamp")
 _SIZE_MAX: Final = (1 << 31) - 1
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
-
-
-__all__ = [
-    "ABORT",
-    "ATTRIBUTES_LOW_AT",
-    "CODEC_MASK",
-    "COMMIT",
-    "CONTROL",
-    "DELETE_HORIZON",
-    "HEADER_BYTES",
-    "LOG_APPEND_TIME",
-    "LOG_OVERHEAD_BYTES",
-    "MAGIC",
-    "RECORD_OVERHEAD_BYTES",
-    "TRANSACTIONAL",
-    "BatchHeader",
-    "BatchRecord",
-    "EndTransactionMarker",
-    "Headers",
-    "LogRecord",
-    "as_long",
-    "build_batch",
-    "check_crc",
-    "control_batch",
-    "encode_batch",
-    "iter_batches",
-    "join_records",
-    "read_header",
-    "read_marker",
-    "read_records",
-    "record_front",
-    "stamp",
-    "stamp_log_append_time",
-    "write_crc",
-]
 
 
 class LogRecord(Protocol):

@@ -12,7 +12,8 @@ from kohort.broker.configs.values import ConfigType
 from kohort.model.limits import STRING_BYTES_MAX
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
-from kohort.wire.batches import HEADER_BYTES, BatchRecord, build_batch
+from kohort.wire.batch_header import HEADER_BYTES
+from kohort.wire.batches import BatchRecord, build_batch
 from kohort.wire.compression import Codec, compress
 from kohort.wire.encoders import request_encoder
 from kohort.wire.primitives import write_uvarint

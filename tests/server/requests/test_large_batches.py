@@ -12,7 +12,8 @@ from kohort.model.limits import ABANDONED_BYTES_MAX
 from kohort.server.node import Node
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
-from kohort.wire.batches import HEADER_BYTES, read_header, write_crc
+from kohort.wire.batch_header import HEADER_BYTES
+from kohort.wire.batches import read_header, write_crc
 from kohort.wire.compression import Codec, decompress
 from kohort.wire.scanning.room import Room
 from tests.broker.harness import batch, produce_request

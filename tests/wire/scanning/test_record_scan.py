@@ -14,14 +14,8 @@ from kohort.model.errors import CorruptError
 from kohort.model.limits import UNORDERED_RECORDS_MAX
 from kohort.pipeline.decode.batches import scan as scan_segment
 from kohort.pipeline.decode.records import windows
-from kohort.wire.batches import (
-    HEADER_BYTES,
-    BatchRecord,
-    build_batch,
-    iter_batches,
-    read_header,
-    read_records,
-)
+from kohort.wire.batch_header import HEADER_BYTES
+from kohort.wire.batches import BatchRecord, build_batch, iter_batches, read_header, read_records
 from kohort.wire.columnar.layout import BatchBuffer
 from kohort.wire.compression import Codec, compress
 from kohort.wire.scanning.record_scan import RecordReader, scan_records

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kohort.model.errors import CorruptError
-from kohort.wire.batches import HEADER_BYTES, BatchRecord, build_batch, read_header
+from kohort.wire.batch_header import HEADER_BYTES
+from kohort.wire.batches import BatchRecord, build_batch, read_header
 from kohort.wire.scanning.record_scan import RecordScan, scan_records
 from kohort.wire.scanning.record_windows import STEP_HEADERS, STEP_RECORDS, RecordWindows, scan_in_steps
 

@@ -54,14 +54,8 @@ from kohort.model.ids import INTERNAL_TOPICS
 from kohort.runtime.ports import Clock
 from kohort.storage.producer_states import BatchMetadata
 from kohort.wire import messages as m
-from kohort.wire.batches import (
-    ATTRIBUTES_LOW_AT,
-    CODEC_MASK,
-    LOG_OVERHEAD_BYTES,
-    TRANSACTIONAL,
-    BatchHeader,
-    read_header,
-)
+from kohort.wire.batch_header import ATTRIBUTES_LOW_AT, CODEC_MASK, LOG_OVERHEAD_BYTES, TRANSACTIONAL
+from kohort.wire.batches import BatchHeader, read_header
 from kohort.wire.produced import validate_produced
 
 if TYPE_CHECKING:

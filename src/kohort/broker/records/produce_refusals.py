@@ -8,16 +8,17 @@ from kohort.broker.records.produce_verification import VerificationError
 from kohort.broker.records.validation import InvalidRecordsError
 from kohort.model.errors import CoordinatorError, ErrorCode, StorageError
 from kohort.wire import messages as m
-from kohort.wire.batch_header import LENGTH_AT, MAGIC_AT
-from kohort.wire.batches import (
+from kohort.wire.batch_header import (
     ATTRIBUTES_LOW_AT,
     CODEC_MASK,
     HEADER_BYTES,
+    LENGTH_AT,
     LOG_OVERHEAD_BYTES,
     MAGIC,
+    MAGIC_AT,
     TRANSACTIONAL,
-    read_header,
 )
+from kohort.wire.batches import read_header
 from kohort.wire.compression import Codec
 
 if TYPE_CHECKING:

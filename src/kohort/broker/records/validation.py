@@ -19,13 +19,17 @@ from kohort.model.limits import COMPRESSED_PARTS_AT_ONCE, RECORD_ERRORS_MAX, UNO
 from kohort.wire import batches
 from kohort.wire.batch_header import (
     ATTRIBUTES_AT,
+    ATTRIBUTES_LOW_AT,
     CODEC_MASK,
+    HEADER_BYTES,
     LENGTH_AT,
     LOG_APPEND_TIME,
+    LOG_OVERHEAD_BYTES,
     MAX_TIMESTAMP_AT,
     TRANSACTIONAL,
+    as_long,
 )
-from kohort.wire.batches import HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, as_long
+from kohort.wire.batches import BatchHeader
 from kohort.wire.compression import Buffer, Codec, TooLargeError, compress, decompress
 from kohort.wire.scanning.record_scan import ManyHeaders, RecordReader, RecordScan, scan_records
 from kohort.wire.scanning.record_windows import STEP_RECORDS, RecordWindows, scan_in_steps
@@ -361,7 +365,7 @@ def _with_records(data: bytes, packed: bytes, codec: int) -> bytes:
 def _as_create_time(data: bytes, max_timestamp_ms: int) -> bytearray:
     """Clear the LogAppendTime bit and set the largest timestamp, as Kafka does for topics with CreateTime."""
     changed = bytearray(data)
-    changed[batches.ATTRIBUTES_LOW_AT] &= ~LOG_APPEND_TIME
+    changed[ATTRIBUTES_LOW_AT] &= ~LOG_APPEND_TIME
     _INT64.pack_into(changed, MAX_TIMESTAMP_AT, max_timestamp_ms)
     batches.write_crc(changed)
     return changed

@@ -19,7 +19,8 @@ from kohort.model.errors import CorruptError
 from kohort.runtime.loading.checks import check_batches
 from kohort.runtime.loading.latest_by_key import latest_by_key
 from kohort.runtime.loading.windows import Load, Rows, read_markers, scan_batches
-from kohort.wire.batches import CONTROL, TRANSACTIONAL, read_header
+from kohort.wire.batch_header import CONTROL, TRANSACTIONAL
+from kohort.wire.batches import read_header
 from kohort.wire.columnar.layout import ROWS_PER_STEP, BatchBuffer, Layout
 from kohort.wire.columnar.vectors import Bools, Ints
 

@@ -11,19 +11,18 @@ Source: Kafka MemoryRecords.filterTo, buildRetainedRecordsInto, DefaultRecordBat
 from collections.abc import Sequence
 
 from kohort.storage.log import LONG_MAX, NO_TIMESTAMP
-from kohort.wire.batch_header import HEADER, as_long
-from kohort.wire.batches import (
+from kohort.wire.batch_header import (
     CONTROL,
     DELETE_HORIZON,
+    HEADER,
     HEADER_BYTES,
     LOG_APPEND_TIME,
     LOG_OVERHEAD_BYTES,
     MAGIC,
     TRANSACTIONAL,
-    BatchHeader,
-    LogRecord,
-    write_crc,
+    as_long,
 )
+from kohort.wire.batches import BatchHeader, LogRecord, write_crc
 from kohort.wire.compression import Codec, compress
 from kohort.wire.native import DefaultRecordBatchBuilder
 from kohort.wire.scanning.header_keys import write_any_record

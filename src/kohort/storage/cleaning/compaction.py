@@ -26,7 +26,8 @@ from kohort.storage.files import syscalls
 from kohort.storage.files.directory import CLEANED_SUFFIX, SWAP_SUFFIX
 from kohort.storage.log import LogConfig
 from kohort.storage.segments.segment import RELATIVE_OFFSET_MAX, Segment
-from kohort.wire.batches import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, check_crc, read_header
+from kohort.wire.batch_header import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC
+from kohort.wire.batches import check_crc, read_header
 
 _RECORD_BYTES_MIN = 8
 

@@ -28,7 +28,8 @@ from kohort.storage.batchset import iter_spans, read_front
 from kohort.storage.files.directory import partition_of
 from kohort.storage.files.syscalls import Buffer
 from kohort.storage.log import NO_TOPIC_ID
-from kohort.wire.batches import HEADER_BYTES, LOG_OVERHEAD_BYTES, check_crc
+from kohort.wire.batch_header import HEADER_BYTES, LOG_OVERHEAD_BYTES
+from kohort.wire.batches import check_crc
 from kohort.wire.native import crc32c
 
 _log = logging.getLogger("kohort.storage")

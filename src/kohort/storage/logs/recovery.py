@@ -33,8 +33,7 @@ from kohort.storage.segments.missing import INDEX_SUFFIXES, find_missing_segment
 from kohort.storage.segments.segment import Segment
 from kohort.storage.segments.snapshots import SNAPSHOT_SUFFIX, load_newest, remove_strays
 from kohort.storage.segments.swap import finish_swaps
-from kohort.wire.batch_header import PRODUCER_ID_AT
-from kohort.wire.batches import HEADER_BYTES
+from kohort.wire.batch_header import HEADER_BYTES, PRODUCER_ID_AT
 from kohort.wire.compression import Buffer
 
 _log = logging.getLogger("kohort.storage")

@@ -37,7 +37,7 @@ from kohort.storage.segments.segment_reads import SegmentReads
 from kohort.storage.segments.snapshots import SNAPSHOT_SUFFIX
 from kohort.storage.segments.tail import Tail
 from kohort.storage.segments.valid_batches import ValidBatches
-from kohort.wire.batches import HEADER_BYTES
+from kohort.wire.batch_header import HEADER_BYTES
 
 RELATIVE_OFFSET_MAX: Final = (1 << 31) - 1
 _NEW: Final = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC

@@ -23,7 +23,7 @@ from kohort.storage.segments.file_handles import FileHandleCache
 from kohort.storage.segments.header_check import HeaderCheck
 from kohort.storage.segments.index import OffsetIndex, TimeIndex
 from kohort.storage.segments.tail import Tail
-from kohort.wire.batches import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC
+from kohort.wire.batch_header import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC
 
 _log = logging.getLogger("kohort.storage")
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from kohort.model.errors import ConfigError
 from kohort.storage.batchset import Span, read_front, span_at
-from kohort.wire.batches import HEADER_BYTES, LOG_OVERHEAD_BYTES, check_crc
+from kohort.wire.batch_header import HEADER_BYTES, LOG_OVERHEAD_BYTES
+from kohort.wire.batches import check_crc
 from kohort.wire.compression import Buffer
 
 SIZE_BYTES_MAX = (1 << 31) - 1

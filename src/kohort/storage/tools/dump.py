@@ -21,18 +21,8 @@ from kohort.storage.segments.aborted import from_bytes as aborted_from_bytes
 from kohort.storage.segments.index import OffsetIndex, TimeIndex
 from kohort.storage.segments.index_checksums import CHECKSUMS_SUFFIX, read_checksums
 from kohort.storage.segments.snapshots import SNAPSHOT_SUFFIX, snapshot_from_bytes
-from kohort.wire.batches import (
-    HEADER_BYTES,
-    LOG_OVERHEAD_BYTES,
-    MAGIC,
-    BatchHeader,
-    LogRecord,
-    check_crc,
-    iter_batches,
-    read_header,
-    read_marker,
-    read_records,
-)
+from kohort.wire.batch_header import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC
+from kohort.wire.batches import BatchHeader, LogRecord, check_crc, iter_batches, read_header, read_marker, read_records
 from kohort.wire.compression import Codec
 from kohort.wire.scanning.header_keys import shown_key
 

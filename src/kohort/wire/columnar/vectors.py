@@ -141,23 +141,3 @@ def first_equal(data: Bytes, at: Ints, size_bytes: Ints) -> Ints:
         return other
     mine[rows] = rows[other]
     return mine
-
-
-__all__ = [
-    "COMPARED_BYTES_MAX",
-    "VARINT_BYTES_MAX",
-    "VARLONG_BYTES_MAX",
-    "WORDS_BYTES_MAX",
-    "Bools",
-    "Bytes",
-    "Ints",
-    "Words",
-    "first_equal",
-    "are_equal",
-    "skip_varint",
-    "big_endian",
-    "hashes",
-    "unsigned_varint",
-    "varint",
-    "words",
-]
