@@ -10,7 +10,7 @@ import pytest
 
 from kohort.model.errors import UnavailableError
 from kohort.storage.disk import DiskStore
-from kohort.storage.durability.checkpoint import write_epochs
+from kohort.storage.durability.checkpoints import write_epochs
 from kohort.storage.durability.flush_coordinator import BULK_BYTES, CHECKPOINT_INTERVAL_MS
 from kohort.storage.epochs import CHECKPOINT_NAME
 from kohort.storage.files.checkpoint_formats import PARTITION_METADATA

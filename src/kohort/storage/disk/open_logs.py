@@ -175,7 +175,9 @@ class OpenLogs:
             with suppress(OSError):  # the next start removes them
                 syscalls.sync_directory(self._data_dir)
                 for topic_partition, path in renamed:
-                    self._flush_coordinator.checkpoints.forget(topic_partition)
+                    # On this thread, so before any checkpoint that has a new partition of the same name: an entry without a
+                    # directory means that data is missing.
+                    self._flush_coordinator.checkpoints.files.forget((topic_partition,))
                     syscalls.remove_tree(path)
 
 

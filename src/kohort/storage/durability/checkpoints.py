@@ -1,22 +1,111 @@
 """
 The checkpoints of one data directory: what changed since the last one, when the next one is due, and the offsets of both.
 
-Nothing is written here; `FlushCoordinator` lets the background thread write a checkpoint. Not thread-safe: call from the
-owner's thread. Exceptions are marked.
+`FlushCoordinator` lets the background thread write a checkpoint. Not thread-safe: call from the owner's thread. Exceptions are
+marked.
 """
 
 from collections.abc import Callable, Container, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Clock
-from kohort.storage.durability.checkpoint import Checkpoint
-from kohort.storage.durability.checkpoint_files import CheckpointFiles
+from kohort.storage.durability.checkpoint_files import CheckpointFiles, Offsets
+from kohort.storage.durability.parallel import for_each
+from kohort.storage.epochs import CHECKPOINT_NAME
+from kohort.storage.files import syscalls
+from kohort.storage.files.checksums import seal
 from kohort.storage.logs.disklog import DiskLog
 
 _UNFLUSHED_BYTES_MAX: Final = 256 * 1024 * 1024
 """Without a journal: the unflushed bytes at which a checkpoint begins, because a recovery reads all of them."""
+
+
+class Checkpoint:
+    """
+    A checkpoint: it flushes files, and then writes recovery points, log start offsets and leader epochs, as they were when it
+    began; appends continue meanwhile.
+
+    Args:
+        logs: the logs to flush.
+        files: further files to flush.
+        offsets, start_offsets: the recovery points and log start offsets of the last checkpoint.
+
+    Attributes:
+        files: files written since the last checkpoint, and directories of new files.
+        epochs: logs whose leader epochs changed, with the new content of `leader-epoch-checkpoint`.
+        offsets: recovery points of all partitions.
+        start_offsets: log start offsets of partitions whose first segment begins before the log start.
+        deleted: partitions that were deleted since; they are left out of the checkpoint files.
+    """
+
+    def __init__(
+        self, logs: Iterable[DiskLog], files: Iterable[Path], offsets: Offsets, start_offsets: Offsets
+    ) -> None:
+        self.logs = [log for log in logs if log.has_segments and not log.is_deleted]
+        self.files = set(files)
+        self.epochs: list[tuple[DiskLog, str]] = []
+        self.offsets, self.start_offsets = offsets.copy(), start_offsets.copy()
+        self.deleted: set[TopicPartition] = set()
+        self._offsets_before = offsets.copy()
+        for log in self.logs:
+            self.files |= log.begin_checkpoint()
+            self.offsets[log.topic_partition] = log.end_offset
+            if log.log_start_offset > log.first_base_offset:
+                self.start_offsets[log.topic_partition] = log.log_start_offset
+            if log.epochs.is_dirty:
+                log.epochs.is_dirty = False
+                self.epochs.append((log, log.epochs.to_text()))
+
+    def write(
+        self,
+        written: CheckpointFiles,
+        sync_files: Callable[[set[Path]], None],
+        *,
+        is_failed: Callable[[DiskLog], bool] = lambda _log: False,
+    ) -> None:
+        """
+        Flush the files, then write the checkpoint files. Any thread may call this.
+
+        Args:
+            is_failed: whether a write of a log has failed: its data up to `offsets` may not be in its files.
+
+        Raises:
+            OSError: a file could not be flushed or written.
+        """
+        for log in self.logs:
+            if is_failed(log):
+                self._keep_point(log.topic_partition)
+        for_each(self.epochs, write_epochs)
+        sync_files(self.files | {log.directory for log, _ in self.epochs})
+        written.write(self.offsets, self.start_offsets, deleted=self.deleted)
+
+    def _keep_point(self, topic_partition: TopicPartition) -> None:
+        """Leave the recovery point of a partition as it was."""
+        if topic_partition in self._offsets_before:
+            self.offsets[topic_partition] = self._offsets_before[topic_partition]
+        else:
+            self.offsets.pop(topic_partition, None)
+
+
+def write_epochs(item: tuple[DiskLog, str]) -> None:
+    """
+    Write a log's `leader-epoch-checkpoint`, without flushing its directory. Any thread may call this.
+
+    Raises:
+        OSError: the file could not be written.
+    """
+    log, text = item
+    path = log.directory / CHECKPOINT_NAME
+    temporary = path.with_name(path.name + ".tmp")
+    with suppress(FileNotFoundError):  # the partition was deleted meanwhile
+        syscalls.write_file(temporary, seal(text).encode(), is_synced=True)
+        if log.is_deleted:  # the directory of that name belongs to a new partition
+            syscalls.remove(temporary)
+        else:
+            syscalls.rename(temporary, path)
 
 
 class Checkpoints:
@@ -33,8 +122,8 @@ class Checkpoints:
     """
 
     def __init__(self, data_dir: Path, *, clock: Clock, interval_ms: int) -> None:
-        self.offsets: dict[TopicPartition, int] = {}
-        self.start_offsets: dict[TopicPartition, int] = {}
+        self.offsets: Offsets = {}
+        self.start_offsets: Offsets = {}
         self.files = CheckpointFiles(data_dir)
         self.dirty: dict[DiskLog, None] = {}
         self.dirty_bytes = 0
@@ -45,7 +134,7 @@ class Checkpoints:
         self._interval_ms = interval_ms
         self._began_ms = clock.now_ms()
 
-    def load(self, found: Container[TopicPartition]) -> dict[TopicPartition, int]:
+    def load(self, found: Container[TopicPartition]) -> Offsets:
         """
         Read the checkpoint files. Return the recovery points of partitions with data, but without a directory; other entries
         of partitions without a directory are dropped.
@@ -74,7 +163,7 @@ class Checkpoints:
 
     def begin(self, logs: Iterable[DiskLog], files: Iterable[Path] = ()) -> Checkpoint:
         """Begin a checkpoint of all data written so far; appends continue meanwhile."""
-        checkpoint = Checkpoint.begin(logs, files, self.offsets, self.start_offsets)
+        checkpoint = Checkpoint(logs, files, self.offsets, self.start_offsets)
         self.dirty = {}
         self.dirty_bytes = 0
         self.is_wanted = False
@@ -118,13 +207,3 @@ class Checkpoints:
         self.deleted.add(topic_partition)
         if self.running is not None:
             self.running.deleted.add(topic_partition)
-
-    def forget(self, topic_partition: TopicPartition) -> None:
-        """
-        Remove a deleted partition from the checkpoint files. On the background thread, so before any checkpoint that has a new
-        partition of the same name: an entry without a directory means that data is missing.
-
-        Raises:
-            OSError: a file could not be written.
-        """
-        self.files.forget(frozenset((topic_partition,)))

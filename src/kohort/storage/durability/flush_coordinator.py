@@ -24,8 +24,7 @@ from typing import Final, Literal, TypeAlias
 from kohort.model.errors import UnavailableError
 from kohort.runtime.ports import Clock, Defer
 from kohort.storage.batchset import Span
-from kohort.storage.durability.checkpoint import Checkpoint, FailedCheckpoint, write_epochs
-from kohort.storage.durability.checkpoints import Checkpoints
+from kohort.storage.durability.checkpoints import Checkpoint, Checkpoints, write_epochs
 from kohort.storage.durability.flusher import BackgroundThread, FlushBatch, Flusher
 from kohort.storage.durability.journal import Journal
 from kohort.storage.durability.parallel import for_each
@@ -65,26 +64,6 @@ CHECKPOINT_INTERVAL_MS: Final = 60_000
 FlushMode: TypeAlias = Literal["commit", "os"]
 Sync: TypeAlias = Callable[[int], None]
 """Makes a file descriptor's data durable, or raises OSError."""
-
-
-class MissingFile:
-    """A file that a flush did not find: it was deleted with its partition, or removed by hand."""
-
-    __slots__ = ("error", "path")
-
-    def __init__(self, path: Path, error: OSError) -> None:
-        self.path = path
-        self.error = error
-
-
-class FailedLog:
-    """A log of which an operation failed."""
-
-    __slots__ = ("error", "log")
-
-    def __init__(self, log: DiskLog, error: OSError) -> None:
-        self.log = log
-        self.error = error
 
 
 class FlushCoordinator:
@@ -135,7 +114,8 @@ class FlushCoordinator:
         self._on_offline = on_offline
         self._on_missing = on_missing
         self._flush_batch: FlushBatch[DiskLog] = FlushBatch()
-        self._done: deque[_Done] = deque()
+        self._done: deque[Callable[[], None]] = deque()
+        """What the threads leave to the owner."""
         self._owner_wait_ms = owner_wait_ms
         self._owner_flushes_max = owner_flushes_max
         self._owner_flushes = 0
@@ -143,10 +123,10 @@ class FlushCoordinator:
         self._background = BackgroundThread()
         self._flusher: Flusher[DiskLog] = Flusher(
             Journal(data_dir / JOURNAL, file_bytes=journal_file_bytes, sync=sync),
-            on_written=self._post_done,
-            on_done=self._done.append,
-            on_log_failed=lambda log, exc: self._done.append(FailedLog(log, exc)),
-            on_failed=self._done.append,
+            on_written=lambda ends: self._post_done(partial(self._advance, ends)),
+            on_done=lambda flush_batch: self._done.append(partial(self._end_batch, flush_batch)),
+            on_log_failed=lambda log, exc: self._done.append(partial(log.fail, exc)),
+            on_failed=lambda exc: self._done.append(partial(self._go_offline, exc)),
             post=self._post,
             sync_files=self._sync_files,
             entry_prefix_of=lambda log: log.journal_prefix,
@@ -305,7 +285,7 @@ class FlushCoordinator:
         try:
             write_epochs(item)
         except OSError as exc:
-            self._post_done(exc)
+            self._post_done(partial(self._go_offline, exc))
 
     def on_start(self, log: DiskLog, done: Callable[[], None]) -> None:
         """Make a new log start durable. Segments before it are removed by the next checkpoint, which is requested if needed."""
@@ -381,9 +361,17 @@ class FlushCoordinator:
         try:
             checkpoint.write(self.checkpoints.files, self._sync_files, is_failed=self._flusher.is_log_failed)
         except Exception as exc:  # noqa: BLE001 -- a checkpoint that never ends would keep the journal growing
-            self._post_done(FailedCheckpoint(exc))
+            self._post_done(partial(self._on_checkpoint_failed, exc))
         else:
-            self._post_done(checkpoint)
+            self._post_done(partial(self._end_checkpoint, checkpoint))
+
+    def _on_checkpoint_failed(self, exc: Exception) -> None:
+        self.checkpoints.running = None
+        self._go_offline(exc)
+
+    def _end_checkpoint(self, checkpoint: Checkpoint) -> None:
+        for log, remove in self.checkpoints.end(checkpoint):
+            self._background.submit(partial(self._remove_dropped, log, remove))
 
     def checkpoint_now(self, logs: Iterable[DiskLog], files: Iterable[Path]) -> None:
         """
@@ -406,7 +394,7 @@ class FlushCoordinator:
         try:
             remove()
         except OSError as exc:
-            self._post_done(FailedLog(log, exc))
+            self._post_done(partial(log.fail, exc))
 
     def _sync_files(self, files: set[Path]) -> None:
         """Flush files; any thread may call this. The owner's thread decides about missing files before the flush counts."""
@@ -417,7 +405,7 @@ class FlushCoordinator:
         try:
             fd = syscalls.open_shortly(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError as exc:
-            self._post_done(MissingFile(path, exc))
+            self._post_done(partial(self._on_missing, path, exc))
             return
         try:
             self._sync(fd)
@@ -426,9 +414,9 @@ class FlushCoordinator:
 
     # Coming back
 
-    def _post_done(self, done: "_Done") -> None:
+    def _post_done(self, action: Callable[[], None]) -> None:
         """On any thread."""
-        self._done.append(done)
+        self._done.append(action)
         self._post()
 
     def _post(self) -> None:
@@ -437,28 +425,15 @@ class FlushCoordinator:
 
     def _drain(self) -> None:
         while self._done:
-            done = self._done.popleft()
-            if isinstance(done, Exception):
-                self._go_offline(done)
-            elif isinstance(done, FailedCheckpoint):
-                self.checkpoints.running = None
-                self._go_offline(done.error)
-            elif isinstance(done, MissingFile):
-                self._on_missing(done.path, done.error)
-            elif isinstance(done, FailedLog):
-                done.log.fail(done.error)
-            elif isinstance(done, Checkpoint):
-                for log, remove in self.checkpoints.end(done):
-                    self._background.submit(partial(self._remove_dropped, log, remove))
-            elif isinstance(done, dict):
-                self._advance(done)
-            else:
-                self._forget(done)
-                if self.offline_reason is None:
-                    self._advance(done.written_ends)
-                    self._advance(done.ends)
-                    for waiter in done.waiters:
-                        waiter()
+            self._done.popleft()()
+
+    def _end_batch(self, flush_batch: FlushBatch[DiskLog]) -> None:
+        self._forget(flush_batch)
+        if self.offline_reason is None:
+            self._advance(flush_batch.written_ends)
+            self._advance(flush_batch.ends)
+            for waiter in flush_batch.waiters:
+                waiter()
 
     def _forget(self, flush_batch: FlushBatch[DiskLog]) -> None:
         """Account for the writes of a batch that has ended; nothing refers to its bytes any more but the tails."""
@@ -529,9 +504,3 @@ class FlushCoordinator:
         self._is_direct = True
         self._drain()
         self._background.stop()  # a checkpoint that had ended has left files to remove
-
-
-_Done: TypeAlias = (
-    FlushBatch[DiskLog] | dict[DiskLog, int] | Checkpoint | FailedCheckpoint | FailedLog | MissingFile | Exception
-)
-"""The results that the threads hand to the owner."""
