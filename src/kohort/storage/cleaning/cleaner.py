@@ -81,7 +81,6 @@ class Cleaner:
         want_checkpoint: requests a checkpoint soon.
         submit: runs jobs that wait for the disk in the background, in order.
         call_soon_threadsafe: runs something on the owner's thread; from any thread.
-        process_bytes: from so many bytes on a pass is made in a process of its own.
 
     Attributes:
         offsets: by partition, the first dirty offset.
@@ -98,7 +97,6 @@ class Cleaner:
         submit: Callable[[Callable[[], None]], None],
         call_soon_threadsafe: Callable[[Callable[[], None]], None],
         clock: Clock,
-        process_bytes: int = PROCESS_BYTES,
     ) -> None:
         self.config = CleanerConfig()
         self.counters = CleanerMetrics()
@@ -111,7 +109,7 @@ class Cleaner:
         self._submit_job = submit
         self._call_soon_threadsafe = call_soon_threadsafe
         self._clock = clock
-        self._process_bytes = process_bytes
+        self._process_bytes = PROCESS_BYTES
         self._passes: dict[TopicPartition, _Pass] = {}
         self._workers: list[_Worker] = []
         self._calls: deque[Callable[[], None]] = deque()

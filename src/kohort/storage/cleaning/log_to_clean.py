@@ -10,31 +10,17 @@ Source: Kafka LogCleanerManager, LogToClean.
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from kohort.storage.cleaning.job import CleanerJob, LastRecord, SourceSegment, last_records
+from kohort.storage.cleaning.job import CleanerJob, SourceSegment, last_records
 from kohort.storage.log import LONG_MAX, CleanerConfig, LogConfig
 from kohort.storage.logs.disklog import DiskLog
+from kohort.storage.logs.retention import LogSegment
 from kohort.storage.segments.segment import Segment
 
-
-class CleanableSegment(Protocol):
-    """A segment on disk or in memory."""
-
-    @property
-    def base_offset(self) -> int: ...
-    @property
-    def size_bytes(self) -> int: ...
-    @property
-    def newest_ms(self) -> int: ...
-    @property
-    def rolling_timestamp_ms(self) -> int: ...
-
-
-S_co = TypeVar("S_co", bound=CleanableSegment, covariant=True)
+S_co = TypeVar("S_co", bound=LogSegment, covariant=True)
 
 
 class CleanableLog(Protocol[S_co]):
@@ -48,7 +34,7 @@ class CleanableLog(Protocol[S_co]):
     def segments(self) -> Sequence[S_co]: ...
 
 
-S = TypeVar("S", bound=CleanableSegment)
+S = TypeVar("S", bound=LogSegment)
 L = TypeVar("L", bound=CleanableLog[Any])
 
 
@@ -117,9 +103,7 @@ def look_at(log: L, *, first_dirty_offset: int, recovery_point: int, now_ms: int
     )
 
 
-def _first_uncleanable(
-    log: CleanableLog[Any], segments: Sequence[CleanableSegment], first_dirty: int, now_ms: int
-) -> int:
+def _first_uncleanable(log: CleanableLog[Any], segments: Sequence[LogSegment], first_dirty: int, now_ms: int) -> int:
     """The index of the first segment that may not be cleaned."""
     stable = log.last_stable_offset
     lag_ms = log.config.min_compaction_lag_ms
@@ -131,7 +115,7 @@ def _first_uncleanable(
     return last
 
 
-def _delay_ms(log: CleanableLog[Any], dirty: Sequence[CleanableSegment], now_ms: int) -> int:
+def _delay_ms(log: CleanableLog[Any], dirty: Sequence[LogSegment], now_ms: int) -> int:
     """Source: LogCleanerManager.maxCompactionDelay."""
     lag_ms = log.config.max_compaction_lag_ms
     if lag_ms >= LONG_MAX:
@@ -149,43 +133,37 @@ def job_of(dirty: LogToClean[DiskLog, Segment], config: CleanerConfig, *, now_ms
         CorruptError: a transaction index is damaged.
         OSError: a file cannot be read.
     """
-    log = dirty.log
-    return partial(_job_of, dirty, log.config, log.segments, last_records(log.producers), config, now_ms)
+    log, log_config, segments = dirty.log, dirty.log.config, dirty.log.segments
+    records = last_records(log.producers)
 
+    def make() -> CleanerJob:
+        bases = [segment.base_offset for segment in dirty.segments]
+        bytes_per_second = config.io_max_bytes_per_second
+        return CleanerJob(
+            directory=str(log.directory),
+            sources=[
+                _source(segment, next_base)
+                for segment, next_base in zip(dirty.segments, [*bases[1:], dirty.first_uncleanable_offset], strict=True)
+            ],
+            first_dirty_offset=dirty.first_dirty_offset,
+            first_uncleanable_offset=dirty.first_uncleanable_offset,
+            aborted=[
+                aborted
+                for segment in segments
+                for aborted in segment.aborted.entries
+                if aborted.first_offset < dirty.first_uncleanable_offset and aborted.last_offset >= bases[0]
+            ],
+            last_records=records,
+            # The ratio has been decided by, and a process gets the job as JSON, which has no NaN.
+            config=msgspec.structs.replace(log_config, min_cleanable_dirty_ratio=0.0),
+            now_ms=now_ms,
+            buffer_bytes=config.dedupe_buffer_size // max(config.threads, 1),
+            load_factor=config.io_buffer_load_factor,
+            io_bytes=max(config.io_buffer_size // max(config.threads, 1) // 2, 4096),
+            bytes_per_second=bytes_per_second if 0 < bytes_per_second < 1e18 else 0.0,
+        )
 
-def _job_of(
-    dirty: LogToClean[DiskLog, Segment],
-    log_config: LogConfig,
-    segments: Sequence[Segment],
-    records: dict[int, LastRecord],
-    config: CleanerConfig,
-    now_ms: int,
-) -> CleanerJob:
-    bases = [segment.base_offset for segment in dirty.segments]
-    bytes_per_second = config.io_max_bytes_per_second
-    return CleanerJob(
-        directory=str(dirty.log.directory),
-        sources=[
-            _source(segment, next_base)
-            for segment, next_base in zip(dirty.segments, [*bases[1:], dirty.first_uncleanable_offset], strict=True)
-        ],
-        first_dirty_offset=dirty.first_dirty_offset,
-        first_uncleanable_offset=dirty.first_uncleanable_offset,
-        aborted=[
-            aborted
-            for segment in segments
-            for aborted in segment.aborted.entries
-            if aborted.first_offset < dirty.first_uncleanable_offset and aborted.last_offset >= bases[0]
-        ],
-        last_records=records,
-        # The ratio has been decided by, and a process gets the job as JSON, which has no NaN.
-        config=msgspec.structs.replace(log_config, min_cleanable_dirty_ratio=0.0),
-        now_ms=now_ms,
-        buffer_bytes=config.dedupe_buffer_size // max(config.threads, 1),
-        load_factor=config.io_buffer_load_factor,
-        io_bytes=max(config.io_buffer_size // max(config.threads, 1) // 2, 4096),
-        bytes_per_second=bytes_per_second if 0 < bytes_per_second < 1e18 else 0.0,
-    )
+    return make
 
 
 def _source(segment: Segment, next_base_offset: int) -> SourceSegment:

@@ -20,13 +20,13 @@ class CleanedTransactions:
 
     Args:
         aborted: the aborted transactions that reach into the part that is read.
+
+    Attributes:
         keep_aborted: called with each transaction that has to stay in the transaction index, in the order of the markers.
     """
 
-    def __init__(
-        self, aborted: Iterable[AbortedTxn], keep_aborted: Callable[[AbortedTxn], None] = lambda _aborted: None
-    ) -> None:
-        self.keep_aborted = keep_aborted
+    def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
+        self.keep_aborted: Callable[[AbortedTxn], None] = lambda _aborted: None
         self._coming = [(entry.first_offset, entry.last_offset, entry) for entry in aborted]
         heapify(self._coming)
         self._aborted: dict[int, AbortedTxn] = {}

@@ -43,10 +43,13 @@ class Journal:
 
     Args:
         sync: makes a file descriptor's data durable; raises OSError.
+
+    Attributes:
+        position: bytes in the current file; from `file_bytes` on, a checkpoint and a switch to the other file are due.
     """
 
     def __init__(self, directory: Path, *, file_bytes: int, sync: Callable[[int], None]) -> None:
-        self._directory = directory
+        self.directory = directory
         self._file_bytes = file_bytes
         self._sync = sync
         self._generation = 1
@@ -57,16 +60,7 @@ class Journal:
         """By name: the sizes of the files when they were made."""
         self._filled = [0, 0]
         """By file number: the end of the part that was ever written."""
-        self._position = 0
-
-    @property
-    def directory(self) -> Path:
-        return self._directory
-
-    @property
-    def position(self) -> int:
-        """Bytes in the current file; from `file_bytes` on, a checkpoint and a switch to the other file are due."""
-        return self._position
+        self.position = 0
 
     def write(self, pieces: Sequence[syscalls.Buffer], covered: Sequence[syscalls.Buffer] | None = None) -> None:
         """
@@ -83,13 +77,13 @@ class Journal:
         fd = self._fds.get(self._generation & 1)
         if fd is None:
             fd = self._open()
-        elif self._position == 0:
+        elif self.position == 0:
             self._forget_frames(fd)
-        end = syscalls.write_at(fd, pieces, self._position)
+        end = syscalls.write_at(fd, pieces, self.position)
         if end > self._filled[self._generation & 1]:
             self._fill(fd, end)
         self._sync(fd)
-        self._position = end
+        self.position = end
         self._sequence += 1
 
     def _forget_frames(self, fd: int) -> None:
@@ -102,16 +96,16 @@ class Journal:
 
     def _fill(self, fd: int, end: int) -> None:
         """Write zeros behind a frame at the end of the written part; they are flushed with the frame."""
-        wanted = max(_FILL_BYTES, _FILL_FRAMES * (end - self._position))
+        wanted = max(_FILL_BYTES, _FILL_FRAMES * (end - self.position))
         size = min(wanted, self._file_bytes // _FILL_SHARE, self._file_bytes - end)
         if size > 0:
             end += syscalls.pwrite(fd, bytes(size), end)
         self._filled[self._generation & 1] = end
 
     def _open(self) -> int:
-        syscalls.ensure_directory(self._directory)
+        syscalls.ensure_directory(self.directory)
         turn = self._generation & 1
-        path = self._directory / f"{turn}.journal"
+        path = self.directory / f"{turn}.journal"
         fd = syscalls.open_shortly(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)  # one of two, so the reserve has enough
         self._fds[turn] = fd
         if syscalls.allocate is not None:
@@ -121,16 +115,16 @@ class Journal:
                 if exc.errno not in _NO_ALLOCATION:
                     raise
         syscalls.fsync(fd)
-        syscalls.sync_directory(self._directory)
+        syscalls.sync_directory(self.directory)
         self._sizes[path.name] = os.fstat(fd).st_size
         text = "".join(f"{size} {name}\n" for name, size in self._sizes.items())
-        write_atomically(self._directory.parent / JOURNAL_SIZES, comment(text))
+        write_atomically(self.directory.parent / JOURNAL_SIZES, comment(text))
         return fd
 
     def switch(self) -> None:
         """Use the other file from the next frame on. It must be free: the checkpoint before has ended."""
         self._generation += 1
-        self._position = 0
+        self.position = 0
 
     def close(self) -> None:
         for fd in self._fds.values():

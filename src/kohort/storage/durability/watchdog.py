@@ -27,10 +27,9 @@ class Watchdog:
         call: what the disk thread does; a text, or what it calls.
     """
 
-    def __init__(self, path: Path, *, hangs_s: float = HANGS_S) -> None:
+    def __init__(self, path: Path) -> None:
         self.call: str | Callable[[], None] = ""
         self._path = path
-        self._hangs_s = hangs_s
         self._began_s: float | None = None
         self._stopping = threading.Event()
 
@@ -49,9 +48,9 @@ class Watchdog:
         self.call = ""
 
     def _run(self) -> None:
-        while not self._stopping.wait(self._hangs_s):
+        while not self._stopping.wait(HANGS_S):
             began_s = self._began_s
-            if began_s is not None and time.monotonic() - began_s >= self._hangs_s:
+            if began_s is not None and time.monotonic() - began_s >= HANGS_S:
                 seconds = time.monotonic() - began_s
                 _log.warning("disk.hangs path=%s seconds=%d call=%r", self._path, seconds, _name_of(self.call))
 

@@ -18,8 +18,7 @@ RESERVED: Final = 8
 class DescriptorReserve:
     """Descriptors of `/dev/null`, which are closed when another file has to be opened. Thread-safe."""
 
-    def __init__(self, count: int = RESERVED) -> None:
-        self._count = count
+    def __init__(self) -> None:
         self._changing = threading.Lock()
         self._spare: list[int] = []
 
@@ -30,7 +29,7 @@ class DescriptorReserve:
         Raises:
             OSError: the file cannot be opened, or all reserved descriptors are in use.
         """
-        if len(self._spare) < self._count:
+        if len(self._spare) < RESERVED:
             self._fill()
         while True:
             try:
@@ -48,7 +47,7 @@ class DescriptorReserve:
 
     def _fill(self) -> None:
         with self._changing, suppress(OSError):
-            while len(self._spare) < self._count:
+            while len(self._spare) < RESERVED:
                 self._spare.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
 
 

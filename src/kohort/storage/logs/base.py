@@ -2,7 +2,7 @@
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -13,6 +13,7 @@ from kohort.runtime.ports import NO_SEQUENCE, HighWatermarkListener
 from kohort.storage.batchset import Span, assign_offsets, read_front, split_one
 from kohort.storage.epochs import EpochCache
 from kohort.storage.log import NO_TIMESTAMP, BatchSetTooLargeError, LogConfig, LogMetrics, TimestampOffset
+from kohort.storage.logs.retention import LogSegment, count_expired
 from kohort.storage.logs.timestamps import first_at_least
 from kohort.storage.markers import marker_batch
 from kohort.storage.producer_states import AbortedTxn
@@ -89,18 +90,19 @@ class LogBase(ABC):
 
     @property
     @abstractmethod
-    def size_bytes(self) -> int: ...
+    def segments(self) -> Sequence[LogSegment]:
+        """By rising base offset, not to be changed; the last one is active."""
 
     @property
-    def segment_count(self) -> int:
-        return 1
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self.segments)
 
     def metrics(self) -> LogMetrics:
         return LogMetrics(
             self.topic_partition,
             self.log_start_offset,
             self.end_offset,
-            self.segment_count,
+            len(self.segments),
             self.size_bytes,
             self.refusal is not None,
             self.high_watermark - self.last_stable_offset if self.refusal is None else 0,
@@ -165,11 +167,12 @@ class LogBase(ABC):
                 if aborted is not None:
                     self._add_aborted(aborted)
 
-    @abstractmethod
+    # What changes a log, which a view does not have.
+
     def _add_aborted(self, aborted: AbortedTxn) -> None:
         """Add to the transaction index a transaction that the last batch aborted."""
+        raise NotImplementedError
 
-    @abstractmethod
     def _write(self, data: bytearray, rest: bytes | memoryview, spans: list[Span]) -> None:
         """
         Store batches whose offsets are assigned, move `end_offset` behind them, and call `advance` when they are durable.
@@ -177,6 +180,11 @@ class LogBase(ABC):
         Args:
             rest: the records of the batch if `data` is its header alone, else empty.
         """
+        raise NotImplementedError
+
+    def _roll(self) -> LogSegment:
+        """Begin a new segment at the end of the log."""
+        raise NotImplementedError
 
     @abstractmethod
     def read(self, offset: int, *, bytes_max: int, up_to: int | None = None) -> bytes: ...
@@ -245,9 +253,9 @@ class LogBase(ABC):
             self.leader_epoch = leader_epoch
             self._persist_epoch()
 
-    @abstractmethod
     def _persist_epoch(self) -> None:
         """Make the newest leader epoch durable soon, although no batch may be appended in it."""
+        raise NotImplementedError
 
     def delete_before(self, offset: int, done: Callable[[], None] = lambda: None) -> None:
         if self.refusal is not None:
@@ -260,9 +268,23 @@ class LogBase(ABC):
             self._on_start_raised()
         self._persist_start(done)
 
-    @abstractmethod
     def _persist_start(self, done: Callable[[], None]) -> None:
         """Make the log start durable, call `done` later than this call, and allow removal of the data before it."""
+        raise NotImplementedError
+
+    def apply_retention(self, now_ms: int) -> None:
+        segments = self.segments
+        ends = [*(segment.base_offset for segment in segments[1:]), self.end_offset]
+        sizes = [segment.size_bytes for segment in segments]
+        count = count_expired(
+            sizes, ends, lambda index: segments[index].newest_ms, self.config, self.high_watermark, now_ms
+        )
+        if count == 0:
+            return
+        if count == len(segments):
+            self._roll()
+        if ends[count - 1] > self.log_start_offset:
+            self.delete_before(ends[count - 1])
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
         return self.epochs.end_offset_for(leader_epoch, self.end_offset)

@@ -34,12 +34,8 @@ class DiskReads(LogBase):
         return segment
 
     @property
-    def size_bytes(self) -> int:
-        return sum(segment.size_bytes for segment in self._segments)
-
-    @property
-    def segment_count(self) -> int:
-        return len(self._segments)
+    def segments(self) -> tuple[Segment, ...]:
+        return tuple(self._segments)
 
     def read(self, offset: int, *, bytes_max: int, up_to: int | None = None) -> bytes:
         self._check_readable(offset)

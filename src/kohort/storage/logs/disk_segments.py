@@ -78,11 +78,6 @@ class DiskSegments(DiskReads):
         return self._active is not None
 
     @property
-    def segments(self) -> tuple[Segment, ...]:
-        """By rising base offset; the last one is active."""
-        return tuple(self._segments)
-
-    @property
     def first_base_offset(self) -> int:
         return self._bases[0] if self._bases else self.log_start_offset
 
@@ -173,7 +168,7 @@ class DiskSegments(DiskReads):
         self._unsynced = [segment for segment in self._unsynced if segment not in dropped]
         _log.info("log.dropped partition=%s segments=%d start_offset=%d", self.topic_partition, count, start_offset)
         for segment in dropped:
-            segment.leave()
+            segment.release()
         return partial(self._remove_files, dropped)
 
     def _remove_files(self, dropped: list[Segment]) -> None:
@@ -208,7 +203,7 @@ class DiskSegments(DiskReads):
         old = self._segments[first:end]
         for segment in old:
             self._forget_memory(segment)
-            segment.leave()
+            segment.release()
         self._segments[first:end], self._bases[first:end] = [cleaned], [cleaned.base_offset]
         self._generation += 1
         cleaned.modified_ms = old[-1].modified_ms

@@ -21,7 +21,6 @@ from kohort.storage.log import LogConfig, ReadView
 from kohort.storage.logs.disk_segments import DiskSegments
 from kohort.storage.logs.log_view import LogView
 from kohort.storage.logs.recovery import LoadedPartition
-from kohort.storage.logs.retention import count_expired
 from kohort.storage.producer_states import AbortedTxn
 from kohort.storage.segments.file_handles import FileHandleCache
 from kohort.storage.segments.segment import Segment
@@ -126,16 +125,19 @@ class DiskLog(DiskSegments):
         max_timestamp_ms = spans[0][4] if len(spans) == 1 else max(span[4] for span in spans)
         active = self._active
         if active is None or active.must_roll(size, last_offset, max_timestamp_ms, self.config, self._clock):
-            try:
-                active = self._roll()
-            except OSError as exc:
-                self._on_error(exc)
+            active = self._roll()
         if max_timestamp_ms < 0:
             active.modified_ms = self._clock.now_ms()
         self._mark_unsynced(active)
         return active
 
     def _roll(self) -> Segment:
+        try:
+            return self._begin_segment()
+        except OSError as exc:
+            self._on_error(exc)
+
+    def _begin_segment(self) -> Segment:
         """
         Begin a new segment at the end of the log; the first one makes the directory.
 
@@ -246,10 +248,7 @@ class DiskLog(DiskSegments):
 
     def _ensure_directory(self) -> None:
         if self._active is None:
-            try:
-                self._roll()
-            except OSError as exc:
-                self._on_error(exc)
+            self._roll()
 
     def restore_epoch(self, leader_epoch: int, start_offset: int) -> None:
         """Begin an epoch from the journal at its start offset, or at the end of the log if that is less."""
@@ -328,22 +327,6 @@ class DiskLog(DiskSegments):
         self.log_start_offset = max(self.log_start_offset, min(offset, self.end_offset))
         self.epochs.truncate_from_start(self.log_start_offset)
         self._find_base_of_log_start()
-
-    def apply_retention(self, now_ms: int) -> None:
-        sizes = [segment.size_bytes for segment in self._segments]
-        ends = [*self._bases[1:], self.end_offset]
-        count = count_expired(
-            sizes, ends, lambda index: self._segments[index].newest_ms, self.config, self.high_watermark, now_ms
-        )
-        if count == 0:
-            return
-        if count == len(self._segments):
-            try:
-                self._roll()
-            except OSError as exc:
-                self._on_error(exc)
-        if ends[count - 1] > self.log_start_offset:
-            self.delete_before(ends[count - 1])
 
     def fail(self, exc: OSError) -> None:
         """Go offline: the content of the files is not known any more."""

@@ -1,11 +1,8 @@
 """A view of a log on disk for one piece of work on another thread, which may wait for the disk."""
 
-from collections.abc import Callable
 from typing import NoReturn
 
-from kohort.storage.batchset import Span
 from kohort.storage.logs.disk_reads import DiskReads
-from kohort.storage.producer_states import AbortedTxn
 from kohort.storage.producers import ProducerStateManager
 from kohort.storage.segments.segment import Segment
 from kohort.storage.segments.segment_reads import SegmentReads
@@ -52,17 +49,3 @@ class LogView(DiskReads):
         """Close the files."""
         for reader in self._readers.values():
             reader.close()
-
-    # A view is never written to.
-
-    def _write(self, data: bytearray, rest: bytes | memoryview, spans: list[Span]) -> NoReturn:
-        raise NotImplementedError
-
-    def _add_aborted(self, aborted: AbortedTxn) -> NoReturn:
-        raise NotImplementedError
-
-    def _persist_epoch(self) -> NoReturn:
-        raise NotImplementedError
-
-    def _persist_start(self, done: Callable[[], None]) -> NoReturn:
-        raise NotImplementedError

@@ -5,8 +5,22 @@ Source: Kafka UnifiedLog.deleteOldSegments, deleteRetentionSizeBreachedSegments,
 """
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from kohort.storage.log import LogConfig
+
+
+class LogSegment(Protocol):
+    """A segment on disk or in memory."""
+
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def size_bytes(self) -> int: ...
+    @property
+    def newest_ms(self) -> int: ...
+    @property
+    def rolling_timestamp_ms(self) -> int: ...
 
 
 def count_expired(

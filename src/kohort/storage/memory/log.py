@@ -2,7 +2,7 @@
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, Protocol
+from typing import Final
 from uuid import UUID
 
 from kohort.model.ids import TopicPartition
@@ -11,7 +11,6 @@ from kohort.storage.batchset import Span, iter_spans
 from kohort.storage.epochs import EpochCache
 from kohort.storage.log import NO_OFFSET, NO_TIMESTAMP, LogConfig, ReadView
 from kohort.storage.logs.base import LogBase
-from kohort.storage.logs.retention import count_expired
 from kohort.storage.logs.timestamps import newest_from
 from kohort.storage.producer_states import AbortedTxn
 from kohort.storage.segments.aborted import find_overlapping
@@ -69,24 +68,18 @@ class MemorySegment:
         return timestamp_ms if timestamp_ms >= 0 else self.created_ms
 
 
-class _Advancing(Protocol):
-    end_offset: int
-
-    def advance(self, high_watermark: int) -> None: ...
-
-
 class Watermarks:
     """Advances the high watermarks of all logs that were appended to in a turn, in one deferred call."""
 
     def __init__(self, defer: Defer) -> None:
         self.defer = defer
-        self._behind: list[_Advancing] = []
+        self._behind: list[LogBase] = []
 
     @property
     def is_empty(self) -> bool:
         return not self._behind
 
-    def add(self, log: _Advancing) -> None:
+    def add(self, log: LogBase) -> None:
         if not self._behind:
             self.defer(self.advance_all)
         self._behind.append(log)
@@ -95,12 +88,6 @@ class Watermarks:
         behind, self._behind = self._behind, []
         for log in behind:
             log.advance(log.end_offset)
-
-
-class RollListener(Protocol):
-    """Called when a log has begun a new segment."""
-
-    def __call__(self, log: "MemoryLog", /) -> None: ...
 
 
 class MemoryLog(LogBase):
@@ -114,8 +101,9 @@ class MemoryLog(LogBase):
         *,
         watermarks: Watermarks,
         clock: Clock,
-        on_roll: RollListener,
+        on_roll: Callable[["MemoryLog"], None],
     ) -> None:
+        """`on_roll` is called when the log has begun a new segment."""
         super().__init__(topic_partition, topic_id, config, epochs=EpochCache())
         self._watermarks = watermarks
         self._clock = clock
@@ -125,16 +113,7 @@ class MemoryLog(LogBase):
         self._bases = [0]
 
     @property
-    def size_bytes(self) -> int:
-        return sum(segment.size_bytes for segment in self._segments)
-
-    @property
-    def segment_count(self) -> int:
-        return len(self._segments)
-
-    @property
     def segments(self) -> Sequence[MemorySegment]:
-        """By rising base offset, not to be changed; the last one is active."""
         return self._segments
 
     # Writing
@@ -259,20 +238,6 @@ class MemoryLog(LogBase):
         if count:
             del self._segments[:count], self._bases[:count]
         self._watermarks.defer(done)
-
-    def apply_retention(self, now_ms: int) -> None:
-        segments = self._segments
-        ends = [*self._bases[1:], self.end_offset]
-        sizes = [segment.size_bytes for segment in segments]
-        count = count_expired(
-            sizes, ends, lambda index: segments[index].newest_ms, self.config, self.high_watermark, now_ms
-        )
-        if count == 0:
-            return
-        if count == len(segments):
-            self._roll()
-        if ends[count - 1] > self.log_start_offset:
-            self.delete_before(ends[count - 1])
 
     # Cleaning
 

@@ -368,12 +368,6 @@ class Segment(SegmentReads):
                 syscalls.rename(path, final_name(path))
         self.rename_with("")
 
-    def leave(self) -> None:
-        """Close the files: the segment has left its log."""
-        self.close()
-        self.index.release()
-        self.time_index.release()
-
     def rename_to_stray(self, *, keeps_snapshot: bool = False) -> list[Path]:
         """Rename the files to `.deleted`, on any thread; returns the new paths of the existing files."""
         snapshot = () if keeps_snapshot else (segment_path(self.directory, self.base_offset, SNAPSHOT_SUFFIX),)

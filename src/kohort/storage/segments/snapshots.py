@@ -61,26 +61,16 @@ def snapshot_from_bytes(data: bytes) -> list[ProducerStateEntry]:
         raise CorruptError(f"a snapshot of producers of version {version} with a wrong checksum or of another version")
     if len(data) != _HEAD.size + count * _ENTRY.size:
         raise CorruptError(f"a snapshot of {count} producers has {len(data)} bytes")
-    return [_state(*entry) for entry in _ENTRY.iter_unpack(data[_HEAD.size :])]
-
-
-def _state(
-    producer_id: int,
-    producer_epoch: int,
-    last_sequence: int,
-    last_offset: int,
-    offset_delta: int,
-    timestamp_ms: int,
-    coordinator_epoch: int,
-    transaction_offset: int,
-) -> ProducerStateEntry:
-    state = ProducerStateEntry(
-        producer_id, producer_epoch, coordinator_epoch=coordinator_epoch, timestamp_ms=timestamp_ms
-    )
-    if last_offset >= 0:
-        state.batches.append(BatchMetadata(last_sequence, last_offset, offset_delta, timestamp_ms))
-    state.transaction_offset = transaction_offset if transaction_offset >= 0 else None
-    return state
+    states = []
+    for producer_id, epoch, sequence, offset, delta, timestamp_ms, coordinator_epoch, begun in _ENTRY.iter_unpack(
+        data[_HEAD.size :]
+    ):
+        state = ProducerStateEntry(producer_id, epoch, coordinator_epoch=coordinator_epoch, timestamp_ms=timestamp_ms)
+        if offset >= 0:
+            state.batches.append(BatchMetadata(sequence, offset, delta, timestamp_ms))
+        state.transaction_offset = begun if begun >= 0 else None
+        states.append(state)
+    return states
 
 
 def write_snapshot(directory: Path, offset: int, producers: ProducerStateManager) -> Path:
