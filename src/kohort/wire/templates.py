@@ -7,15 +7,16 @@ keeps a request that it has received twice as a template: its bytes, and the pos
 compared with it as a whole, and yields a `TemplateMatch`: the template and the new numbers. The handler keeps with the template
 what it has computed from the rest of the request.
 
-A handler that implements `RepeatHandler` gets matches; `route_repeats` gives the reader and the encoder for it. No other
-module needs to know about repeated requests. A request in another encoding than ours (unknown tagged fields, bytes after the
+A handler with a method `with_numbers` (see `WithNumbers`) gets matches in place of requests, and may answer with a
+`PreparedResponse`; `route_repeats` gives the reader and the encoder for it. No other module needs to know about repeated
+requests. A request in another encoding than ours (unknown tagged fields, bytes after the
 end) gets no template.
 """
 
 from collections.abc import Callable, Iterator
 from itertools import repeat
 from struct import Struct
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from kohort.wire.apis import API_KEYS
 from kohort.wire.encoders import ResponseEncoder, request_encoder
@@ -42,15 +43,6 @@ _HEADER_BYTES: Final = 14
 
 WithNumbers: TypeAlias = Callable[[Any, Iterator[int]], Any]
 """Copies a request with these numbers (int64) in place of its own, in the order in which they are encoded."""
-
-
-class RepeatHandler(Protocol):
-    """A handler that takes a `TemplateMatch` in place of a request, and may answer with a `PreparedResponse`."""
-
-    def __call__(self, request: Any, context: Any, reply: Any, /) -> Any: ...
-
-    def with_numbers(self, request: Any, numbers: Iterator[int], /) -> Any:
-        """See `WithNumbers`."""
 
 
 class PreparedResponse:
@@ -207,7 +199,6 @@ def route_repeats(
     api_key: int, version: int, handler: object, encode: ResponseEncoder
 ) -> tuple[RepeatRead | None, ResponseEncoder]:
     """The reader of an API whose handler takes matches, None for any other handler; and the encoder of its responses."""
-    # Not isinstance(handler, RepeatHandler): mypyc does not support protocols that are checked at run time.
     with_numbers: WithNumbers | None = getattr(handler, "with_numbers", None)
     if with_numbers is None:
         return None, encode

@@ -57,7 +57,7 @@ _LAYOUTS_MAX: Final = 3
 
 class RepeatedCommits:
     """
-    The handler of OffsetCommit requests, repeated ones and others; a `kohort.wire.templates.RepeatHandler`.
+    The handler of OffsetCommit requests, repeated ones and others; see `kohort.wire.templates`.
 
     Args:
         commit: the handler of a plain request.

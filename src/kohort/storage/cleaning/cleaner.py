@@ -20,12 +20,12 @@ from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Clock
 from kohort.storage.cleaning.compaction import Report, compact
 from kohort.storage.cleaning.job import CleanerJob, PassResult, SegmentGroup
-from kohort.storage.cleaning.log_to_clean import LogToClean, is_compacted, job_of, look_at
+from kohort.storage.cleaning.log_to_clean import CleanerBase, LogToClean, dirtiest, is_compacted, job_of, look_at
 from kohort.storage.cleaning.process import CleanerProcess, Throttler
 from kohort.storage.durability.flusher import BackgroundThread
 from kohort.storage.files.checkpoint_formats import offsets_to_text, read_offsets, write_atomically
 from kohort.storage.files.directory import SWAP_SUFFIX
-from kohort.storage.log import CleanerConfig, CleanerMetrics
+from kohort.storage.log import CleanerConfig
 from kohort.storage.logs.disklog import DiskLog
 from kohort.storage.segments.segment import Segment
 
@@ -71,7 +71,7 @@ class _Pass:
     is_void: bool = False
 
 
-class Cleaner:
+class Cleaner(CleanerBase[DiskLog]):
     """
     The cleaner of one data directory. Not thread-safe: call from the owner's thread. Exceptions are marked.
 
@@ -81,10 +81,6 @@ class Cleaner:
         want_checkpoint: requests a checkpoint soon.
         submit: runs jobs that wait for the disk in the background, in order.
         call_soon_threadsafe: runs something on the owner's thread; from any thread.
-
-    Attributes:
-        offsets: by partition, the first dirty offset.
-        uncleanable: partitions whose cleaning failed; they are not cleaned until the next start.
     """
 
     def __init__(
@@ -98,23 +94,18 @@ class Cleaner:
         call_soon_threadsafe: Callable[[Callable[[], None]], None],
         clock: Clock,
     ) -> None:
+        super().__init__(logs, clock)
         self.config = CleanerConfig()
-        self.counters = CleanerMetrics()
-        self._last_run_ms = clock.now_ms()
-        self.uncleanable: set[TopicPartition] = set()
         self._path = data_dir / CLEANER_OFFSETS
-        self._logs = logs
         self._recovery_point = recovery_point
         self._want_checkpoint = want_checkpoint
         self._submit_job = submit
         self._call_soon_threadsafe = call_soon_threadsafe
-        self._clock = clock
         self._process_bytes = PROCESS_BYTES
         self._passes: dict[TopicPartition, _Pass] = {}
         self._workers: list[_Worker] = []
         self._calls: deque[Callable[[], None]] = deque()
         self._is_closing = False
-        self.offsets: dict[TopicPartition, int] = {}
 
     def load_offsets(self, known: Container[TopicPartition]) -> None:
         """Load the first dirty offsets of the partitions on disk."""
@@ -134,16 +125,6 @@ class Cleaner:
     def process_id(self) -> int | None:
         """The id of a running cleaner process, if there is one. Any thread may call this."""
         return next((worker.process.id for worker in self._workers if worker.process.id is not None), None)
-
-    def metrics(self) -> CleanerMetrics:
-        """The counters and the current gauges."""
-        counters = self.counters
-        counters.uncleanable_partitions = len(self.uncleanable)
-        counters.uncleanable_bytes = sum(
-            log.size_bytes for log in self._logs() if log.topic_partition in self.uncleanable
-        )
-        counters.since_last_run_s = (self._clock.now_ms() - self._last_run_ms) / 1000
-        return counters
 
     # Choosing
 
@@ -185,7 +166,7 @@ class Cleaner:
         found = [self.look_at(log) for log in self._compacted_logs() if log.topic_partition not in self._passes]
         self.counters.max_dirty_percent = max((100 * dirty.ratio for dirty in found), default=0.0)
         self.counters.max_compaction_delay_s = max((dirty.delay_ms for dirty in found), default=0) / 1000
-        return max((dirty for dirty in found if dirty.is_due), key=lambda dirty: dirty.ratio, default=None)
+        return dirtiest(found)
 
     def look_at(self, log: DiskLog) -> LogToClean[DiskLog, Segment]:
         """How dirty a log is. Requests a checkpoint if more of the log could be cleaned after one."""
@@ -198,13 +179,6 @@ class Cleaner:
         if found.waits_for_checkpoint:
             self._want_checkpoint()
         return found
-
-    def _first_dirty_offset(self, log: DiskLog) -> int:
-        offset = self.offsets.get(log.topic_partition, log.log_start_offset)
-        if log.log_start_offset <= offset <= log.end_offset:
-            return offset
-        self.offsets[log.topic_partition] = log.log_start_offset
-        return log.log_start_offset
 
     # A pass
 
@@ -285,7 +259,9 @@ class Cleaner:
         pass_.is_running = pass_.worker.is_busy = False
         pass_.done = done
         if done is not None:
-            self._count(done)
+            self._count(done.bytes_read, done.bytes_written, done.invalid_records)
+            self.counters.max_clean_time_s = done.elapsed_s
+            self.counters.max_buffer_utilization_percent = 100 * done.map_utilization
         elif problem is not None and not _is_obsolete(pass_):
             self._mark_uncleanable(pass_.log.topic_partition, problem)
         self._end_if_done(pass_)
@@ -318,21 +294,6 @@ class Cleaner:
             write()
         else:
             self._submit_job(write)
-
-    def _count(self, done: PassResult) -> None:
-        counters = self.counters
-        counters.passes += 1
-        counters.bytes_read += done.bytes_read
-        counters.bytes_written += done.bytes_written
-        counters.invalid_records += done.invalid_records
-        counters.recopy_percent = 100 * done.bytes_written / max(done.bytes_read, 1)
-        counters.max_clean_time_s = done.elapsed_s
-        counters.max_buffer_utilization_percent = 100 * done.map_utilization
-
-    def _mark_uncleanable(self, topic_partition: TopicPartition, error: Exception) -> None:
-        """Source: LogCleaner.tryCleanFilthiestLog, LogCleanerManager.markPartitionUncleanable."""
-        self.uncleanable.add(topic_partition)
-        _log.warning("log.uncleanable partition=%s error=%r", topic_partition, str(error))
 
     # Coming back
 

@@ -7,35 +7,27 @@ offset, or is not known to be durable: data that a crash may truncate is never r
 Source: Kafka LogCleanerManager, LogToClean.
 """
 
+import logging
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from kohort.model.ids import TopicPartition
+from kohort.runtime.ports import Clock
 from kohort.storage.cleaning.job import CleanerJob, SourceSegment, last_records
-from kohort.storage.log import LONG_MAX, CleanerConfig, LogConfig
+from kohort.storage.log import LONG_MAX, CleanerConfig, CleanerMetrics
+from kohort.storage.logs.base import LogBase
 from kohort.storage.logs.disklog import DiskLog
 from kohort.storage.logs.retention import LogSegment
 from kohort.storage.segments.segment import Segment
 
-S_co = TypeVar("S_co", bound=LogSegment, covariant=True)
-
-
-class CleanableLog(Protocol[S_co]):
-    """A log on disk or in memory."""
-
-    @property
-    def config(self) -> LogConfig: ...
-    @property
-    def last_stable_offset(self) -> int: ...
-    @property
-    def segments(self) -> Sequence[S_co]: ...
-
+_log = logging.getLogger("kohort.storage")
 
 S = TypeVar("S", bound=LogSegment)
-L = TypeVar("L", bound=CleanableLog[Any])
+L = TypeVar("L", bound=LogBase)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +63,7 @@ class LogToClean(Generic[L, S]):
         )
 
 
-def is_compacted(log: CleanableLog[Any]) -> bool:
+def is_compacted(log: LogBase) -> bool:
     return "compact" in log.config.cleanup_policy.split(",")
 
 
@@ -103,7 +95,7 @@ def look_at(log: L, *, first_dirty_offset: int, recovery_point: int, now_ms: int
     )
 
 
-def _first_uncleanable(log: CleanableLog[Any], segments: Sequence[LogSegment], first_dirty: int, now_ms: int) -> int:
+def _first_uncleanable(log: LogBase, segments: Sequence[LogSegment], first_dirty: int, now_ms: int) -> int:
     """The index of the first segment that may not be cleaned."""
     stable = log.last_stable_offset
     lag_ms = log.config.min_compaction_lag_ms
@@ -115,7 +107,7 @@ def _first_uncleanable(log: CleanableLog[Any], segments: Sequence[LogSegment], f
     return last
 
 
-def _delay_ms(log: CleanableLog[Any], dirty: Sequence[LogSegment], now_ms: int) -> int:
+def _delay_ms(log: LogBase, dirty: Sequence[LogSegment], now_ms: int) -> int:
     """Source: LogCleanerManager.maxCompactionDelay."""
     lag_ms = log.config.max_compaction_lag_ms
     if lag_ms >= LONG_MAX:
@@ -123,6 +115,60 @@ def _delay_ms(log: CleanableLog[Any], dirty: Sequence[LogSegment], now_ms: int) 
     firsts = (segment.rolling_timestamp_ms for segment in dirty)
     earliest_ms = min((first_ms for first_ms in firsts if first_ms > 0), default=LONG_MAX)
     return max(now_ms - lag_ms - earliest_ms, 0)
+
+
+class CleanerBase(Generic[L]):
+    """
+    What a cleaner knows of the logs of its store.
+
+    Attributes:
+        offsets: by partition, the first dirty offset.
+        uncleanable: partitions whose cleaning failed; they are left alone until the next start.
+    """
+
+    def __init__(self, logs: Callable[[], Iterable[L]], clock: Clock) -> None:
+        self.counters = CleanerMetrics()
+        self.offsets: dict[TopicPartition, int] = {}
+        self.uncleanable: set[TopicPartition] = set()
+        self._logs = logs
+        self._clock = clock
+        self._last_run_ms = clock.now_ms()
+
+    def metrics(self) -> CleanerMetrics:
+        """The counters and the current gauges."""
+        counters = self.counters
+        counters.uncleanable_partitions = len(self.uncleanable)
+        counters.uncleanable_bytes = sum(
+            log.size_bytes for log in self._logs() if log.topic_partition in self.uncleanable
+        )
+        counters.since_last_run_s = (self._clock.now_ms() - self._last_run_ms) / 1000
+        return counters
+
+    def _first_dirty_offset(self, log: L) -> int:
+        offset = self.offsets.get(log.topic_partition, log.log_start_offset)
+        if log.log_start_offset <= offset <= log.end_offset:
+            return offset
+        self.offsets[log.topic_partition] = log.log_start_offset
+        return log.log_start_offset
+
+    def _mark_uncleanable(self, topic_partition: TopicPartition, error: Exception) -> None:
+        """Source: LogCleaner.tryCleanFilthiestLog, LogCleanerManager.markPartitionUncleanable."""
+        self.uncleanable.add(topic_partition)
+        _log.warning("log.uncleanable partition=%s error=%r", topic_partition, str(error))
+
+    def _count(self, bytes_read: int, bytes_written: int, invalid_records: int) -> None:
+        """Count a pass that has ended."""
+        counters = self.counters
+        counters.passes += 1
+        counters.bytes_read += bytes_read
+        counters.bytes_written += bytes_written
+        counters.invalid_records += invalid_records
+        counters.recopy_percent = 100 * bytes_written / max(bytes_read, 1)
+
+
+def dirtiest(found: Iterable[LogToClean[L, S]]) -> LogToClean[L, S] | None:
+    """The dirtiest of the logs that are due."""
+    return max((dirty for dirty in found if dirty.is_due), key=lambda dirty: dirty.ratio, default=None)
 
 
 def job_of(dirty: LogToClean[DiskLog, Segment], config: CleanerConfig, *, now_ms: int) -> Callable[[], CleanerJob]:

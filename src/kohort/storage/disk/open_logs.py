@@ -63,9 +63,6 @@ class OpenLogs:
         self._not_renamed: dict[Path, OSError] = {}
         """Directories of deleted partitions that could not be renamed; the disk thread's."""
 
-    def get(self, topic_partition: TopicPartition) -> DiskLog | None:
-        return self.logs.get(topic_partition)
-
     def add_loaded(self, topic_partition: TopicPartition, topic_id: UUID, loaded: LoadedPartition) -> None:
         self.logs[topic_partition] = self._make(topic_partition, topic_id, LogConfig(), loaded)
 

@@ -8,8 +8,8 @@ first scans segments from their recovery points, truncates torn tails and restor
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -21,7 +21,7 @@ from kohort.runtime.ports import Clock, Defer
 from kohort.storage.cleaning.cleaner import Cleaner
 from kohort.storage.disk.found_partitions import FoundPartitions
 from kohort.storage.disk.open_logs import OpenLogs
-from kohort.storage.disk.start_recovery import StartRecovery
+from kohort.storage.disk.start_recovery import recover
 from kohort.storage.durability.brief_waits import BriefWaits
 from kohort.storage.durability.flush_coordinator import (
     CHECKPOINT_INTERVAL_MS,
@@ -140,37 +140,28 @@ class DiskStore:
             on_offline=self._go_offline,
             on_missing=self._on_missing,
         )
-        self.cleaner = self._make_cleaner(call_soon_threadsafe)
-        is_unlocked = not (
-            data_dir / LOCK
-        ).exists()  # Nobody uses the directory, and the file of the lock would be a change.
+        checkpoints = self._flush_coordinator.checkpoints
+        self.cleaner = Cleaner(
+            data_dir,
+            logs=self._logs.values,
+            recovery_point=lambda topic_partition: checkpoints.offsets.get(topic_partition, 0),
+            want_checkpoint=self._flush_coordinator.want_checkpoint,
+            submit=self._flush_coordinator.submit,
+            call_soon_threadsafe=call_soon_threadsafe,
+            clock=clock,
+        )
+        # Without the file of the lock nobody uses the directory, and the file would be a change.
+        is_unlocked = not (data_dir / LOCK).exists()
         if is_unlocked:
             self._check(check)
-        self._lock = self._lock_directory()
+        with _refusing(f"{data_dir} cannot be used"):
+            self._lock = DirectoryLock(data_dir)
         try:
             if not is_unlocked:
                 self._check(check)
-            self.cluster_id, directory_id = claim_directory(
-                data_dir, node_id=node_id, cluster_id=cluster_id, new_id=uuid4()
-            )
-            deleted = find_deleted(data_dir)
-            self._found = self._find_partitions(directory_id)
-            self._opened = OpenLogs(
-                data_dir,
-                self._logs,
-                directory_id=directory_id,
-                handles=self._handles,
-                clock=clock,
-                flush_coordinator=self._flush_coordinator,
-                forget=self.cleaner.forget,
-            )
-            self._load_directory(deleted, on_recovery)
-            self.cleaner.load_offsets(frozenset(self.partitions()))
-            self._flush_coordinator.start()
+            with _refusing(f"{data_dir} cannot be taken up"):
+                self._take_up(node_id, cluster_id, on_recovery)
             call_soon_threadsafe(partial(self._start_waiting, wait_s))
-        except OSError as exc:
-            self._lock.release()
-            raise ConfigError(f"{data_dir} cannot be taken up: {exc}; {errno_hint(exc)}.") from exc
         except BaseException:
             self._lock.release()
             raise
@@ -181,34 +172,37 @@ class DiskStore:
             self._volumes.start(wait_s)
 
     def _check(self, check: Callable[[Path], None]) -> None:
-        try:
+        with _refusing(f"{self.data_dir} cannot be read"):
             check(self.data_dir)
-        except OSError as exc:
-            raise ConfigError(f"{self.data_dir} cannot be read: {exc}; {errno_hint(exc)}.") from exc
-
-    def _lock_directory(self) -> DirectoryLock:
-        try:
-            return DirectoryLock(self.data_dir)
-        except OSError as exc:
-            raise ConfigError(f"{self.data_dir} cannot be used: {exc}; {errno_hint(exc)}.") from exc
 
     @property
     def offline_reason(self) -> str | None:
         return self._flush_coordinator.offline_reason
 
-    def _make_cleaner(self, call_soon_threadsafe: CallSoon) -> Cleaner:
-        flush_coordinator = self._flush_coordinator
-        return Cleaner(
-            self.data_dir,
-            logs=self._logs.values,
-            recovery_point=lambda topic_partition: flush_coordinator.checkpoints.offsets.get(topic_partition, 0),
-            want_checkpoint=flush_coordinator.want_checkpoint,
-            submit=flush_coordinator.submit,
-            call_soon_threadsafe=call_soon_threadsafe,
-            clock=self._clock,
-        )
-
     # Start
+
+    def _take_up(self, node_id: int, cluster_id: str | None, on_recovery: Callable[[RecoveryProgress], None]) -> None:
+        """
+        Raises:
+            OSError, ConfigError: the directory cannot be used.
+        """
+        self.cluster_id, directory_id = claim_directory(
+            self.data_dir, node_id=node_id, cluster_id=cluster_id, new_id=uuid4()
+        )
+        deleted = find_deleted(self.data_dir)
+        self._found = self._find_partitions(directory_id)
+        self._opened = OpenLogs(
+            self.data_dir,
+            self._logs,
+            directory_id=directory_id,
+            handles=self._handles,
+            clock=self._clock,
+            flush_coordinator=self._flush_coordinator,
+            forget=self.cleaner.forget,
+        )
+        self._load_directory(deleted, on_recovery)
+        self.cleaner.load_offsets(frozenset(self.partitions()))
+        self._flush_coordinator.start()
 
     def _find_partitions(self, directory_id: str | None) -> FoundPartitions:
         try:
@@ -247,8 +241,15 @@ class DiskStore:
         if journal.exists() and not journal.is_dir():
             raise ConfigError(f"{journal} is no directory: move it away.")
         if journal.is_dir() or not marker.exists():
-            recovery = StartRecovery(self._found, self._opened, self._flush_coordinator, self._clock, on_recovery)
-            recovery.run(journal, is_journaled=journal.is_dir() and lost is None)
+            recover(
+                self._found,
+                self._opened,
+                self._flush_coordinator,
+                self._clock,
+                on_recovery,
+                journal=journal,
+                is_journaled=journal.is_dir() and lost is None,
+            )
         remove_journal(self.data_dir)
         if self._is_journaled:
             self._flush_coordinator.checkpoints.files.begin()
@@ -429,6 +430,15 @@ class DiskStore:
             _log.error("log.missing_data partition=%s error=%r", log.topic_partition, missing)
             log.refusal = missing
             self._found.write_note(log.directory, log.topic_id, missing)
+
+
+@contextmanager
+def _refusing(what: str) -> Generator[None, None, None]:
+    """Raise ConfigError for an OSError; `what` begins the sentence."""
+    try:
+        yield
+    except OSError as exc:
+        raise ConfigError(f"{what}: {exc}; {errno_hint(exc)}.") from exc
 
 
 def _make_directory(path: Path) -> None:

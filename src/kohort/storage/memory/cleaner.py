@@ -20,10 +20,10 @@ from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Clock
 from kohort.storage.cleaning.compaction import group_segments
 from kohort.storage.cleaning.job import SourceSegment, last_records
-from kohort.storage.cleaning.log_to_clean import LogToClean, is_compacted, look_at
+from kohort.storage.cleaning.log_to_clean import CleanerBase, LogToClean, dirtiest, is_compacted, look_at
 from kohort.storage.cleaning.offset_map import make_offset_map
 from kohort.storage.cleaning.rules import Batch, Compaction
-from kohort.storage.log import CallSoon, CleanerConfig, CleanerMetrics
+from kohort.storage.log import CallSoon, CleanerConfig
 from kohort.storage.memory.log import SEGMENT_BYTES_MAX, MemoryLog, MemorySegment
 from kohort.wire.batches import read_header
 
@@ -36,7 +36,7 @@ _KEYS_AT_ONCE: Final = 512
 _RECORD_BYTES_MIN: Final = 8
 
 
-class MemoryCleaner:
+class MemoryCleaner(CleanerBase[MemoryLog]):
     """
     The cleaner of one store; one pass at a time.
 
@@ -45,8 +45,6 @@ class MemoryCleaner:
 
     Attributes:
         config: None until cleaning is asked for the first time: a broker with `log.cleaner.enable=false` never asks.
-        offsets: where the dirty part of each log begins.
-        uncleanable: partitions whose cleaning failed; they are left alone.
     """
 
     def __init__(
@@ -56,24 +54,10 @@ class MemoryCleaner:
         call_soon: CallSoon | None,
         clock: Clock,
     ) -> None:
+        super().__init__(logs, clock)
         self.config: CleanerConfig | None = None
-        self.counters = CleanerMetrics()
-        self.offsets: dict[TopicPartition, int] = {}
-        self.uncleanable: set[TopicPartition] = set()
-        self._logs = logs
         self._call_soon = call_soon
-        self._clock = clock
-        self._last_run_ms = clock.now_ms()
         self._running: _Pass | None = None
-
-    def metrics(self) -> CleanerMetrics:
-        counters = self.counters
-        counters.uncleanable_partitions = len(self.uncleanable)
-        counters.uncleanable_bytes = sum(
-            log.size_bytes for log in self._logs() if log.topic_partition in self.uncleanable
-        )
-        counters.since_last_run_s = (self._clock.now_ms() - self._last_run_ms) / 1000
-        return counters
 
     def clean(self, config: CleanerConfig) -> None:
         """Delete what the retention of compacted logs does not keep, and begin a pass over the dirtiest log that is due."""
@@ -105,15 +89,13 @@ class MemoryCleaner:
         found = [
             self._look_at(log) for log in logs if log.refusal is None and log.topic_partition not in self.uncleanable
         ]
-        due = max((dirty for dirty in found if dirty.is_due), key=lambda dirty: dirty.ratio, default=None)
+        due = dirtiest(found)
         if due is not None:
             self._running = _Pass(due, self.config, self._clock.now_ms())
             self._step()
 
     def _look_at(self, log: MemoryLog) -> LogToClean[MemoryLog, MemorySegment]:
-        offset = self.offsets.get(log.topic_partition, log.log_start_offset)
-        if not log.log_start_offset <= offset <= log.end_offset:
-            offset = log.log_start_offset
+        offset = self._first_dirty_offset(log)
         return look_at(log, first_dirty_offset=offset, recovery_point=log.end_offset, now_ms=self._clock.now_ms())
 
     def _step(self) -> None:
@@ -127,9 +109,7 @@ class MemoryCleaner:
                     self._call_soon(self._step)
                     return
         except Exception as error:  # noqa: BLE001 -- one log that cannot be cleaned must not stop the node
-            topic_partition = running.log.topic_partition
-            self.uncleanable.add(topic_partition)
-            _log.warning("log.uncleanable partition=%s error=%r", topic_partition, str(error))
+            self._mark_uncleanable(running.log.topic_partition, error)
         self._running = None
         self._end(running)
         self._clean_dirtiest(self._compacted_logs())
@@ -139,12 +119,7 @@ class MemoryCleaner:
         if ended.end_offset is None or log.refusal is not None:
             return
         self.offsets[log.topic_partition] = ended.end_offset
-        counters = self.counters
-        counters.passes += 1
-        counters.bytes_read += ended.bytes_read
-        counters.bytes_written += ended.bytes_written
-        counters.invalid_records += ended.invalid_records
-        counters.recopy_percent = 100 * ended.bytes_written / max(ended.bytes_read, 1)
+        self._count(ended.bytes_read, ended.bytes_written, ended.invalid_records)
         _log.debug(  # a busy log has a pass every 256 KiB
             "log.cleaned partition=%s end_offset=%d read_bytes=%d written_bytes=%d",
             *(log.topic_partition, ended.end_offset, ended.bytes_read, ended.bytes_written),
