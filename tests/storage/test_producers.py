@@ -68,12 +68,8 @@ def update(producers: ProducerStateManager, batch: bytes, offset: int) -> None:
 
 def judge(producers: ProducerStateManager, header: BatchHeader) -> int | ErrorCode:
     """NONE when the batch is to be written, the offset of the first when it is a duplicate, or the refusal."""
-    written = producers.find_duplicate(
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        first_sequence=header.base_sequence,
-        last_sequence=header.last_sequence,
-    )
+    state = producers.states.get(header.producer_id)
+    written = state.find(header.producer_epoch, header.base_sequence, header.last_sequence) if state else None
     if written is not None:
         return written.first_offset
     try:

@@ -104,6 +104,15 @@ def iter_spans(batches: Buffer) -> Iterator[Span]:
         start += span[1]
 
 
+def stated_size(data: Buffer, start: int = 0) -> int:
+    """The size of the batch that begins at `start`, as its header states it; 0 if there is no header of magic 2."""
+    if len(data) - start < HEADER_BYTES:
+        return 0
+    _, length, _, magic, _ = read_front(data, start)
+    size: int = length + LOG_OVERHEAD_BYTES
+    return size if magic == MAGIC and size >= HEADER_BYTES else 0
+
+
 def span_at(batches: Buffer, start: int) -> Span | None:
     """The batch that begins at `start`; None if there is no whole batch of magic 2."""
     available = len(batches) - start

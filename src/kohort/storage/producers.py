@@ -108,12 +108,8 @@ class ProducerStateManager:
         Source: UnifiedLog.analyzeAndValidateProducerState.
         """
         producer_id, producer_epoch = header.producer_id, header.producer_epoch
-        duplicate = self.find_duplicate(
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            first_sequence=header.base_sequence,
-            last_sequence=header.last_sequence,
-        )
+        state = self.states.get(producer_id)
+        duplicate = state.find(producer_epoch, header.base_sequence, header.last_sequence) if state else None
         if duplicate is None:
             is_transactional = header.is_transactional
             if is_transactional:
@@ -125,13 +121,6 @@ class ProducerStateManager:
                 is_transactional=is_transactional,
             )
         return duplicate
-
-    def find_duplicate(
-        self, *, producer_id: int, producer_epoch: int, first_sequence: int, last_sequence: int
-    ) -> BatchMetadata | None:
-        """The retained batch that these sequences duplicate, or None."""
-        state = self.states.get(producer_id)
-        return state.find(producer_epoch, first_sequence, last_sequence) if state else None
 
     def check(self, *, producer_id: int, producer_epoch: int, first_sequence: int, is_transactional: bool) -> None:
         """

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kohort.model.errors import ConfigError
-from kohort.storage.batchset import Span, read_front, span_at
-from kohort.wire.batch_header import HEADER_BYTES, LOG_OVERHEAD_BYTES
+from kohort.storage.batchset import Span, read_front, span_at, stated_size
+from kohort.wire.batch_header import LOG_OVERHEAD_BYTES
 from kohort.wire.batches import check_crc
 from kohort.wire.compression import Buffer
 
@@ -85,10 +85,9 @@ class ValidBatches:
     def _fill(self) -> None:
         """Read from the next batch on, at least the whole batch if the file has it."""
         data = os.pread(self._fd, min(_SCAN_BYTES, self.file_bytes - self.end), self.end)
-        if len(data) >= HEADER_BYTES:
-            size = read_front(data)[1] + LOG_OVERHEAD_BYTES
-            if len(data) < size <= self.file_bytes - self.end:
-                data = os.pread(self._fd, size, self.end)
+        size = stated_size(data)
+        if len(data) < size <= self.file_bytes - self.end:
+            data = os.pread(self._fd, size, self.end)
         self._buffer, self._buffer_position = memoryview(data), self.end
 
     def refuse_old_format(self) -> None:

@@ -3,15 +3,12 @@
 import mmap
 from typing import Final
 
-from kohort.storage.batchset import Span, span_at
+from kohort.storage.batchset import Span, span_at, stated_size
 from kohort.storage.files.checksums import correct_bit
 from kohort.wire.batch_header import (
     ATTRIBUTES_AT,
     CRC_AT,
     HEADER_BYTES,
-    LEADER_EPOCH_AT,
-    LENGTH_AT,
-    LOG_OVERHEAD_BYTES,
     MAGIC,
     MAGIC_AT,
 )
@@ -25,8 +22,8 @@ _MAGIC_BYTE: Final = bytes([MAGIC])
 
 def mend(content: mmap.mmap, position: int, next_offset: int) -> bytes | None:
     """The batch at a position with its one wrong bit corrected; None if the damage is another one, or the batch is large."""
-    size = _size_of(content[position : position + HEADER_BYTES])
-    if size is None or size > _MENDED_BYTES_MAX or position + size > len(content):
+    size = stated_size(content[position : position + HEADER_BYTES])
+    if not size or size > _MENDED_BYTES_MAX or position + size > len(content):
         return None
     batch = content[position : position + size]
     stored, crc = int.from_bytes(batch[CRC_AT:ATTRIBUTES_AT], "big"), crc32c(batch[ATTRIBUTES_AT:])
@@ -54,8 +51,8 @@ def valid_span(content: mmap.mmap, position: int, next_offset: int) -> Span | No
 
 
 def _whole_span(content: mmap.mmap, position: int) -> Span | None:
-    size = _size_of(content[position : position + HEADER_BYTES])
-    if size is None or position + size > len(content):
+    size = stated_size(content[position : position + HEADER_BYTES])
+    if not size or position + size > len(content):
         return None
     batch = content[position : position + size]
     span = span_at(batch, 0)
@@ -64,17 +61,10 @@ def _whole_span(content: mmap.mmap, position: int) -> Span | None:
     return position, span[1], span[2], span[3], span[4]
 
 
-def _size_of(header: bytes) -> int | None:
-    if len(header) < HEADER_BYTES or header[MAGIC_AT] != MAGIC:
-        return None
-    size = LOG_OVERHEAD_BYTES + int.from_bytes(header[LENGTH_AT:LEADER_EPOCH_AT], "big", signed=True)
-    return size if size >= HEADER_BYTES else None
-
-
 def next_valid(content: mmap.mmap, position: int, next_offset: int) -> Span | None:
     """The first valid batch behind the damaged one at a position: where its length says, else anywhere."""
-    size = _size_of(content[position : position + HEADER_BYTES])
-    span = None if size is None else valid_span(content, position + size, next_offset)
+    size = stated_size(content[position : position + HEADER_BYTES])
+    span = valid_span(content, position + size, next_offset) if size else None
     if span is not None:
         return span
     at = content.find(_MAGIC_BYTE, position + 1 + MAGIC_AT)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from kohort.model.errors import CorruptError
-from kohort.storage.batchset import read_front, span_at
+from kohort.storage.batchset import span_at, stated_size
 from kohort.storage.epochs import CHECKPOINT_NAME, EpochCache
 from kohort.storage.files.directory import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, offset_of
 from kohort.storage.files.journal_format import APPEND, DELETE, EPOCH, START, JournalEntry, read_journal
@@ -21,7 +21,7 @@ from kohort.storage.segments.aborted import from_bytes as aborted_from_bytes
 from kohort.storage.segments.index import OffsetIndex, TimeIndex
 from kohort.storage.segments.index_checksums import CHECKSUMS_SUFFIX, read_checksums
 from kohort.storage.segments.snapshots import SNAPSHOT_SUFFIX, snapshot_from_bytes
-from kohort.wire.batch_header import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC
+from kohort.wire.batch_header import HEADER_BYTES
 from kohort.wire.batches import BatchHeader, LogRecord, check_crc, iter_batches, read_header, read_marker, read_records
 from kohort.wire.compression import Codec
 from kohort.wire.scanning.header_keys import shown_key
@@ -86,8 +86,9 @@ def _batches(path: Path, decode: DecodeRecord | None, from_offset: int) -> Itera
         position = 0
         while position < size_bytes:
             front = os.pread(file.fileno(), HEADER_BYTES, position)
-            batch_bytes = _batch_bytes(front, size_bytes - position)
-            chunk = os.pread(file.fileno(), max(batch_bytes, _READ_BYTES), position) if batch_bytes else b""
+            batch_bytes = stated_size(front)
+            is_whole = 0 < batch_bytes <= size_bytes - position
+            chunk = os.pread(file.fileno(), max(batch_bytes, _READ_BYTES), position) if is_whole else b""
             at = 0
             while (span := span_at(chunk, at)) is not None:
                 # A damaged header may say that the batch ends before it begins; such a batch is not skipped.
@@ -99,15 +100,6 @@ def _batches(path: Path, decode: DecodeRecord | None, from_offset: int) -> Itera
                 yield {"position": position, "problem": f"{left} bytes that are no whole batch of magic 2"}
                 return
             position += at
-
-
-def _batch_bytes(front: bytes, left_bytes: int) -> int:
-    """The size of the batch that begins with these bytes; 0 if it is not whole, or not of magic 2."""
-    if len(front) < HEADER_BYTES:
-        return 0
-    _, length, _, magic, _ = read_front(front)
-    size = length + LOG_OVERHEAD_BYTES
-    return size if magic == MAGIC and HEADER_BYTES <= size <= left_bytes else 0
 
 
 def _batch(position: int, batch: bytes, decode: DecodeRecord | None) -> Row:
@@ -164,6 +156,7 @@ def _base_offset(path: Path) -> int:
 
 def _entries(index: OffsetIndex | TimeIndex) -> Iterator[tuple[int, int]]:
     """The entries, without the zeros at the end of an index file of Apache Kafka's active segment."""
+    index.load()
     for place in range(index.count):
         entry = index.entry(place)
         if entry == (0, 0):
@@ -175,14 +168,12 @@ def _entries(index: OffsetIndex | TimeIndex) -> Iterator[tuple[int, int]]:
 
 def _offset_index(path: Path) -> Iterator[Row]:
     index = OffsetIndex(path, _base_offset(path), bytes_max=1 << 31)
-    index.load()
     for relative, position in _entries(index):
         yield {"offset": index.base_offset + relative, "position": position}
 
 
 def _time_index(path: Path) -> Iterator[Row]:
     index = TimeIndex(path, _base_offset(path), bytes_max=1 << 31)
-    index.load()
     for timestamp_ms, relative in _entries(index):
         yield {"timestamp_ms": timestamp_ms, "offset": index.base_offset + relative}
 

@@ -15,13 +15,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from kohort.model.errors import CorruptError
 from kohort.model.ids import INTERNAL_TOPICS, TopicPartition
 from kohort.records.serde import CoordinatorRecordSerde
 from kohort.runtime.loading.set_aside import DETAILS_MAX, find_set_aside
-from kohort.storage.durability.checkpoint_files import LOG_STARTS_LOSS
+from kohort.storage.durability.checkpoints import LOG_STARTS_LOSS
 from kohort.storage.durability.journal import JOURNAL_LOSS, find_lost_journal, journal_files
 from kohort.storage.epochs import CHECKPOINT_NAME
 from kohort.storage.files.checkpoint_formats import (
@@ -225,20 +224,6 @@ def _rows_problems(path: Path) -> Iterator[Problem]:
             yield Problem(path, row["problem"])
 
 
-class _Batch(NamedTuple):
-    """
-    The facts of a batch that index entries are checked against.
-
-    Attributes:
-        newest_ms: the largest timestamp up to this batch in the segment.
-    """
-
-    position: int
-    base_offset: int
-    last_offset: int
-    newest_ms: int
-
-
 class _Index(ABC):
     """
     The entries of an index, which are checked while the batches of the segment are read: neither is kept in memory.
@@ -255,8 +240,8 @@ class _Index(ABC):
         self._entry: Row | None = None
         self._advance()
 
-    def meet(self, batch: _Batch) -> None:
-        """Check the entries of the next batch of the segment."""
+    def meet(self, batch: Row) -> None:
+        """Check the entries of the next batch, whose `newest_ms` is the largest timestamp of the segment so far."""
         while self._entry is not None and self.is_reached(self._entry, batch):
             self.what = self.check(self._entry, batch)
             self._advance()
@@ -280,11 +265,11 @@ class _Index(ABC):
             self._entry = entry
 
     @abstractmethod
-    def is_reached(self, entry: Row, batch: _Batch) -> bool:
+    def is_reached(self, entry: Row, batch: Row) -> bool:
         """Whether the entry is of this batch or of an earlier position."""
 
     @abstractmethod
-    def check(self, entry: Row, batch: _Batch) -> str | None: ...
+    def check(self, entry: Row, batch: Row) -> str | None: ...
 
     @abstractmethod
     def check_order(self, before: Row, entry: Row) -> str | None: ...
@@ -300,14 +285,14 @@ class _Index(ABC):
 class _OffsetIndex(_Index):
     """An entry has the position of a batch, and an offset of the set that was appended with it."""
 
-    def is_reached(self, entry: Row, batch: _Batch) -> bool:
-        return bool(entry["position"] <= batch.position)
+    def is_reached(self, entry: Row, batch: Row) -> bool:
+        return bool(entry["position"] <= batch["position"])
 
-    def check(self, entry: Row, batch: _Batch) -> str | None:
-        if entry["position"] < batch.position:
+    def check(self, entry: Row, batch: Row) -> str | None:
+        if entry["position"] < batch["position"]:
             return self.unmet(entry)
-        if entry["offset"] < batch.base_offset:
-            return f"offset {entry['offset']} at byte {entry['position']}, where {batch.base_offset} begins"
+        if entry["offset"] < batch["base_offset"]:
+            return f"offset {entry['offset']} at byte {entry['position']}, where {batch['base_offset']} begins"
         return None
 
     def check_order(self, before: Row, entry: Row) -> str | None:
@@ -327,14 +312,14 @@ class _OffsetIndex(_Index):
 class _TimeIndex(_Index):
     """An entry has the largest timestamp of all batches up to an offset."""
 
-    def is_reached(self, entry: Row, batch: _Batch) -> bool:
-        return bool(entry["offset"] <= batch.last_offset)
+    def is_reached(self, entry: Row, batch: Row) -> bool:
+        return bool(entry["offset"] <= batch["last_offset"])
 
-    def check(self, entry: Row, batch: _Batch) -> str | None:
+    def check(self, entry: Row, batch: Row) -> str | None:
         timestamp_ms, offset = entry["timestamp_ms"], entry["offset"]
-        if timestamp_ms <= batch.newest_ms:
+        if timestamp_ms <= batch["newest_ms"]:
             return None
-        return f"timestamp {timestamp_ms} at offset {offset}, where the largest so far is {batch.newest_ms}"
+        return f"timestamp {timestamp_ms} at offset {offset}, where the largest so far is {batch['newest_ms']}"
 
     def check_order(self, before: Row, entry: Row) -> str | None:
         if entry["timestamp_ms"] <= before["timestamp_ms"]:
@@ -403,10 +388,9 @@ class _Segment:
             if what is not None:
                 yield Problem(self.path, f"at byte {row['position']}: {what}", is_repaired=self._is_beyond_durable())
                 return
-            newest_ms = max(newest_ms, row["max_timestamp_ms"])
-            batch = _Batch(row["position"], row["base_offset"], row["last_offset"], newest_ms)
+            row["newest_ms"] = newest_ms = max(newest_ms, row["max_timestamp_ms"])
             for index in indexes:
-                index.meet(batch)
+                index.meet(row)
             if self._serde is not None:
                 yield from self._verify_records(row["position"], row["size"], self._serde)
             self.batches += 1
