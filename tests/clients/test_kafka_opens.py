@@ -27,10 +27,11 @@ from kohort.storage.log import Log, LogConfig
 from kohort.storage.producer_states import ProducerStateEntry
 from kohort.storage.segments.snapshots import find_snapshots, snapshot_from_bytes
 from kohort.testing.kafka import QUICK_START, KafkaNode, UnavailableKafkaError, java, kafka_jars
-from kohort.wire.batches import BatchRecord, build_batch, control_batch, read_header
+from kohort.wire.batches import BatchRecord, build_batch, read_header
 from tests.clients.waiting import PATIENCE_S, wait_until
 from tests.storage import compacted
 from tests.storage.owner import TOPIC_ID, Owner
+from tests.wire.control_batches import control_batch
 
 pytestmark = [pytest.mark.java, pytest.mark.maven]
 

@@ -17,18 +17,10 @@ from kohort.model.errors import CorruptError, UnknownRecordTypeError
 from kohort.model.ids import TopicPartition
 from kohort.records.values import GroupMetadata, GroupMetadataMember, OffsetCommit, OffsetCommitTombstone
 from kohort.testing.watched import NoDeadlines
-from kohort.wire.batches import (
-    BatchRecord,
-    build_batch,
-    check_crc,
-    control_batch,
-    iter_batches,
-    read_marker,
-    read_records,
-    stamp,
-)
+from kohort.wire.batches import BatchRecord, build_batch, check_crc, iter_batches, read_marker, read_records, stamp
 from kohort.wire.compression import Codec
 from tests.group.harness import classic_groups
+from tests.wire.control_batches import control_batch
 
 DATA = Path(__file__).parents[1] / "data" / "pipeline"
 RUNS = ("expiry", "legacy", "main", "tv1", "unclean", "unclean-torn")

@@ -13,9 +13,9 @@ from kohort.runtime.loading import loader, windows
 from kohort.runtime.loading.loader import load
 from kohort.runtime.loading.windows import LoadSummary
 from kohort.testing import FaultyLog
-from kohort.wire.batches import control_batch
 from tests.runtime.harness import batch_of
 from tests.runtime.shards import Put, PutSerde, TableShard
+from tests.wire.control_batches import control_batch
 
 
 class NoDeadlines:

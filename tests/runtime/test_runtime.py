@@ -7,9 +7,10 @@ from kohort.machine.steps import Deadline, Operation
 from kohort.model.errors import CoordinatorError, ErrorCode, UnavailableError
 from kohort.runtime.states import State
 from kohort.testing import deleted_topics
-from kohort.wire.batches import control_batch, read_header
+from kohort.wire.batches import read_header
 from tests.runtime.harness import Bench, batch_of, explain
 from tests.runtime.shards import Put, TableShard
+from tests.wire.control_batches import control_batch
 
 # -- load and unload [1-8, 10, 23, 26, 27, 37, 38, 47, 48] ---------------------------------------------------------
 

@@ -15,11 +15,12 @@ from kohort.runtime.loading.windows import Load, LoadSummary
 from kohort.runtime.states import State
 from kohort.testing import FaultyLog
 from kohort.wire.batch_header import HEADER_BYTES
-from kohort.wire.batches import control_batch, iter_batches, write_crc
+from kohort.wire.batches import iter_batches, write_crc
 from kohort.wire.compression import Codec
 from tests.runtime.harness import Bench, batch_of
 from tests.runtime.shards import PutSerde, TableShard
 from tests.runtime.test_loader import fresh
+from tests.wire.control_batches import control_batch
 
 GOOD = batch_of([(b"a", b"1")])
 ALSO_GOOD = batch_of([(b"z", b"9")])

@@ -8,16 +8,9 @@ from kohort.model.ids import TopicPartition
 from kohort.storage.disk import DiskStore
 from kohort.storage.log import CleanerConfig, Log, LogConfig
 from kohort.storage.logs.disklog import DiskLog
-from kohort.wire.batches import (
-    BatchHeader,
-    BatchRecord,
-    LogRecord,
-    build_batch,
-    control_batch,
-    iter_batches,
-    read_records,
-)
+from kohort.wire.batches import BatchHeader, BatchRecord, LogRecord, build_batch, iter_batches, read_records
 from tests.storage.owner import PARTITION, TOPIC_ID, Owner
+from tests.wire.control_batches import control_batch
 
 CONFIG = LogConfig(
     segment_bytes=1000,

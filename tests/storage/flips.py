@@ -17,13 +17,14 @@ from kohort.storage.disk import DiskStore
 from kohort.storage.durability.flush_coordinator import CHECKPOINT_INTERVAL_MS
 from kohort.storage.log import LogConfig
 from kohort.storage.logs.disklog import DiskLog
-from kohort.wire.batches import BatchRecord, build_batch, check_crc, control_batch, read_records
+from kohort.wire.batches import BatchRecord, build_batch, check_crc, read_records
 from kohort_lab.crashed_disk import Kept, Tree, read_tree
 from kohort_lab.faulty_files import FaultyFiles
 from tests.runtime.harness import batch_of
 from tests.runtime.shards import PutSerde
 from tests.runtime.test_loader import fresh
 from tests.storage.owner import Owner, abandon
+from tests.wire.control_batches import control_batch
 
 CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=150)
 ORDERS, STATE = "orders", "__state"

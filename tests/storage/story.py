@@ -18,11 +18,12 @@ from kohort.storage.durability.flush_coordinator import BULK_BYTES
 from kohort.storage.log import LogConfig
 from kohort.storage.logs.base import PIECE_BYTES
 from kohort.storage.logs.disklog import DiskLog
-from kohort.wire.batches import BatchRecord, build_batch, control_batch, read_header, read_records
+from kohort.wire.batches import BatchRecord, build_batch, read_header, read_records
 from kohort_lab.crashed_disk import Mark, Operation
 from kohort_lab.faulty_files import FaultyFiles
 from tests.storage.listed import ListedBatch, ListedLog
 from tests.storage.owner import Owner, batch
+from tests.wire.control_batches import control_batch
 
 CONFIG = LogConfig(segment_bytes=1500, index_interval_bytes=200)
 BULK_CONFIG = LogConfig(segment_bytes=BULK_BYTES + 1000, index_interval_bytes=200)

@@ -5,7 +5,8 @@ from typing import Any
 from kohort.storage.cleaning.job import LastRecord
 from kohort.storage.cleaning.offset_map import DictMap
 from kohort.storage.cleaning.rules import Compaction
-from kohort.wire.batches import BatchRecord, build_batch, control_batch, read_header, read_records, stamp
+from kohort.wire.batches import BatchRecord, build_batch, read_header, read_records, stamp
+from tests.wire.control_batches import control_batch
 
 NOW_MS = 1_000_000
 RETENTION_MS = 1000

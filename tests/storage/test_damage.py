@@ -22,11 +22,12 @@ from kohort.model.ids import TopicPartition
 from kohort.storage.batchset import iter_spans
 from kohort.storage.log import LogConfig
 from kohort.storage.logs.disklog import DiskLog
-from kohort.wire.batches import BatchRecord, build_batch, check_crc, control_batch, read_records
+from kohort.wire.batches import BatchRecord, build_batch, check_crc, read_records
 from kohort_lab.crashed_disk import Tree, read_tree, write_tree
 from kohort_lab.faulty_files import FaultyFiles
 from tests.conftest import LONG
 from tests.storage.owner import TOPIC_ID, Owner, abandon
+from tests.wire.control_batches import control_batch
 
 CONFIG = LogConfig(segment_bytes=1200, index_interval_bytes=150)
 PARTITION = TopicPartition("t", 0)

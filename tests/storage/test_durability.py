@@ -19,11 +19,12 @@ from kohort.storage.disk import DiskStore
 from kohort.storage.durability.flush_coordinator import BULK_BYTES
 from kohort.storage.log import Log, LogConfig
 from kohort.storage.logs.base import PIECE_BYTES
-from kohort.wire.batches import BatchRecord, build_batch, control_batch
+from kohort.wire.batches import BatchRecord, build_batch
 from kohort_lab.crashed_disk import Synced
 from kohort_lab.faulty_files import FaultyFiles
 from tests.conftest import LONG
 from tests.storage.owner import TOPIC_ID, Owner, batch
+from tests.wire.control_batches import control_batch
 
 PARTITIONS = [TopicPartition("t", partition) for partition in range(3)]
 VOLATILE = {".log", ".index", ".timeindex", ".journal"}

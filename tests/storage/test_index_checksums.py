@@ -10,9 +10,10 @@ from kohort.storage.disk import DiskStore
 from kohort.storage.log import LogConfig
 from kohort.storage.logs.disklog import DiskLog
 from kohort.storage.producer_states import AbortedTxn
-from kohort.wire.batches import BatchRecord, build_batch, control_batch
+from kohort.wire.batches import BatchRecord, build_batch
 from kohort_lab.crashed_disk import read_tree
 from tests.storage.owner import PARTITION, TOPIC_ID, Owner, batch
+from tests.wire.control_batches import control_batch
 
 CONFIG = LogConfig(index_interval_bytes=100, segment_bytes=1000)
 COUNT = 24

@@ -8,11 +8,12 @@ from kohort.model.ids import TopicPartition
 from kohort.storage.batchset import iter_spans
 from kohort.storage.disk import DiskStore
 from kohort.storage.logs.disklog import DiskLog
-from kohort.wire.batches import BatchRecord, build_batch, control_batch, read_header, read_records
+from kohort.wire.batches import BatchRecord, build_batch, read_header, read_records
 from tests.conftest import LONG
 from tests.storage.listed import ListedBatch, ListedLog
 from tests.storage.owner import Owner
 from tests.storage.read_committed import committed_records
+from tests.wire.control_batches import control_batch
 
 ROUNDS = 60 if LONG else 4
 ACKNOWLEDGED = 3000 if LONG else 300

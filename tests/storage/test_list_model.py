@@ -18,14 +18,7 @@ from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.storage.disk import DiskStore
 from kohort.storage.log import LogConfig, TimestampOffset
 from kohort.storage.logs.disklog import DiskLog
-from kohort.wire.batches import (
-    BatchRecord,
-    build_batch,
-    control_batch,
-    iter_batches,
-    read_header,
-    read_records,
-)
+from kohort.wire.batches import BatchRecord, build_batch, iter_batches, read_header, read_records
 from kohort_lab.faulty_files import FaultyFiles
 from tests.conftest import LONG
 from tests.storage.compacted import clean, make_durable, roll
@@ -34,6 +27,7 @@ from tests.storage.listed import ListedBatch, ListedLog, ListedRecord
 from tests.storage.owner import PARTITION, TOPIC_ID, Owner, abandon
 from tests.storage.power_cut import cut_power
 from tests.storage.read_committed import committed_records
+from tests.wire.control_batches import control_batch
 
 RETENTION_MS = 1000
 CONFIGS = {

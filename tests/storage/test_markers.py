@@ -9,7 +9,8 @@ from kohort.machine.shard import EndTransaction
 from kohort.model.errors import CorruptError
 from kohort.storage.markers import StoredMarker, any_stored_marker, marker_batch, stored_marker
 from kohort.wire.batch_header import HEADER_BYTES
-from kohort.wire.batches import BatchRecord, build_batch, control_batch, stamp
+from kohort.wire.batches import BatchRecord, build_batch, stamp
+from tests.wire.control_batches import control_batch
 
 INT64 = st.integers(-1, (1 << 63) - 1)
 ENDS = st.builds(EndTransaction, INT64, st.integers(-1, 32767), st.integers(-1, (1 << 31) - 1), st.booleans())

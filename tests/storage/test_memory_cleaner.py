@@ -15,12 +15,13 @@ from kohort.storage.log import CleanerConfig, Log, LogConfig
 from kohort.storage.memory import MemoryStore, cleaner
 from kohort.storage.memory.log import SEGMENT_BYTES_MAX, MemoryLog
 from kohort.wire.batch_header import HEADER_BYTES
-from kohort.wire.batches import BatchRecord, build_batch, control_batch, read_header
+from kohort.wire.batches import BatchRecord, build_batch, read_header
 from kohort.wire.compression import Codec
 from tests.conftest import LONG
 from tests.storage.compacted import CONFIG, batches, clean, make_durable, roll
 from tests.storage.conftest import IN_MEMORY
 from tests.storage.owner import PARTITION, TOPIC_ID, Owner, batch
+from tests.wire.control_batches import control_batch
 
 CLEANER = CleanerConfig()
 RETENTION_MS = 1000

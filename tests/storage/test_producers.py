@@ -19,8 +19,9 @@ from kohort.storage.producer_states import BATCHES_KEPT, SEQUENCE_MASK
 from kohort.storage.producers import ProducerStateManager
 from kohort.storage.segments.snapshots import snapshot_from_bytes, snapshot_to_bytes
 from kohort.wire.batch_header import BASE_SEQUENCE_AT, PRODUCER_ID_AT
-from kohort.wire.batches import BatchHeader, BatchRecord, build_batch, control_batch, read_header
+from kohort.wire.batches import BatchHeader, BatchRecord, build_batch, read_header
 from tests.storage.owner import PARTITION, TOPIC_ID, Owner
+from tests.wire.control_batches import control_batch
 
 PRODUCER = 7
 OLD, NOW, NEW = 2, 3, 4

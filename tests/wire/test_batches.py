@@ -18,7 +18,6 @@ from kohort.wire.batches import (
     LogRecord,
     build_batch,
     check_crc,
-    control_batch,
     encode_batch,
     iter_batches,
     read_header,
@@ -30,6 +29,7 @@ from kohort.wire.batches import (
 )
 from kohort.wire.compression import Codec, compress, decompress
 from kohort.wire.produced import validate_produced
+from tests.wire.control_batches import control_batch
 
 GOLDEN = sorted((Path(__file__).parent.parent / "data/batches").glob("*.log.gz"))
 NAMES = [path.name.removesuffix(".log.gz") for path in GOLDEN]

@@ -352,22 +352,6 @@ class EndTransactionMarker(msgspec.Struct, frozen=True):
     coordinator_epoch: int
 
 
-def control_batch(
-    *, producer_id: int, producer_epoch: int, committed: bool, coordinator_epoch: int, timestamp_ms: int
-) -> bytes:
-    """Encode the marker that ends a transaction in one partition."""
-    key = _CONTROL_KEY.pack(0, COMMIT if committed else ABORT)
-    value = _MARKER_VALUE.pack(0, coordinator_epoch)
-    return build_batch(
-        [BatchRecord(key, value)],
-        timestamp_ms=timestamp_ms,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        transactional=True,
-        control=True,
-    )
-
-
 def read_marker(record: LogRecord) -> EndTransactionMarker | None:
     """
     The transaction marker in a control record; None for a control record of another kind.

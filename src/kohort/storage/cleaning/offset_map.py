@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,25 +29,13 @@ DICT_KEYS_MAX = 100_000
 NO_OFFSET = -1
 
 
-class OffsetMap(Protocol):
-    """The newest offset of each key; offsets are added in rising order."""
-
-    @property
-    def keys_max(self) -> int:
-        """The capacity in keys."""
-
-    @property
-    def count(self) -> int: ...
-
-    def put(self, keys: Sequence[bytes], offsets: Sequence[int]) -> int:
-        """Add keys in order until the map is full; returns how many were added."""
-
-    def get(self, keys: Sequence[bytes]) -> list[int]:
-        """The newest offset of each key; -1 for a key that is not in the map."""
-
-
 class DictMap:
-    """A dictionary of keys; long keys are replaced by their digests."""
+    """
+    A dictionary of keys; long keys are replaced by their digests. Offsets are added in rising order.
+
+    Attributes:
+        keys_max: the capacity in keys.
+    """
 
     def __init__(self, keys_max: int) -> None:
         self.keys_max = keys_max
@@ -58,6 +46,7 @@ class DictMap:
         return len(self._offsets)
 
     def put(self, keys: Sequence[bytes], offsets: Sequence[int]) -> int:
+        """Add keys in order until the map is full; returns how many were added."""
         known, keys = self._offsets, _shortened(keys)
         if len(known) + len(keys) <= self.keys_max:
             known.update(zip(keys, offsets, strict=True))
@@ -69,6 +58,7 @@ class DictMap:
         return len(keys)
 
     def get(self, keys: Sequence[bytes]) -> list[int]:
+        """The newest offset of each key; -1 for a key that is not in the map."""
         find = self._offsets.get
         return [find(key, NO_OFFSET) for key in _shortened(keys)]
 
@@ -79,7 +69,7 @@ def _shortened(keys: Sequence[bytes]) -> list[bytes]:
 
 class HashMap:
     """
-    Open addressing over three arrays: two halves of a hash, and offsets plus one (0: free).
+    As `DictMap`, by open addressing over three arrays: two halves of a hash, and offsets plus one (0: free).
 
     Args:
         slots: a prime number, so that probing visits every slot.
@@ -162,6 +152,9 @@ class HashMap:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The first slot of each key, and its step (double hashing); the number of slots is prime."""
         return first % self._slots, 1 + second % (self._slots - 1)
+
+
+OffsetMap: TypeAlias = DictMap | HashMap
 
 
 def make_offset_map(*, buffer_bytes: int, load_factor: float, records_max: int) -> OffsetMap:

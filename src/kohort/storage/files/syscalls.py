@@ -7,12 +7,13 @@ functions of `os` themselves.
 """
 
 import os
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-from kohort.storage.files.reserve import RESERVE
+from kohort.storage.files.errno_hints import is_out_of_files
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -58,6 +59,51 @@ DIRECTORY_MODE = 0o700
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 
 
+RESERVED: Final = 8
+
+
+class DescriptorReserve:
+    """
+    Descriptors that are kept for flushes, checkpoints and indexes, when connections have taken all others of the process: a
+    failed flush takes the whole store offline. They are of `/dev/null`, and closed when a file has to be opened. Thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._changing = threading.Lock()
+        self._spare: list[int] = []
+
+    def open(self, action: Callable[[], int]) -> int:
+        """
+        Open a file for a short time, and return its descriptor.
+
+        Raises:
+            OSError: the file cannot be opened, or all reserved descriptors are in use.
+        """
+        if len(self._spare) < RESERVED:
+            self._fill()
+        while True:
+            try:
+                return action()
+            except OSError as exc:
+                if not is_out_of_files(exc) or not self._release():
+                    raise
+
+    def _release(self) -> bool:
+        with self._changing:
+            if self._spare:
+                os.close(self._spare.pop())
+                return True
+            return False
+
+    def _fill(self) -> None:
+        with self._changing, suppress(OSError):
+            while len(self._spare) < RESERVED:
+                self._spare.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+
+
+_RESERVE: Final = DescriptorReserve()
+
+
 def data_sync(fd: int) -> None:
     """Make a file's data durable, with the metadata that is needed to read it."""
     fdatasync(fd)
@@ -88,7 +134,7 @@ def write_at(fd: int, pieces: Sequence[Buffer], position: int) -> int:
 
 def open_shortly(path: Path, flags: int) -> int:
     """Open a file that is closed soon: a reserved descriptor serves if the process has no other."""
-    return RESERVE.open(lambda: open_file(path, flags, FILE_MODE))
+    return _RESERVE.open(lambda: open_file(path, flags, FILE_MODE))
 
 
 def write_file(path: Path, data: Buffer, *, is_synced: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Reads of the segments of one partition on disk."""
+"""Reads of the segments of one partition on disk, and a view of its log for another thread."""
 
 from abc import abstractmethod
 from bisect import bisect_right
@@ -11,6 +11,7 @@ from kohort.storage.log import NO_TIMESTAMP
 from kohort.storage.logs.base import LogBase
 from kohort.storage.logs.timestamps import newest_from
 from kohort.storage.producer_states import AbortedTxn
+from kohort.storage.producers import ProducerStateManager
 from kohort.storage.segments.aborted import find_overlapping
 from kohort.storage.segments.segment import Segment
 from kohort.storage.segments.segment_reads import NotInMemoryError, SegmentReads
@@ -175,3 +176,47 @@ class DiskReads(LogBase):
     def location_of(self, offset: int) -> str:
         index = max(bisect_right(self._bases, offset) - 1, 0)
         return str(self._segments[index].path) if self._segments else super().location_of(offset)
+
+
+class LogView(DiskReads):
+    """
+    A log as it was when the view was made, for one piece of work on any one thread, which may wait for the disk. A failed read
+    raises OSError.
+
+    Args:
+        generation: which of the log's sets of segments this is.
+    """
+
+    def __init__(self, log: DiskReads, segments: list[Segment], bases: list[int], generation: int) -> None:
+        producers = ProducerStateManager()
+        producers.first_unstable_offset = log.producers.first_unstable_offset
+        super().__init__(
+            log.topic_partition,
+            log.topic_id,
+            log.config,
+            epochs=log.epochs.copy(),
+            producers=producers,
+            log_start_offset=log.log_start_offset,
+            end_offset=log.end_offset,
+        )
+        self.high_watermark = log.high_watermark
+        self.generation = generation
+        self._segments, self._bases = segments, bases
+        self._readers: dict[int, SegmentReads] = {}
+        """The copies that were made for reading, by base offset."""
+        if segments:
+            self._reader_of(segments[-1])
+
+    def _reader_of(self, segment: SegmentReads) -> SegmentReads:
+        reader = self._readers.get(segment.base_offset)
+        if reader is None:
+            reader = self._readers[segment.base_offset] = segment.detached(self.config, self.epochs)
+        return reader
+
+    def _on_read_error(self, exc: OSError) -> NoReturn:
+        raise exc
+
+    def close(self) -> None:
+        """Close the files."""
+        for reader in self._readers.values():
+            reader.close()

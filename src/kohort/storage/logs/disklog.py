@@ -18,8 +18,8 @@ from kohort.storage.files.checkpoint_formats import write_partition_metadata
 from kohort.storage.files.errno_hints import errno_hint, is_out_of_files, may_pass
 from kohort.storage.files.journal_format import BATCH, entry_prefix
 from kohort.storage.log import LogConfig, ReadView
+from kohort.storage.logs.disk_reads import LogView
 from kohort.storage.logs.disk_segments import DiskSegments
-from kohort.storage.logs.log_view import LogView
 from kohort.storage.logs.recovery import LoadedPartition
 from kohort.storage.producer_states import AbortedTxn
 from kohort.storage.segments.file_handles import FileHandleCache

@@ -75,10 +75,6 @@ class Watermarks:
         self.defer = defer
         self._behind: list[LogBase] = []
 
-    @property
-    def is_empty(self) -> bool:
-        return not self._behind
-
     def add(self, log: LogBase) -> None:
         if not self._behind:
             self.defer(self.advance_all)
