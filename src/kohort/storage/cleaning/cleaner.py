@@ -109,14 +109,12 @@ class Cleaner(CleanerBase[DiskLog]):
 
     def load_offsets(self, known: Container[TopicPartition]) -> None:
         """Load the first dirty offsets of the partitions on disk."""
-        self.offsets = {key: offset for key, offset in self._read_offsets().items() if key in known}
-
-    def _read_offsets(self) -> dict[TopicPartition, int]:
         try:
-            return read_offsets(self._path)
+            found = read_offsets(self._path)
         except CorruptError as error:  # all logs count as dirty then
             _log.warning("cleaner.offsets_unreadable path=%s error=%r", self._path, str(error))
-            return {}
+        else:
+            self.offsets = {key: offset for key, offset in found.items() if key in known}
 
     @property
     def in_progress(self) -> frozenset[TopicPartition]:
@@ -226,34 +224,30 @@ class Cleaner(CleanerBase[DiskLog]):
         pass_.swapping += 1
         self._submit(pass_, job)
 
-    def _on_swapped(self, pass_: _Pass) -> None:
-        pass_.swapping -= 1
-        self._end_if_done(pass_)
-
     def _submit(self, pass_: _Pass, job: Callable[[], None]) -> None:
         """Run a job that puts a segment in place, then continue on the owner's thread."""
-        log = pass_.log
 
         def run() -> None:
+            failure: OSError | None = None
             try:
                 job()
             except OSError as error:
-                # The directory of a deleted log does not exist; any other log that cannot be flushed goes offline.
-                failure = None if log.is_deleted else error
-                self._call_on_owner(lambda: self._on_failed(pass_, failure))
-            else:
-                self._call_on_owner(partial(self._on_swapped, pass_))
+                failure = error
+            self._call_on_owner(partial(self._on_swapped, pass_, failure))
 
         if self._is_closing:
             run()
         else:
             self._submit_job(run)
 
-    def _on_failed(self, pass_: _Pass, error: OSError | None) -> None:
-        pass_.is_void = True
-        if error is not None:
-            pass_.log.fail(error)
-        self._on_swapped(pass_)
+    def _on_swapped(self, pass_: _Pass, failure: OSError | None) -> None:
+        pass_.swapping -= 1
+        if failure is not None:
+            pass_.is_void = True
+            # The directory of a deleted log does not exist; any other log that cannot be flushed goes offline.
+            if not pass_.log.is_deleted:
+                pass_.log.fail(failure)
+        self._end_if_done(pass_)
 
     def _on_end(self, pass_: _Pass, done: PassResult | None, problem: Exception | None) -> None:
         pass_.is_running = pass_.worker.is_busy = False
@@ -308,7 +302,7 @@ class Cleaner(CleanerBase[DiskLog]):
 
     # The end
 
-    def forget(self, topic_partition: TopicPartition) -> Callable[[], None]:
+    def forget(self, topic_partition: TopicPartition) -> Callable[[], object]:
         """
         Stop a pass over a log that is about to be deleted.
 
@@ -323,7 +317,7 @@ class Cleaner(CleanerBase[DiskLog]):
             return lambda: None
         pass_.stop.set()
         pass_.worker.process.cancel()
-        return partial(_await, pass_.ended)
+        return pass_.ended.wait
 
     def stop(self, timeout_s: float | None = None) -> None:
         """End all passes, if the disk answers in time; `finish` completes swaps under way."""
@@ -337,10 +331,6 @@ class Cleaner(CleanerBase[DiskLog]):
     def finish(self) -> None:
         """Complete swaps under way, after `stop` and after the end of all background jobs."""
         self._drain()
-
-
-def _await(event: threading.Event) -> None:
-    event.wait()
 
 
 def _is_obsolete(pass_: _Pass) -> bool:

@@ -49,7 +49,7 @@ class OpenLogs:
         handles: FileHandleCache,
         clock: Clock,
         flush_coordinator: FlushCoordinator,
-        forget: Callable[[TopicPartition], Callable[[], None]],
+        forget: Callable[[TopicPartition], Callable[[], object]],
     ) -> None:
         self._data_dir = data_dir
         self.logs = logs
@@ -119,11 +119,11 @@ class OpenLogs:
         self._flush_coordinator.run(None, partial(self._rename, log, suffix, await_pass))
         self._flush_coordinator.forget_failure(log)
 
-    def _rename(self, log: DiskLog, suffix: str, await_pass: Callable[[], None]) -> None:
+    def _rename(self, log: DiskLog, suffix: str, await_pass: Callable[[], object]) -> None:
         with log.files_lock:
             self.rename_directory(log.directory, suffix, await_pass)
 
-    def rename_directory(self, directory: Path, suffix: str, await_pass: Callable[[], None] = lambda: None) -> None:
+    def rename_directory(self, directory: Path, suffix: str, await_pass: Callable[[], object] = lambda: None) -> None:
         """
         Rename the directory of a partition that was removed from the store. On the disk thread, or at once during the start.
 
