@@ -95,13 +95,13 @@ class FaultyLog:
             raise error
         limit = self.end_offset if up_to is None else up_to
         out = b""
-        whole = b"".join(self.batches)
-        for position, header in iter_batches(whole):
+        for batch in self.batches:
+            header = read_header(batch)
             if header.next_offset <= offset or header.base_offset >= limit:
                 continue
-            if out and len(out) + header.size_bytes > bytes_max:
+            if out and len(out) + len(batch) > bytes_max:
                 break
-            out += whole[position : position + header.size_bytes]
+            out += batch
         return out
 
     def add_listener(self, listener: HighWatermarkListener) -> None:

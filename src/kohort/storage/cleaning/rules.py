@@ -9,15 +9,15 @@ Source: Kafka Cleaner, MemoryRecords.filterTo; KIP-534 (delete horizon).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from heapq import heapify, heappop
 from typing import TypeAlias
 
 from kohort.storage.cleaning.batches import empty, rebuild
 from kohort.storage.cleaning.job import LastRecord
 from kohort.storage.cleaning.offset_map import OffsetMap
-from kohort.storage.cleaning.transactions import CleanedTransactions
 from kohort.storage.log import LONG_MAX, NO_TIMESTAMP
 from kohort.storage.producer_states import AbortedTxn
-from kohort.wire.batches import BatchHeader, LogRecord, read_records
+from kohort.wire.batches import BatchHeader, LogRecord, read_marker, read_records
 
 KEYS_AT_ONCE = 16_384
 """How many keys are put into the map, or looked up in it, by one call."""
@@ -251,6 +251,78 @@ class Compaction:
         if last.data_offset >= 0:
             return header.last_offset == last.data_offset
         return header.is_control and header.producer_epoch == last.producer_epoch
+
+
+class CleanedTransactions:
+    """
+    Transactions in the part of a log that a pass reads, whose batches are shown in order: aborted data, and markers without
+    data before them.
+
+    A marker is needed while a batch of its transaction is left, even an empty one: without it the transaction would count as
+    open. So a marker may be removed only after a whole pass found no batch of its transaction.
+
+    Args:
+        aborted: the aborted transactions that reach into the part that is read.
+
+    Attributes:
+        keep_aborted: called with each transaction that has to stay in the transaction index, in the order of the markers.
+
+    Source: Kafka CleanedTransactionMetadata; KAFKA-8351, KAFKA-13727.
+    """
+
+    def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
+        self.keep_aborted: Callable[[AbortedTxn], None] = lambda _aborted: None
+        self._coming = [(entry.first_offset, entry.last_offset, entry) for entry in aborted]
+        heapify(self._coming)
+        self._aborted: dict[int, AbortedTxn] = {}
+        """Aborted transactions that have begun and not ended, by producer id."""
+        self._observed: set[int] = set()
+        """Producers of aborted transactions of which a batch was read."""
+        self._committed: set[int] = set()
+        """Producers of transactional data that was not aborted, and whose marker was not read yet."""
+
+    def on_data(self, header: BatchHeader) -> bool:
+        """Whether the batch belongs to an aborted transaction."""
+        self._begin(header.last_offset)
+        if not header.is_transactional:
+            return False
+        if header.producer_id in self._aborted:
+            self._observed.add(header.producer_id)
+            return True
+        self._committed.add(header.producer_id)
+        return False
+
+    def on_control(self, header: BatchHeader, records: Iterable[LogRecord]) -> bool:
+        """
+        Whether the marker may be discarded.
+
+        Raises:
+            CorruptError: the control record is damaged.
+        """
+        self._begin(header.last_offset)
+        record = next(iter(records), None)
+        if record is None:  # an earlier pass removed the record
+            return True
+        marker = read_marker(record)
+        if marker is None:
+            return False
+        producer_id = header.producer_id
+        if marker.committed:
+            was_read = producer_id in self._committed
+            self._committed.discard(producer_id)
+            return not was_read
+        aborted = self._aborted.pop(producer_id, None)
+        if producer_id not in self._observed or aborted is None:
+            return True
+        self._observed.discard(producer_id)
+        self.keep_aborted(aborted)
+        return False
+
+    def _begin(self, offset: int) -> None:
+        """Begin the aborted transactions whose first offset is not above this offset."""
+        while self._coming and self._coming[0][0] <= offset:
+            aborted = heappop(self._coming)[2]
+            self._aborted.setdefault(aborted.producer_id, aborted)
 
 
 def _unpacked_bytes(header: BatchHeader, records: Sequence[LogRecord]) -> int:
