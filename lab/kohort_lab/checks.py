@@ -1,4 +1,4 @@
-"""What the checks under faults have in common: options, settings of their broker, the wait for the end, and the exit code."""
+"""The common part of the checks under faults: options, settings of their broker, the wait for the end, and the exit code."""
 
 import argparse
 import random

@@ -71,7 +71,7 @@ class MeasuredNode(Node):
 
 
 def read_longest(file: Path) -> float | None:
-    """What was written to the file; None if nothing was."""
+    """The text that was written to the file; None if nothing was."""
     return float(file.read_text()) if file.exists() else None
 
 

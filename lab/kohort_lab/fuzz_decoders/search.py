@@ -16,7 +16,7 @@ SECONDS: Final = 60
 INPUT_BYTES_MAX: Final = 4096
 KEPT: Final = Path("build") / "fuzz"
 TARGETS: Final = ("requests", "batches", "compression", "records", "segments")
-"""Those of `rules`, which may not be imported before atheris."""
+"""The decoders of `rules`, which may not be imported before atheris."""
 _UNMEASURED: Final = ("kohort.testing",)
 
 

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -123,22 +123,13 @@ def send_command(path: Path, name: str, node_id: int, timeout_s: float) -> None:
         try:
             connection.connect(str(path))
             connection.sendall(msgspec.json.encode({name: node_id}) + b"\n")
-            line = _read_line(connection)
+            line = connection.makefile("rb").readline()
         except OSError as error:
             raise ConfigError(
                 f"no process takes commands at {path}: {error.strerror or error}; only `kohort serve --brokers N` of the same "
                 "user on this machine does, with N above 1"
             ) from error
-    answer: Any = msgspec.json.decode(line, type=ControlAnswer) if line else ControlAnswer("the process ended")
+    is_whole = line.endswith(b"\n")
+    answer = msgspec.json.decode(line, type=ControlAnswer) if is_whole else ControlAnswer("the process ended")
     if answer.error is not None:
         raise ConfigError(answer.error)
-
-
-def _read_line(connection: Any) -> bytes:
-    line = b""
-    while not line.endswith(b"\n"):
-        data = connection.recv(LINE_BYTES_MAX)
-        if not data:
-            return b""
-        line += data
-    return line

@@ -39,11 +39,11 @@ class KeyValueFormatter(logging.Formatter):
 
     converter = staticmethod(time.gmtime)
 
+    default_time_format = "%Y-%m-%dT%H:%M:%S"
+    default_msec_format = "%s.%03dZ"
+
     def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s", "%Y-%m-%dT%H:%M:%S")
-        self.default_msec_format = "%s.%03dZ"
-        self.default_time_format = "%Y-%m-%dT%H:%M:%S"
-        self.datefmt = None
+        super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s")
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 -- the name in logging
         return printable(super().formatMessage(record))

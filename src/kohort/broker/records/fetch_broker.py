@@ -1,4 +1,4 @@
-"""What the reads of Fetch requests need of their broker: partitions, leaders, bounds, and where they wait."""
+"""The broker of the reads of Fetch requests: partitions, leaders, bounds, and the purgatory of waiting reads."""
 
 from __future__ import annotations
 

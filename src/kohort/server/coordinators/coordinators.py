@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("kohort.server")
 
 COORDINATORS: Final[tuple[CoordinatorFactory, ...]] = (group_coordinator, transaction_coordinator)
-"""Those of every node: one entry each."""
+"""The coordinators of every node, one entry each."""
 RETRY_MS_MIN: Final = 500
 RETRY_MS_MAX: Final = 60_000
 """The back-off of a partition whose log cannot be opened. Data partitions are tried again by each request."""

@@ -43,7 +43,7 @@ V = TypeVar("V", bound=Service)
 
 class Coordinator(msgspec.Struct, Generic[S, V], frozen=True, kw_only=True):
     """
-    What makes a coordinator. To add one: write a function that returns it, and add that to
+    A coordinator as data. To add one: write a function that returns it, and add that to
     `kohort.server.coordinators.coordinators.COORDINATORS`.
 
     Attributes:
@@ -55,7 +55,7 @@ class Coordinator(msgspec.Struct, Generic[S, V], frozen=True, kw_only=True):
             steps of work.
         is_transactional: whether clients write to the topic within transactions. If not, they may name it in a transaction,
             but it takes no markers.
-        verification: what verifies the transactions of producers, of a service that sees all shards.
+        verification: returns the verifier of the transactions of producers, from a service that sees all shards.
         on_effects, write_timeout_ms, load_buffer_bytes, linger_ms, codec: see `kohort.runtime.runtime.Runtime`.
     """
 

@@ -6,6 +6,7 @@ import resource
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Final
@@ -22,16 +23,7 @@ from kohort.runtime.purgatory import PurgatoryMetrics
 from kohort.scrape import Family
 from kohort.server.connections.client_connections import ClientConnections
 from kohort.server.logs import LogWriter
-from kohort.server.metrics.figures import (
-    QUANTILES,
-    LogGauge,
-    by,
-    exporter_name,
-    figure,
-    kafka_help,
-    summary,
-    times,
-)
+from kohort.server.metrics.figures import QUANTILES, LongFamily, by, exporter_name, figure, kafka_help, summary, times
 from kohort.server.metrics.latency import LatencyHistogram
 from kohort.storage.log import CleanerMetrics, FlushMetrics, LogMetrics
 from kohort.wire.apis import ApiKey
@@ -112,22 +104,6 @@ def server_families(connections: ClientConnections) -> Iterator[Metric]:
     yield summary("kafka.network:type=RequestMetrics,name=TotalTimeMs,request={}", about, milliseconds)
 
 
-class PushedMetric:
-    """A metric that clients have pushed. Its samples are made while the text is made."""
-
-    documentation = "Pushed by clients."
-
-    def __init__(self, name: str, values: Sequence[Series]) -> None:
-        self.type = "counter" if values[0].is_counter else "gauge"
-        self.name = name.removesuffix("_total") if values[0].is_counter else name
-        self._values = values
-
-    @property
-    def samples(self) -> Iterator[Sample]:
-        for series in self._values:
-            yield Sample(series.name, dict(series.labels), series.value)
-
-
 def telemetry_families(telemetry: Telemetry, now_ms: int) -> Iterator[Family | None]:
     """Client telemetry (KIP-714), and the metrics that clients have pushed; None between steps."""
     for name, about, value in (
@@ -148,7 +124,13 @@ def telemetry_families(telemetry: Telemetry, now_ms: int) -> Iterator[Family | N
         if number % _SERIES_STEP == 0:
             yield None
     for name, values in by_name.items():
-        yield PushedMetric(name, values)
+        kind = "counter" if values[0].is_counter else "gauge"
+        name = name.removesuffix("_total") if kind == "counter" else name
+        yield LongFamily(name, kind, "Pushed by clients.", partial(_pushed_samples, values))
+
+
+def _pushed_samples(values: Sequence[Series]) -> Iterator[Sample]:
+    return (Sample(series.name, dict(series.labels), series.value) for series in values)
 
 
 def line_families(log: LogWriter | None) -> Iterator[Metric]:
@@ -172,10 +154,9 @@ def log_families(logs: Sequence[LogMetrics], flushes: FlushMetrics) -> Iterator[
             "last_stable_offset_lag",
         ),
     ):
-        value = attrgetter(attribute)
-        yield LogGauge(f"kohort_log_{own}", about, logs, value)
         mbean += ",topic={},partition={}"
-        yield LogGauge(exporter_name(mbean), kafka_help(mbean, about), logs, value)
+        for name, text in ((f"kohort_log_{own}", about), (exporter_name(mbean), kafka_help(mbean, about))):
+            yield LongFamily(name, "gauge", text, partial(_log_samples, name, logs, attribute))
     offline = sum(log.is_offline for log in logs)
     mbean = "kafka.server:type=ReplicaManager,name=OfflineReplicaCount"
     about = "Partitions whose disk failed; they answer KAFKA_STORAGE_ERROR until the next start."
@@ -183,6 +164,13 @@ def log_families(logs: Sequence[LogMetrics], flushes: FlushMetrics) -> Iterator[
     mbean = "kafka.log:type=LogFlushStats,name=LogFlushRateAndTimeMs"
     yield from figure("kohort_log_flushes_total", mbean, "Flushes before acknowledgements.", flushes.flushes)
     yield from figure("kohort_log_flush_seconds_total", "", "Total time of the flushes.", flushes.flush_time_s)
+
+
+def _log_samples(name: str, logs: Sequence[LogMetrics], attribute: str) -> Iterator[Sample]:
+    value = attrgetter(attribute)
+    for log in logs:
+        topic, partition = log.topic_partition
+        yield Sample(name, {"topic": topic, "partition": str(partition)}, value(log))
 
 
 def late_transactions(logs: Sequence[LogMetrics], now_ms: int, transaction_max_timeout_ms: int) -> int:
@@ -333,33 +321,6 @@ def replica_families(states: Iterable[PartitionState]) -> Iterator[Metric]:
     )
 
 
-class TrafficCounter:
-    """
-    A counter of all topics, and of each. Its samples are made while the text is made.
-
-    Args:
-        attribute: of `TopicTraffic`.
-    """
-
-    type = "counter"
-
-    def __init__(self, mbean: str, about: str, traffic: Traffic, topics: Sequence[str], attribute: str) -> None:
-        self.name = exporter_name(mbean)
-        self.documentation = kafka_help(mbean, about)
-        self._traffic = traffic
-        self._topics = topics
-        self._value: Callable[[TopicTraffic], int] = attrgetter(attribute)
-
-    @property
-    def samples(self) -> Iterator[Sample]:
-        name, value, topics = f"{self.name}_total", self._value, self._traffic.topics
-        yield Sample(name, {}, value(self._traffic.unknown) + sum(map(value, topics.values())))
-        for topic in self._topics:
-            traffic = topics.get(topic)
-            if traffic is not None:
-                yield Sample(name, {"topic": topic}, value(traffic))
-
-
 def traffic_families(traffic: Traffic) -> Iterator[Family]:
     """Kafka's BrokerTopicMetrics: of all topics, and of each."""
     topics = sorted(traffic.topics)
@@ -374,4 +335,15 @@ def traffic_families(traffic: Traffic) -> Iterator[Family]:
         ("FailedFetchRequests", "failed_fetch_requests", "Those answered with an error of the broker."),
     ):
         mbean = f"kafka.server:type=BrokerTopicMetrics,name={name}PerSec"
-        yield TrafficCounter(mbean, about, traffic, topics, attribute)
+        name = exporter_name(mbean)
+        samples = partial(_traffic_samples, f"{name}_total", traffic, topics, attribute)
+        yield LongFamily(name, "counter", kafka_help(mbean, about), samples)
+
+
+def _traffic_samples(name: str, traffic: Traffic, topics: Sequence[str], attribute: str) -> Iterator[Sample]:
+    value: Callable[[TopicTraffic], int] = attrgetter(attribute)
+    yield Sample(name, {}, value(traffic.unknown) + sum(map(value, traffic.topics.values())))
+    for topic in topics:
+        counted = traffic.topics.get(topic)
+        if counted is not None:
+            yield Sample(name, {"topic": topic}, value(counted))

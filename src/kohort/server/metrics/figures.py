@@ -12,13 +12,12 @@ Source: example rules kafka-2_0_0.yml and kafka-kraft-3_0_0.yml of the JMX expor
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from prometheus_client.metrics_core import HistogramMetricFamily, Metric
 from prometheus_client.samples import Sample
 
 from kohort.runtime.metrics import Histogram
-from kohort.storage.log import LogMetrics
 
 Labels = Mapping[str, str]
 Value = tuple[Labels, float]
@@ -102,29 +101,19 @@ def times(own: str, about: str, histogram: Histogram) -> Metric:
     return HistogramMetricFamily(own, about, buckets, sum_value=histogram.sum_ms)
 
 
-class LogGauge:
+class LongFamily(NamedTuple):
     """
-    A family of metrics with a value for each log, and the labels `topic` and `partition`.
-
-    Its samples are made while the text is made: a node may have 100 000 partitions.
+    A family of many metrics, whose samples are made while the text is made: a node may have 100 000 partitions.
 
     Args:
-        value: the value of a log.
+        make_samples: makes them, in order.
     """
 
-    type = "gauge"
-
-    def __init__(
-        self, name: str, documentation: str, logs: Sequence[LogMetrics], value: Callable[[LogMetrics], float]
-    ) -> None:
-        self.name = name
-        self.documentation = documentation
-        self._logs = logs
-        self._value = value
+    name: str
+    type: str
+    documentation: str
+    make_samples: Callable[[], Iterator[Sample]]
 
     @property
     def samples(self) -> Iterator[Sample]:
-        name, value = self.name, self._value
-        for log in self._logs:
-            topic, partition = log.topic_partition
-            yield Sample(name, {"topic": topic, "partition": str(partition)}, value(log))
+        return self.make_samples()

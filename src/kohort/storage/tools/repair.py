@@ -50,7 +50,7 @@ DAMAGED_SUFFIX = ".damaged"
 _REPAIRED_SUFFIX = ".repaired"
 _COPIED_BYTES = 4 << 20
 _MENDED_BYTES_MAX = 64 << 10
-"""Other damage of a batch of this size is taken for one wrong bit with a probability of 1 in 8,000."""
+"""The largest batch that is mended. Other damage of one of this size looks like one wrong bit in 1 of 8,000 cases."""
 _MAGIC_BYTE = bytes([MAGIC])
 
 
