@@ -1,7 +1,6 @@
 """A blocking connection to a broker, with several requests in flight."""
 
 import socket
-import time
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -48,14 +47,3 @@ class Connection:
     def ask(self, api_key: int, version: int, request: Any) -> Any:
         self.send(api_key, version, request)
         return self.receive(api_key, version)
-
-
-def eventually(attempt: Any, what: str) -> Any:
-    """Repeat `attempt` until it returns a value other than None, and return that."""
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
-    while time.monotonic() < deadline:
-        found = attempt()
-        if found is not None:
-            return found
-        time.sleep(0.01)
-    raise AssertionError(f"waited {WAIT_SECONDS_MAX:g} seconds for {what}")

@@ -10,7 +10,8 @@ from kohort.model.errors import ErrorCode
 from kohort.testing.served import ServedKohort
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
-from tests.crash.connection import Connection, eventually
+from tests.clients.waiting import wait_until
+from tests.crash.connection import Connection
 from tests.crash.writers import TOPIC, create_topic, produce_request
 
 COMMAND = (sys.executable, "-m", "tests.crash.hanging_serve")
@@ -30,7 +31,7 @@ def flag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def join(connection: Connection) -> messages.JoinGroupResponse:
     """A member of a group of its own; its session is shorter than the time for which a test waits."""
     find = messages.FindCoordinatorRequest(key="beside", key_type=0)
-    eventually(lambda: connection.ask(ApiKey.FIND_COORDINATOR, 1, find).error_code == 0 or None, "the coordinator")
+    wait_until(lambda: connection.ask(ApiKey.FIND_COORDINATOR, 1, find).error_code == 0, what="the coordinator")
     protocol = messages.JoinGroupRequestProtocol(name="range", metadata=b"")
     asked = messages.JoinGroupRequest(
         group_id="beside",
@@ -40,9 +41,14 @@ def join(connection: Connection) -> messages.JoinGroupResponse:
         protocol_type="consumer",
         protocols=[protocol],
     )
-    joined: messages.JoinGroupResponse = eventually(
-        lambda: found if not (found := connection.ask(ApiKey.JOIN_GROUP, 2, asked)).error_code else None, "a group"
-    )
+    answers: list[messages.JoinGroupResponse] = []
+
+    def is_joined() -> bool:
+        answers.append(connection.ask(ApiKey.JOIN_GROUP, 2, asked))
+        return not answers[-1].error_code
+
+    wait_until(is_joined, what="a group")
+    joined = answers[-1]
     assigned = messages.SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"")
     sync = messages.SyncGroupRequest(
         group_id="beside", generation_id=joined.generation_id, member_id=joined.member_id, assignments=[assigned]
@@ -67,7 +73,7 @@ def test_who_needs_no_disk_is_answered_while_it_hangs(flag: Path, tmp_path: Path
                 flag.write_text(call)
                 partition = 1 + NEW.index(call) if call in NEW else 0
                 writer.send(ApiKey.PRODUCE, 8, produce_request(partition, [number + 1]))
-                eventually(lambda: flag.with_suffix(".arrived").exists() or None, f"{call} to hang")
+                wait_until(lambda: flag.with_suffix(".arrived").exists(), what=f"{call} to hang")
                 for _ in range(BEATS):
                     assert member.ask(ApiKey.HEARTBEAT, 2, beat).error_code == 0
                     assert member.ask(ApiKey.API_VERSIONS, 0, messages.ApiVersionsRequest()).error_code == 0
@@ -91,12 +97,12 @@ def test_who_needs_no_disk_is_answered_while_the_load_of_a_partition_hangs(flag:
             flag.write_text("open_file")
             wanted = produce_request(1, [1])
             assert code_of(writer.ask(ApiKey.PRODUCE, 8, wanted)) == ErrorCode.KAFKA_STORAGE_ERROR
-            eventually(lambda: flag.with_suffix(".arrived").exists() or None, "the load to hang")
+            wait_until(lambda: flag.with_suffix(".arrived").exists(), what="the load to hang")
             for _ in range(BEATS):
                 assert leaders(beside) == [1, -1, 1]
                 assert code_of(writer.ask(ApiKey.PRODUCE, 8, wanted)) == ErrorCode.KAFKA_STORAGE_ERROR
             flag.unlink()
-            eventually(lambda: code_of(writer.ask(ApiKey.PRODUCE, 8, wanted)) == ErrorCode.NONE or None, "the load")
+            wait_until(lambda: code_of(writer.ask(ApiKey.PRODUCE, 8, wanted)) == ErrorCode.NONE, what="the load")
             assert leaders(beside) == [1, 1, 1]
 
 

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -13,8 +14,9 @@ from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from tests.broker.harness import batch, produce_request
 from tests.broker.otlp_messages import gauge, message
+from tests.clients.waiting import wait_until
 from tests.conftest import LONG
-from tests.crash.connection import Connection, eventually
+from tests.crash.connection import Connection
 
 ROUNDS = 1_000 if LONG else 60
 WARM_UP = 30
@@ -22,6 +24,18 @@ GROWTH_MAX = (20 if LONG else 4) << 20
 RECORDS = batch(b"v" * 1_000)
 NOT_YET = {14, 15, 16, 51}
 """Codes of a coordinator that is loading, or whose transaction is ending."""
+
+
+def answered(client: Connection, api: ApiKey, version: int, request: Any) -> Any:
+    """The answer of a coordinator that is ready."""
+    answers: list[Any] = []
+
+    def is_ready() -> bool:
+        answers.append(client.ask(api, version, request))
+        return answers[-1].error_code not in NOT_YET
+
+    wait_until(is_ready, what="the coordinator")
+    return answers[-1]
 
 
 def topics(client: Connection, number: int) -> None:
@@ -46,10 +60,7 @@ def groups(client: Connection, number: int) -> None:
         protocol_type="consumer",
         protocols=[protocol],
     )
-    joined = eventually(
-        lambda: answer if (answer := client.ask(ApiKey.JOIN_GROUP, 3, join)).error_code not in NOT_YET else None,
-        "the coordinator",
-    )
+    joined = answered(client, ApiKey.JOIN_GROUP, 3, join)
     assert joined.error_code == 0
     assignment = m.SyncGroupRequestAssignment(member_id=joined.member_id, assignment=bytes(1_000))
     generation = {"group_id": group, "generation_id": joined.generation_id, "member_id": joined.member_id}
@@ -76,10 +87,7 @@ def transactions(client: Connection, number: int) -> None:
     """A transaction of a few transactional ids, each of which is known for a week."""
     transactional_id = f"transactional-id-{number % 10}"
     begin = m.InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
-    producer = eventually(
-        lambda: answer if (answer := client.ask(ApiKey.INIT_PRODUCER_ID, 3, begin)).error_code not in NOT_YET else None,
-        "the coordinator",
-    )
+    producer = answered(client, ApiKey.INIT_PRODUCER_ID, 3, begin)
     assert producer.error_code == 0
     identity = {"producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch}
     add = m.AddPartitionsToTxnRequest(
@@ -134,7 +142,7 @@ def test_memory_returns(base: Path) -> None:
         subscribe(client)
         for kind in (0, 1):
             find = m.FindCoordinatorRequest(key_type=kind, coordinator_keys=["x"])
-            eventually(partial(found, client, find), "the coordinator")
+            wait_until(partial(found, client, find), what="the coordinator")
         topic = m.CreateTopicsRequestCreatableTopic(name="kept", num_partitions=20, replication_factor=1)
         client.ask(ApiKey.CREATE_TOPICS, 5, m.CreateTopicsRequest(topics=[topic], timeout_ms=60_000))
         for name, come_and_go in KINDS.items():

@@ -11,7 +11,8 @@ from kohort.testing.served import ServedKohort
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
 from kohort.wire.batches import BatchRecord, build_batch, iter_batches, read_records
-from tests.crash.connection import WAIT_SECONDS_MAX, Connection, eventually
+from tests.clients.waiting import wait_until
+from tests.crash.connection import WAIT_SECONDS_MAX, Connection
 
 TOPIC: Final = "ledger"
 TOPIC_PARTITIONS: Final = 3
@@ -193,7 +194,7 @@ def await_coordinators(broker: ServedKohort) -> None:
             assert NOT_YET.issuperset(code for code in codes if code)
             return None
 
-        eventually(found, "the coordinators")
+        wait_until(found, what="the coordinators")
 
 
 def fetch_groups(connection: Connection) -> Sequence[Any]:

@@ -13,13 +13,23 @@ import tempfile
 import time
 from pathlib import Path
 
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
+from confluent_kafka import IsolationLevel, Producer
+from confluent_kafka import TopicPartition as Place
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
 
 from kohort.model.ids import TopicPartition
 from kohort.storage.cleaning.cleaner import CLEANER_OFFSETS
 from kohort.storage.files.checkpoint_formats import read_offsets
 from kohort.testing.kafka import KafkaNode
+from tests.clients.waiting import wait_until
 
 HERE = Path(__file__).parents[1] / "data" / "compaction"
 TOPICS = {"short": "0", "long": "86400000"}
@@ -130,18 +140,23 @@ def sealed(partition: Path) -> list[Path]:
     return [*logs, *files]
 
 
-def wait_until_clean(data: Path, since: float) -> None:
-    """Every checkpoint was written after `since`, and none moves any more."""
-    deadline = time.monotonic() + 60
-    before: dict[TopicPartition, int] = {}
-    stable_since = time.monotonic()
-    while time.monotonic() - stable_since < 3:
-        assert time.monotonic() < deadline, "the cleaner does not come to rest"
-        time.sleep(0.2)
-        path = data / CLEANER_OFFSETS
-        now = read_offsets(path) if path.exists() and path.stat().st_mtime > since else {}
-        if now != before or len(now) < 2 * len(TOPICS):
-            before, stable_since = now, time.monotonic()
+def is_clean(admin: AdminClient, data: Path) -> bool:
+    """Whether the cleaner has come to the active segment of each partition, or to that of the first open transaction."""
+    path = data / CLEANER_OFFSETS
+    reached = read_offsets(path) if path.exists() else {}
+    partitions = [TopicPartition(topic, partition) for topic in TOPICS for partition in range(2)]
+    asked = {Place(*each): OffsetSpec.latest() for each in partitions}
+    stable = admin.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED)
+    ends = {TopicPartition(place.topic, place.partition): found.result().offset for place, found in stable.items()}
+    return all(
+        reached.get(each, -1) >= max(base for base in bases(data / str(each)) if base <= ends[each])
+        for each in partitions
+    )
+
+
+def bases(partition: Path) -> list[int]:
+    """The base offsets of the segments."""
+    return [int(log.stem) for log in partition.glob("*.log")]
 
 
 def record(node: KafkaNode, archive: tarfile.TarFile) -> None:
@@ -154,15 +169,14 @@ def record(node: KafkaNode, archive: tarfile.TarFile) -> None:
                     archive.add(path, f"{name}/{topic}-{partition}/{path.name}")
 
     writers = [Writer(node.bootstrap, topic, partition) for topic in TOPICS for partition in range(2)]
+    admin = AdminClient({"bootstrap.servers": node.bootstrap})
     offsets = {}
     for number in range(ROUNDS):
         for writer in writers:
             write(writer, number)
         copy(f"{number}-before")
-        started = time.time()
-        time.sleep(0.05)
         alter(node, "0.0")
-        wait_until_clean(data, started)
+        wait_until(lambda: is_clean(admin, data), what="the cleaner", timeout_s=60)
         alter(node, "1.0")
         copy(f"{number}-after")
         found = read_offsets(data / CLEANER_OFFSETS)

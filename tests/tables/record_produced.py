@@ -13,7 +13,8 @@ from typing import Any
 from kohort.testing.kafka import KafkaNode
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
-from tests.crash.connection import Connection, eventually
+from tests.clients.waiting import wait_until
+from tests.crash.connection import Connection
 from tests.tables.produced_cases import CASES, Case, stored, summarize
 
 RECORDED = Path(__file__).parents[1] / "data" / "produced-4.2.1.json"
@@ -38,7 +39,7 @@ def create(asker: Connection, topic: str, case: Case) -> None:
     def is_led() -> bool | None:
         return True if fetch(asker, topic).error_code == 0 else None
 
-    eventually(is_led, f"a leader of {topic}")
+    wait_until(is_led, what=f"a leader of {topic}")
 
 
 def ask(asker: Connection, topic: str, case: Case) -> dict[str, Any]:

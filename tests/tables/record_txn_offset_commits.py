@@ -6,13 +6,15 @@ Asks Apache Kafka 4.2.1 what it answers to the cases of `txn_offset_commit_cases
 
 import json
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from kohort.testing.kafka import KafkaNode
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
-from tests.crash.connection import Connection, eventually
+from tests.clients.waiting import wait_until
+from tests.crash.connection import Connection
 from tests.tables.txn_offset_commit_cases import (
     INSTANCE,
     METADATA_MAX,
@@ -61,9 +63,9 @@ class Recorder:
         created = self._asker.ask(ApiKey.CREATE_TOPICS, 7, m.CreateTopicsRequest(topics=[wanted], timeout_ms=30_000))
         assert created.topics[0].error_code == 0, created
         for key_type, key in ((0, "group"), (1, "known")):
-            eventually(lambda kind=key_type, key=key: self._coordinator(kind, key), f"a coordinator of {key}")
+            wait_until(partial(self._coordinator, key_type, key), what=f"a coordinator of {key}")
         self._producer = self._new_producer("known")
-        eventually(self._opened, "a transaction")
+        wait_until(self._opened, what="a transaction")
 
     def _coordinator(self, key_type: int, key: str) -> bool | None:
         found = self._asker.ask(
@@ -84,7 +86,8 @@ class Recorder:
             answer = self._asker.ask(ApiKey.INIT_PRODUCER_ID, 4, wanted)
             return None if answer.error_code else (answer.producer_id, answer.producer_epoch)
 
-        found: tuple[int, int] = eventually(attempt, "a producer id")
+        found = wait_until(attempt, what="a producer id")
+        assert found is not None
         return found
 
     # Groups in a state
@@ -152,7 +155,7 @@ class Recorder:
                 described = self._asker.ask(ApiKey.DESCRIBE_GROUPS, 6, m.DescribeGroupsRequest(groups=[group]))
                 return True if described.groups[0].group_state == state else None
 
-            eventually(is_preparing, f"{group} in {state}")
+            wait_until(is_preparing, what=f"{group} in {state}")
         if state == "Empty":
             identities = [
                 m.LeaveGroupRequestMemberIdentity(member_id=member_id, group_instance_id=instance),

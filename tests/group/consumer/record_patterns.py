@@ -14,7 +14,8 @@ from kohort.model.errors import ErrorCode
 from kohort.testing.kafka import KafkaNode
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
-from tests.crash.connection import Connection, eventually
+from tests.clients.waiting import wait_until
+from tests.crash.connection import Connection
 from tests.group.consumer.test_topic_patterns import DATA, RECORDED
 
 
@@ -36,7 +37,8 @@ def main() -> None:
         asker.ask(ApiKey.FIND_COORDINATOR, 6, m.FindCoordinatorRequest(coordinator_keys=["group"]))
         rows = []
         for number, pattern in enumerate(RECORDED):
-            answer = eventually(lambda: heartbeat(f"group-{number}", pattern), f"an answer to {pattern}")  # noqa: B023
+            answer = wait_until(lambda: heartbeat(f"group-{number}", pattern), what=f"an answer to {pattern}")  # noqa: B023
+            assert answer is not None
             rows.append([pattern, answer.error_message])
     DATA.write_text("[\n" + ",\n".join(f"  {json.dumps(row)}" for row in rows) + "\n]\n")
 
