@@ -58,9 +58,14 @@ def test_the_first_replica_that_is_wrong_is_named_in_their_order(replicas: list[
     topic = m.AlterPartitionReassignmentsRequestReassignableTopic(name="t", partitions=[wanted])
     request = m.AlterPartitionReassignmentsRequest(topics=[topic])
     answer = harness.ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, request, version=1)
-    found = answer.responses[0].partitions[0]
-    assert found.error_code == (ErrorCode.NONE if message is None else ErrorCode.INVALID_REPLICA_ASSIGNMENT)
-    assert found.error_message == (message and f"The manual partition assignment includes {message}.")
+    assigned = m.CreateTopicsRequestCreatableReplicaAssignment(partition_index=0, broker_ids=replicas)
+    new = m.CreateTopicsRequestCreatableTopic(
+        name="n", num_partitions=-1, replication_factor=-1, assignments=[assigned]
+    )
+    created = harness.ask(ApiKey.CREATE_TOPICS, m.CreateTopicsRequest(topics=[new]), version=7)
+    for found in (answer.responses[0].partitions[0], created.topics[0]):
+        assert found.error_code == (ErrorCode.NONE if message is None else ErrorCode.INVALID_REPLICA_ASSIGNMENT)
+        assert found.error_message == (message and f"The manual partition assignment includes {message}.")
 
 
 def test_the_only_broker_cannot_be_unregistered() -> None:

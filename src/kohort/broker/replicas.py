@@ -9,7 +9,7 @@ Source: KIP-455, KIP-966; Kafka PartitionRegistration, PartitionChangeBuilder, P
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from enum import Enum
 from typing import Final, TypeAlias
 
@@ -207,6 +207,24 @@ def may_cancel(state: PartitionState) -> bool:
 def original_replicas(state: PartitionState) -> Ids:
     """The replicas without those that a reassignment adds."""
     return tuple(replica for replica in state.replicas if replica not in state.adding)
+
+
+def assignment_error(replicas: Sequence[int], brokers: Container[int]) -> str | None:
+    """
+    Why a partition cannot have these replicas; None if it can.
+
+    Source: ReplicationControlManager.validateManualPartitionAssignment.
+    """
+    if not replicas:
+        return "The manual partition assignment includes an empty replica list."
+    last = None
+    for replica in sorted(replicas):
+        if replica not in brokers:
+            return f"The manual partition assignment includes broker {replica}, but no such broker is registered."
+        if replica == last:
+            return f"The manual partition assignment includes the broker {replica} more than once."
+        last = replica
+    return None
 
 
 def placed(

@@ -9,7 +9,7 @@ Source: KIP-455, KIP-860; Kafka ReplicationControlManager.alterPartitionReassign
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING
 
 from kohort.broker.catalog import Catalog
@@ -17,7 +17,14 @@ from kohort.broker.catalog_view import CatalogChange, Topic
 from kohort.broker.changes import Changes
 from kohort.broker.cluster import Cluster
 from kohort.broker.ports import Context
-from kohort.broker.replicas import PartitionState, cancelled, may_cancel, original_replicas, reassigned
+from kohort.broker.replicas import (
+    PartitionState,
+    assignment_error,
+    cancelled,
+    may_cancel,
+    original_replicas,
+    reassigned,
+)
 from kohort.broker.replication import ReplicationControl
 from kohort.machine.gradual import gathered_by_topic
 from kohort.machine.shard import Reply
@@ -135,7 +142,7 @@ class Reassignments:
             return self._control.moved(
                 topic, lambda state, min_isr: cancelled(state, is_active, min_isr=min_isr), [index]
             )
-        message = self._refuse(target)
+        message = assignment_error(target, self._cluster.brokers)
         if message is not None:
             raise CoordinatorError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
         origin = original_replicas(state)
@@ -147,19 +154,6 @@ class Reassignments:
         return self._control.moved(
             topic, lambda state, min_isr: reassigned(state, target, is_active, min_isr=min_isr), [index]
         )
-
-    def _refuse(self, replicas: Sequence[int]) -> str | None:
-        """The reason why a partition cannot have these replicas."""
-        if not replicas:
-            return "The manual partition assignment includes an empty replica list."
-        last = None
-        for replica in sorted(replicas):
-            if replica not in self._cluster.brokers:
-                return f"The manual partition assignment includes broker {replica}, but no such broker is registered."
-            if replica == last:
-                return f"The manual partition assignment includes the broker {replica} more than once."
-            last = replica
-        return None
 
 
 def _ongoing(index: int, state: PartitionState) -> Ongoing | None:

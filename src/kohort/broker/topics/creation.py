@@ -15,7 +15,7 @@ from kohort.broker.catalog import Catalog, new_topic_id
 from kohort.broker.catalog_view import CatalogChange, Topic
 from kohort.broker.cluster import Cluster
 from kohort.broker.configs.topic_configs import TopicConfigs
-from kohort.broker.replicas import NO_LEADER, PartitionState, first_state, placed
+from kohort.broker.replicas import NO_LEADER, PartitionState, assignment_error, first_state, placed
 from kohort.broker.topics.publication import Publication
 from kohort.broker.topics.topic_names import colliding, name_error
 from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode
@@ -193,19 +193,8 @@ class TopicCreation:
             CoordinatorError: an assignment has no broker, an unknown one, or one broker twice.
         """
         for brokers in assignments:
-            message = self._assignment_error(brokers)
-            if message:
+            if message := assignment_error(brokers, self._cluster.brokers):
                 raise CoordinatorError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
-
-    def _assignment_error(self, brokers: Sequence[int]) -> str | None:
-        if not brokers:
-            return "The manual partition assignment includes an empty replica list."
-        if len(set(brokers)) < len(brokers):
-            return f"The manual partition assignment includes the broker {brokers[0]} more than once."
-        unknown = next((broker for broker in brokers if broker not in self._cluster.nodes), None)
-        if unknown is not None:
-            return f"The manual partition assignment includes broker {unknown}, but no such broker is registered."
-        return None
 
     def auto_create(self, name: str) -> ErrorCode:
         """
