@@ -48,14 +48,12 @@ from kohort.broker.records.produce_verification import TransactionVerifier
 from kohort.broker.replication import ReplicationControl
 from kohort.broker.stored_values import set_aside_unusable
 from kohort.broker.telemetry.telemetry import Telemetry
-from kohort.broker.topics.create_partitions import CreatePartitions
-from kohort.broker.topics.create_topics import CreateTopics
 from kohort.broker.topics.creation import TopicCreation
-from kohort.broker.topics.delete_topics import DeleteTopics
 from kohort.broker.topics.describe_topic_partitions import DescribeTopicPartitions
 from kohort.broker.topics.metadata import Metadata
 from kohort.broker.topics.publication import Publication
 from kohort.broker.topics.strays import refuse_missing, rename_strays
+from kohort.broker.topics.topic_changes import TopicChanges
 from kohort.broker.transactions.describe_producers import DescribeProducers
 from kohort.broker.transactions.markers import LocalMarkers
 from kohort.broker.transactions.producer_ids import ProducerIds
@@ -214,13 +212,11 @@ class BrokerApis:
         self.serve(ApiKey.DESCRIBE_PRODUCERS, DescribeProducers(catalog, local).describe_producers)
 
     def _serve_topics(self, shared: Broker) -> None:
-        catalog, configs, creation, changes = shared.catalog, shared.configs, shared.creation, shared.changes
-        create = CreateTopics(catalog, creation, configs, changes, shared.quotas)
-        self.serve(ApiKey.CREATE_TOPICS, create.create_topics)
-        delete = DeleteTopics(catalog, shared.config, changes, shared.quotas)
-        self.serve(ApiKey.DELETE_TOPICS, delete.delete_topics)
-        grow = CreatePartitions(catalog, creation, changes, shared.quotas)
-        self.serve(ApiKey.CREATE_PARTITIONS, grow.create_partitions)
+        catalog, configs, changes = shared.catalog, shared.configs, shared.changes
+        topics = TopicChanges(catalog, shared.creation, configs, shared.config, changes, shared.quotas)
+        self.serve(ApiKey.CREATE_TOPICS, topics.create_topics)
+        self.serve(ApiKey.DELETE_TOPICS, topics.delete_topics)
+        self.serve(ApiKey.CREATE_PARTITIONS, topics.create_partitions)
         seen = shared.dynamic_configs.of_topics[self.cluster.node_id]
         describe = DescribeConfigs(catalog, seen, shared.group_configs, shared.dynamic_configs, self.cluster)
         alter = AlterConfigs(catalog, configs, shared.group_configs, shared.dynamic_configs, self.cluster, changes)
