@@ -53,7 +53,10 @@ class TransactionEffects:
     def _decided(self, context: TransactionContext, decided: Decided) -> None:
         prepared, event = decided.prepared, decided.event
         counters = context.counters
-        counters.on_decided(is_commit=prepared.state is PREPARE_COMMIT)
+        if prepared.state is PREPARE_COMMIT:
+            counters.committed += 1
+        else:
+            counters.aborted += 1
         if event is not None:
             if isinstance(event, TransactionFenced):
                 counters.fenced += 1

@@ -20,7 +20,7 @@ from typing import Final, TypeVar
 
 from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Result
 from kohort.model.errors import CoordinatorError, ErrorCode
-from kohort.transaction.context import TransactionContext
+from kohort.transaction.context import HasContext, TransactionContext
 from kohort.transaction.effects import Decided
 from kohort.transaction.events import TransactionFenced
 from kohort.transaction.partitions import check_producer
@@ -35,7 +35,7 @@ _NONE: Final = ErrorCode.NONE
 
 
 def end_txn(
-    context: TransactionContext, request: m.EndTxnRequest, client_version: int, now_ms: int
+    shard: HasContext, now_ms: int, request: m.EndTxnRequest, client_version: int
 ) -> Result[TransactionRecord, m.EndTxnResponse]:
     """
     Commit or abort the ongoing transaction.
@@ -47,6 +47,7 @@ def end_txn(
         CoordinatorError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS: as `add_partitions`.
             INVALID_TXN_STATE: there is no transaction to end, or it has ended the other way.
     """
+    context = shard.context
     transaction = context.find(request.transactional_id)
     if client_version >= VERSION_2:
         return _end_version_2(context, transaction, request, client_version, now_ms)
@@ -133,7 +134,7 @@ def end_ongoing(
 
 
 def complete_transaction(
-    context: TransactionContext, prepared: Transaction, coordinator_epoch: int, now_ms: int
+    shard: HasContext, now_ms: int, prepared: Transaction, coordinator_epoch: int
 ) -> Result[TransactionRecord, ErrorCode]:
     """
     Write the completion of a transaction, all of whose markers are written. Nothing is written if that has happened already.
@@ -141,6 +142,7 @@ def complete_transaction(
     Args:
         coordinator_epoch: under which the markers were sent; those of an earlier epoch complete nothing.
     """
+    context = shard.context
     present = context.transactions.get(prepared.transactional_id)
     if (
         present is None

@@ -6,7 +6,7 @@ Source: KIP-98, KIP-360, KIP-890; Kafka TransactionCoordinator.handleInitProduce
 
 from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Result
 from kohort.model.errors import CoordinatorError, ErrorCode
-from kohort.transaction.context import TransactionContext
+from kohort.transaction.context import HasContext, TransactionContext
 from kohort.transaction.end_txn import end_ongoing
 from kohort.transaction.events import TransactionFenced
 from kohort.transaction.records import TransactionRecord
@@ -16,7 +16,7 @@ from kohort.wire import messages as m
 
 
 def init_producer_id(
-    context: TransactionContext, request: m.InitProducerIdRequest, now_ms: int
+    shard: HasContext, now_ms: int, request: m.InitProducerIdRequest
 ) -> Result[TransactionRecord, m.InitProducerIdResponse]:
     """
     Return the producer id and epoch of the transactional id for the caller.
@@ -28,6 +28,7 @@ def init_producer_id(
             PRODUCER_FENCED: the producer id and epoch in the request are not the present ones.
     """
     assert request.transactional_id is not None
+    context = shard.context
     transaction = context.transactions.get(request.transactional_id)
     timeout_ms = request.transaction_timeout_ms
     if transaction is None:

@@ -102,10 +102,6 @@ class _Ending:
             ready()
 
 
-def _completed(shard: HasContext, now_ms: int, ending: _Ending) -> Result[TransactionRecord, ErrorCode]:
-    return complete_transaction(shard.context, ending.transaction, ending.coordinator_epoch, now_ms)
-
-
 class MarkerSender:
     """
     The markers of the transactions of one shard; a `kohort.transaction.context.MarkerOutlet`.
@@ -251,7 +247,8 @@ class MarkerSender:
     def _complete(self, ending: _Ending) -> None:
         """Write the completion. It is written again after an error, unless the shard is gone."""
         done = partial(self._on_completed, ending)
-        code = self._runner.write(self._partition, Operation(_completed, ending), done, error_code)
+        completion = Operation(complete_transaction, ending.transaction, ending.coordinator_epoch)
+        code = self._runner.write(self._partition, completion, done, error_code)
         if code is not None:
             self._on_completed(ending, code)
 

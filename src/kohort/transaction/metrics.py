@@ -33,12 +33,6 @@ class TransactionCounters:
         self.fenced = 0
         self.expired = 0
 
-    def on_decided(self, *, is_commit: bool) -> None:
-        if is_commit:
-            self.committed += 1
-        else:
-            self.aborted += 1
-
     @classmethod
     def total(cls, each: Iterable["TransactionCounters"]) -> "TransactionCounters":
         return add_counters(cls(), each)

@@ -20,7 +20,7 @@ from kohort.machine.front import Front
 from kohort.machine.gradual import distinct
 from kohort.machine.ports import ProducerIdGenerator
 from kohort.machine.response_aggregation import ResponseAggregator
-from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Reply, Result, Runner
+from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Reply, Runner
 from kohort.machine.steps import Operation
 from kohort.model.context import RequestContext
 from kohort.model.errors import CoordinatorError, ErrorCode
@@ -132,7 +132,7 @@ class TransactionService(Front[HasContext]):
             return m.InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
         return self.runner.write(
             self.partition_for(request.transactional_id),
-            Operation(_init, request),
+            Operation(init_producer_id, request),
             reply,
             lambda error: _init_refused(downgraded(append_error(error), ApiKey.INIT_PRODUCER_ID, api_version)),
         )
@@ -148,7 +148,7 @@ class TransactionService(Front[HasContext]):
         api_version = context.api_version
         return self.runner.write(
             self.partition_for(request.transactional_id),
-            Operation(_end, request, VERSION_2 if api_version >= _VERSION_2_SINCE else 0),
+            Operation(end_txn, request, VERSION_2 if api_version >= _VERSION_2_SINCE else 0),
             reply,
             partial(_not_ended, api_version),
         )
@@ -219,16 +219,6 @@ class TransactionService(Front[HasContext]):
             lambda shard, _: gauges.add_shard(shard.context.transactions, shard.context.unfinished), lambda _: gauges
         )
         return gauges
-
-
-def _init(shard: HasContext, now_ms: int, request: m.InitProducerIdRequest) -> Result[Any, m.InitProducerIdResponse]:
-    return init_producer_id(shard.context, request, now_ms)
-
-
-def _end(
-    shard: HasContext, now_ms: int, request: m.EndTxnRequest, client_version: int
-) -> Result[Any, m.EndTxnResponse]:
-    return end_txn(shard.context, request, client_version, now_ms)
 
 
 def _not_ended(api_version: int, error: Exception) -> m.EndTxnResponse:

@@ -19,7 +19,7 @@ def epoch_without(
     registry: ConsumerRegistry, group: ConsumerGroup, removed: Iterable[ConsumerMember], records: list[GroupRecord]
 ) -> int:
     """Raise the epoch because members were removed; the next heartbeat computes the target assignment."""
-    view = group.subscriptions.after(removed, None)
+    view = SubscriptionView(group.subscriptions, removed)
     epoch = group.epoch.get() + 1
     drop_partition_metadata(group, records)
     records.append(ConsumerGroupMetadata(group.group_id, epoch, registry.metadata_hash(view.topics)))
@@ -45,7 +45,7 @@ def epoch_with_patterns(
     is_changed = any(
         topics.topics != known.get(pattern, UNRESOLVED).topics for pattern, topics in resolved.items()
     ) or _has_foreign_target(registry, group, {name: resolved[name] for name in resolved if name not in known})
-    view = group.subscriptions.after((), None, {**known, **resolved})
+    view = SubscriptionView(group.subscriptions, (), resolved={**known, **resolved})
     metadata_hash = registry.metadata_hash(view.topics)
     if not is_changed and metadata_hash == group.metadata_hash.get():
         return
@@ -75,7 +75,7 @@ def _has_foreign_target(
 def view_after(group: ConsumerGroup, updated: ConsumerMember) -> SubscriptionView:
     """The subscriptions with `updated` in place of itself, or of the static member whose instance id it takes over."""
     old = group.members.get(updated.member_id) or group.static_member(updated.instance_id)
-    return group.subscriptions.after([] if old is None else [old], updated)
+    return SubscriptionView(group.subscriptions, () if old is None else (old,), updated)
 
 
 def drop_partition_metadata(group: ConsumerGroup, records: list[GroupRecord]) -> None:

@@ -4,6 +4,7 @@ A member of a consumer group, as a value: a change makes a new one. The states o
 Source: Kafka ConsumerGroupMember, ConsumerGroup.ConsumerGroupState, MemberState; KIP-848.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from enum import Enum
 from typing import Final
@@ -160,10 +161,7 @@ class ConsumerMember(msgspec.Struct, frozen=True):
 
 def preferred_assignor(members: Iterable[ConsumerMember]) -> str | None:
     """The assignor that most members prefer; None if no member prefers one. A tie goes by the order of a Java HashMap."""
-    votes: dict[str, int] = {}
-    for member in members:
-        if member.server_assignor is not None:
-            votes[member.server_assignor] = votes.get(member.server_assignor, 0) + 1
+    votes = Counter(member.server_assignor for member in members if member.server_assignor is not None)
     return min(votes, key=lambda name: (-votes[name], java_bucket(name))) if votes else None
 
 

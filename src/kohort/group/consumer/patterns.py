@@ -8,6 +8,7 @@ Source: Kafka Utils.throwIfRegularExpressionIsInvalid, GroupMetadataManager.mayb
 refreshRegularExpressions, handleRegularExpressionsResult; KIP-848.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
@@ -140,12 +141,10 @@ def update_patterns(
 
 def _after(patterns: Mapping[str, int], old_pattern: str, new_pattern: str) -> dict[str, int]:
     """The patterns when the member with `old_pattern` has `new_pattern`; "" is none."""
-    after = dict(patterns)
-    if old_pattern in after:
-        after[old_pattern] -= 1
-    if new_pattern:
-        after[new_pattern] = after.get(new_pattern, 0) + 1
-    return {pattern: count for pattern, count in after.items() if count > 0}
+    after = Counter(patterns)
+    after[old_pattern] -= 1
+    after[new_pattern] += 1
+    return {pattern: count for pattern, count in after.items() if pattern and count > 0}
 
 
 def patterns_are_due(registry: ConsumerRegistry, group: ConsumerGroup, now_ms: int) -> bool:
@@ -184,10 +183,7 @@ def _is_due(
 
 def drop_unused_patterns(group: ConsumerGroup, removed: Iterable[ConsumerMember], records: list[GroupRecord]) -> None:
     """Forget the patterns that only the removed members used."""
-    used: dict[str, int] = {}
-    for member in removed:
-        if member.topic_pattern:
-            used[member.topic_pattern] = used.get(member.topic_pattern, 0) + 1
+    used = Counter(member.topic_pattern for member in removed if member.topic_pattern)
     patterns = group.subscriptions.patterns
     records += [
         ConsumerGroupRegularExpressionTombstone(group.group_id, pattern)

@@ -4,8 +4,6 @@ The records of consumer groups, made from values of the group.
 Source: Kafka GroupCoordinatorRecordHelpers.
 """
 
-from uuid import UUID
-
 from kohort.group.assignors.specs import Assignment
 from kohort.group.consumer.assignments import entries_of
 from kohort.group.consumer.member import ConsumerMember
@@ -39,7 +37,9 @@ def member_record(group_id: str, member: ConsumerMember) -> ConsumerGroupMemberM
 
 
 def target_record(group_id: str, member_id: str, target: Assignment) -> ConsumerGroupTargetAssignmentMember:
-    return ConsumerGroupTargetAssignmentMember(group_id, member_id, entries_of(target, _target_entry))
+    return ConsumerGroupTargetAssignmentMember(
+        group_id, member_id, entries_of(target, ConsumerGroupTargetAssignmentMemberTopicPartition)
+    )
 
 
 def current_record(group_id: str, member: ConsumerMember) -> ConsumerGroupCurrentMemberAssignment:
@@ -49,8 +49,10 @@ def current_record(group_id: str, member: ConsumerMember) -> ConsumerGroupCurren
         member_epoch=member.epoch,
         previous_member_epoch=member.previous_epoch,
         state=member.state,
-        assigned_partitions=entries_of(member.assigned, _current_entry),
-        partitions_pending_revocation=entries_of(member.pending_revocation, _current_entry),
+        assigned_partitions=entries_of(member.assigned, ConsumerGroupCurrentMemberAssignmentTopicPartitions),
+        partitions_pending_revocation=entries_of(
+            member.pending_revocation, ConsumerGroupCurrentMemberAssignmentTopicPartitions
+        ),
     )
 
 
@@ -61,11 +63,3 @@ def member_tombstones(group_id: str, member_id: str) -> tuple[GroupRecord, ...]:
         ConsumerGroupTargetAssignmentMemberTombstone(group_id, member_id),
         ConsumerGroupMemberMetadataTombstone(group_id, member_id),
     )
-
-
-def _target_entry(topic_id: UUID, partitions: tuple[int, ...]) -> ConsumerGroupTargetAssignmentMemberTopicPartition:
-    return ConsumerGroupTargetAssignmentMemberTopicPartition(topic_id, partitions)
-
-
-def _current_entry(topic_id: UUID, partitions: tuple[int, ...]) -> ConsumerGroupCurrentMemberAssignmentTopicPartitions:
-    return ConsumerGroupCurrentMemberAssignmentTopicPartitions(topic_id, partitions)

@@ -2,7 +2,7 @@
 The topics that the members of a group are subscribed to, counted; and groups by topic.
 
 A topic is subscribed by name, or because it matches a resolved pattern. The counts are hard state: replay keeps them. A handler
-that has a changed member in hand asks `after` for the topics as they will be.
+that has a changed member in hand asks a `SubscriptionView` for the topics as they will be.
 
 Source: Kafka ModernGroup.subscribedTopicNames, SubscriptionCount, ConsumerGroup.subscriptionType,
 GroupMetadataManager.groupsByTopics.
@@ -117,25 +117,14 @@ class Subscriptions:
         resolved = self.resolved.get(member.topic_pattern) if member.topic_pattern else None
         return member.topic_names if resolved is None else member.topic_names | resolved.topics
 
-    def after(
-        self,
-        old: Iterable[ConsumerMember],
-        new: ConsumerMember | None,
-        resolved: Mapping[str, ResolvedPattern] | None = None,
-    ) -> "SubscriptionView":
-        """
-        The subscriptions as they will be.
-
-        Args:
-            old: the members that `new` replaces; those that are removed if `new` is None.
-            resolved: the resolved patterns; the present ones by default.
-        """
-        return SubscriptionView(self, list(old), new, self.resolved if resolved is None else resolved)
-
 
 class SubscriptionView:
     """
-    The subscriptions of a group after the change of a member.
+    The subscriptions of a group as they will be after a change of members.
+
+    Args:
+        old: the members that `new` replaces; those that are removed if `new` is None.
+        resolved: the resolved patterns; the present ones by default.
 
     Attributes:
         names: by topic, the number of members that name it.
@@ -148,8 +137,8 @@ class SubscriptionView:
         self,
         subscriptions: Subscriptions,
         old: Iterable[ConsumerMember],
-        new: ConsumerMember | None,
-        resolved: Mapping[str, ResolvedPattern],
+        new: ConsumerMember | None = None,
+        resolved: Mapping[str, ResolvedPattern] | None = None,
     ) -> None:
         names: dict[str, int] = dict(subscriptions.names)
         patterns: dict[str, int] = dict(subscriptions.patterns)
@@ -159,7 +148,7 @@ class SubscriptionView:
             _add_member(names, patterns, new, 1)
         self.names = {topic: count for topic, count in names.items() if count > 0}
         self.patterns = {pattern: count for pattern, count in patterns.items() if count > 0}
-        self._resolved = resolved
+        self._resolved: Mapping[str, ResolvedPattern] = subscriptions.resolved if resolved is None else resolved
 
     @property
     def topics(self) -> frozenset[str]:
