@@ -9,7 +9,7 @@ The error codes of the protocol, and the exceptions that Kohort raises.
 | `InvariantError`   | a defect of Kohort                           | the shard fails and is loaded again  |
 | `ConfigError`      | a mistake that the operator can correct      | a message on stderr, exit code 2     |
 
-Source: Apache Kafka 4.2.1, org.apache.kafka.common.protocol.Errors.
+Source: Apache Kafka 4.4.0, org.apache.kafka.common.protocol.Errors.
 """
 
 from enum import IntEnum
@@ -17,7 +17,7 @@ from typing import ClassVar
 
 
 class ErrorCode(IntEnum):
-    """All error codes of Apache Kafka 4.2.1."""
+    """All error codes of Apache Kafka 4.4.0; 134 and above are new since 4.2.1."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -154,6 +154,9 @@ class ErrorCode(IntEnum):
     STREAMS_INVALID_TOPOLOGY_EPOCH = 131
     STREAMS_TOPOLOGY_FENCED = 132
     SHARE_SESSION_LIMIT_REACHED = 133
+    GROUP_DELETION_FAILED = 134
+    STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED = 135
+    CONTROLLER_ID_NOT_REGISTERED = 136
 
 
 class KohortError(Exception):

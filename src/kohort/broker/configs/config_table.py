@@ -1,5 +1,6 @@
 """
-All configurations of Apache Kafka 4.2.1: of brokers, topics, groups and client metrics. This table is the only list of them.
+All configurations of Apache Kafka 4.2.1: of brokers, topics, groups and client metrics. `config_releases` has what later
+releases change.
 
 One row for each key: name, type, default, valid values, importance, flags, update mode and a sentence about it. The default None
 means that there is none; REQUIRED means that Kafka does not start without a value.

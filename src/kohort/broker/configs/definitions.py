@@ -15,8 +15,10 @@ from typing import TypeAlias
 import msgspec
 
 from kohort.broker.configs import config_table
+from kohort.broker.configs.config_releases import rows_of
 from kohort.broker.configs.config_sources import read_sources
 from kohort.broker.configs.values import ConfigType, Value, parse_value, text_of, validate
+from kohort.wire.apis import SERVED_RELEASE
 
 
 class UpdateMode(StrEnum):
@@ -82,9 +84,13 @@ def _key(row: config_table.Row) -> ConfigKey:
     )
 
 
-BROKER_KEYS = {row[0]: _key(row) for row in config_table.BROKER}
-TOPIC_KEYS = {row[0]: _key(row) for row in config_table.TOPIC}
-GROUP_KEYS = {row[0]: _key(row) for row in config_table.GROUP}
+def keys_of(release: str) -> tuple[dict[str, ConfigKey], dict[str, ConfigKey], dict[str, ConfigKey]]:
+    """The configurations of brokers, topics and groups in a release, by name."""
+    broker, topic, group = ({row[0]: _key(row) for row in rows} for rows in rows_of(release))
+    return broker, topic, group
+
+
+BROKER_KEYS, TOPIC_KEYS, GROUP_KEYS = keys_of(SERVED_RELEASE)
 CLIENT_METRICS_KEYS = {row[0]: _key(row) for row in config_table.CLIENT_METRICS}
 
 
