@@ -1,7 +1,8 @@
 """
-Coordinator records that Apache Kafka 4.2.1 wrote, with what Kafka's own classes read in them, and the schemas of its classes.
+Coordinator records that Apache Kafka wrote, with what Kafka's own classes read in them, and the schemas of its classes.
 
-`records.jsonl.gz` has every distinct record of the internal topics of five broker runs, with key and value in hex.
+`records.jsonl.gz` has every distinct record of the internal topics of five runs of a broker of 4.2.1, with key and value in
+hex, `records-4.4.0.jsonl.gz` some of those with fields that 4.4.0 writes first.
 """
 
 import gzip
@@ -44,12 +45,12 @@ class GoldenRecord(msgspec.Struct, frozen=True):
 
 @cache
 def golden_records() -> tuple[GoldenRecord, ...]:
-    with gzip.open(DATA / "records.jsonl.gz", "rb") as lines:
-        return tuple(msgspec.json.decode(line, type=GoldenRecord) for line in lines)
+    files = (gzip.decompress((DATA / name).read_bytes()) for name in ("records.jsonl.gz", "records-4.4.0.jsonl.gz"))
+    return tuple(msgspec.json.decode(line, type=GoldenRecord) for file in files for line in file.splitlines())
 
 
 @cache
 def kafka_schemas() -> dict[str, Any]:
     """The key and value schemas that were read off Kafka's classes, by class name."""
-    found: dict[str, Any] = json.loads((DATA / "schemas-4.2.1.json").read_text())
+    found: dict[str, Any] = json.loads((DATA / "schemas-4.4.0.json").read_text())
     return found

@@ -1,7 +1,7 @@
 """
 The schemas of coordinator records.
 
-Source: Apache Kafka 4.2.1, the JSON definitions of coordinator keys and values; `schemas.json` has their content with Kafka's
+Source: Apache Kafka 4.4.0, the JSON definitions of coordinator keys and values; `schemas.json` has their content with Kafka's
 field names in snake case. As everywhere in Kohort, names of times and durations end in `_ms`.
 """
 

@@ -125,6 +125,7 @@ class ConsumerGroupMemberMetadataTombstone(msgspec.Struct, frozen=True):
 class ConsumerGroupTargetAssignmentMetadata(msgspec.Struct, frozen=True):
     group_id: str
     assignment_epoch: int
+    assignment_timestamp_ms: int = ...  # tag 0
 
 class ConsumerGroupTargetAssignmentMetadataTombstone(msgspec.Struct, frozen=True):
     group_id: str
@@ -147,6 +148,7 @@ class ConsumerGroupTargetAssignmentMemberTombstone(msgspec.Struct, frozen=True):
 class ConsumerGroupCurrentMemberAssignmentTopicPartitions(msgspec.Struct, frozen=True):
     topic_id: UUID | None
     partitions: tuple[int, ...]
+    assignment_epochs: tuple[int, ...] | None = ...  # tag 0
 
 # The epoch, state and partitions of one member of a consumer group.
 # `__consumer_offsets`, key type 8, value version 0.
@@ -192,6 +194,7 @@ class ShareGroupMetadataTombstone(msgspec.Struct, frozen=True):
 class ShareGroupTargetAssignmentMetadata(msgspec.Struct, frozen=True):
     group_id: str
     assignment_epoch: int
+    assignment_timestamp_ms: int = ...  # tag 0
 
 class ShareGroupTargetAssignmentMetadataTombstone(msgspec.Struct, frozen=True):
     group_id: str
@@ -274,6 +277,8 @@ class StreamsGroupMetadata(msgspec.Struct, frozen=True):
     metadata_hash: int
     validated_topology_epoch: int = ...  # tag 0
     last_assignment_configs: tuple[StreamsGroupMetadataLastAssignmentConfig, ...] | None = ...  # tag 1
+    stored_description_topology_epoch: int = ...  # tag 2
+    failed_description_topology_epoch: int = ...  # tag 3
 
 class StreamsGroupMetadataTombstone(msgspec.Struct, frozen=True):
     group_id: str
@@ -310,6 +315,7 @@ class StreamsGroupMemberMetadataTombstone(msgspec.Struct, frozen=True):
 class StreamsGroupTargetAssignmentMetadata(msgspec.Struct, frozen=True):
     group_id: str
     assignment_epoch: int
+    assignment_timestamp_ms: int = ...  # tag 0
 
 class StreamsGroupTargetAssignmentMetadataTombstone(msgspec.Struct, frozen=True):
     group_id: str

@@ -420,5 +420,5 @@ class _EncoderWriter:
     def differs(self, field: Field, name: str, default: str) -> str:
         """Whether a value is not its default; an array of any kind without elements equals the empty one."""
         if field.array and field.default == []:
-            return f"{name}"
+            return f"({name} is None or {name})" if field.is_nullable(self.version) else f"{name}"
         return f"{name} != {default}"
