@@ -10,8 +10,9 @@ To refresh both after a new release of Apache Kafka is added to `RELEASES` (Java
     .venv/bin/python tools/kafka_schemas.py
     .venv/bin/python tools/message_stubs.py
 
-`--check` writes nothing and fails if a file is not up to date; the test suite does the same. The tool fails if an older release
-has a field, or a version, that the newest release has not: both are then read by the schema of the newest.
+`--check` writes nothing and fails if a file is not up to date; the test suite does the same. The tool fails if a version of an
+older release has other fields in the newest, by whose schemas it is read. It fails, too, if `src/kohort/records/schemas.json`,
+which is written by hand, differs from the definitions of coordinator records in the newest release.
 """
 
 import json
@@ -25,7 +26,9 @@ from typing import Any, Final
 
 import msgspec
 
+from kohort.records.schema import record_types, struct_owners
 from kohort.testing.kafka import kafka_jars
+from kohort.wire import schema
 
 ROOT = Path(__file__).resolve().parent.parent
 SCHEMAS = ROOT / "src/kohort/wire/schemas.json"
@@ -33,6 +36,9 @@ VERSIONS = ROOT / "src/kohort/wire/releases.json"
 
 RELEASES: Final = ("4.2.1", "4.4.0")
 """The releases that a broker can be like, oldest first."""
+
+COORDINATORS: Final = ("group-coordinator", "transaction-coordinator", "share-coordinator")
+"""The parts of Kafka that define coordinator records."""
 
 Definition = dict[str, Any]
 """One of Kafka's JSON definitions, or a field in one."""
@@ -56,6 +62,7 @@ class Field(msgspec.Struct, omit_defaults=True):
     nullable: list[int] | None = None
     tag: int | None = None
     default: Any = 0
+    json_name: str | None = None
 
 
 class Row(msgspec.Struct):
@@ -67,10 +74,10 @@ class Row(msgspec.Struct):
 
 
 @cache
-def definitions(release: str) -> dict[str, Definition]:
-    """The definitions of requests and responses in the jar of Kafka's clients, by name."""
-    with zipfile.ZipFile(kafka_jars(release=release) / f"kafka-clients-{release}.jar") as jar:
-        names = [name for name in jar.namelist() if re.fullmatch(r"common/message/\w+(Request|Response)\.json", name)]
+def definitions(release: str, part: str = "clients") -> dict[str, Definition]:
+    """The definitions in the jar of a part of Kafka, by name."""
+    with zipfile.ZipFile(kafka_jars(release=release) / f"kafka-{part}-{release}.jar") as jar:
+        names = [name for name in jar.namelist() if re.fullmatch(r"common/message/\w+\.json", name)]
         texts = [jar.read(name).decode() for name in names]
     found = [json.loads(_COMMENT.sub(lambda match: match[1] or "", text)) for text in texts]
     return {definition["name"]: definition for definition in found}
@@ -115,7 +122,9 @@ class Message:
         """Add a version to the fields of a struct that it has, and to those of the structs in them."""
         known = {field.name: field for field in self.structs.get(struct, ())}
         for definition in definitions:
-            if version not in range_of(definition["versions"], (version, version)):
+            if version not in range_of(
+                definition.get("versions", definition.get("taggedVersions")), (version, version)
+            ):
                 continue
             field = known.setdefault(snake_case(definition["name"]), self._field(definition, version))
             assert field.versions[1] in (version - 1, version), (self.name, field.name, "versions with a gap")
@@ -139,24 +148,6 @@ class Message:
             tag=definition.get("tag"),
             default=default_of(definition),
         )
-
-    def layout(self, version: int) -> Any:
-        """What a version has on the wire: types and tags. Names and defaults change without a new version."""
-        flexible = 0 <= self.flexible <= version
-
-        def fields(struct: str) -> list[Any]:
-            present = (field for field in self.structs[struct] if field.versions[0] <= version <= field.versions[1])
-            return [
-                (
-                    fields(field.type) if field.type in self.structs else field.type,
-                    field.array,
-                    field.tag,
-                    field.nullable is not None and field.nullable[0] <= version <= field.nullable[1],
-                )
-                for field in present
-            ]
-
-        return flexible, fields(self.name)
 
     def nested(self) -> list[str]:
         return [name for name in self.structs if name != self.name]
@@ -195,6 +186,35 @@ def default_of(definition: Definition) -> Any:
         return default in (True, "true")
     assert kafka_type.startswith(("int", "uint")), definition
     return int(str(default), 0)
+
+
+def layout(message: Message | schema.Message, version: int, *, has_names: bool = False) -> Any:
+    """
+    What a version has on the wire: types and tags.
+
+    Args:
+        has_names: compare names, and defaults of tagged fields, too. In requests they change without a new version.
+    """
+
+    def default_form(field: Field | schema.Field) -> Any:
+        return {} if isinstance(field.default, dict) else field.default
+
+    def fields(struct: str) -> list[Any]:
+        present = [field for field in message.structs[struct] if field.versions[0] <= version <= field.versions[1]]
+        present.sort(key=lambda field: -1 if field.tag is None else field.tag)
+        return [
+            (
+                fields(field.type) if field.type in message.structs else field.type,
+                field.array,
+                field.tag,
+                field.nullable is not None and field.nullable[0] <= version <= field.nullable[1],
+                has_names
+                and (snake_case(field.json_name or field.name), field.tag is not None and default_form(field)),
+            )
+            for field in present
+        ]
+
+    return 0 <= message.flexible <= version, fields(message.name)
 
 
 def nested_names(messages: Iterable[Message]) -> dict[tuple[str, str], str]:
@@ -265,10 +285,30 @@ def check(release: str, newest: Mapping[str, Message]) -> None:
     """
     for message in messages_of(release):
         for version in range(message.versions[0], message.versions[1] + 1):
-            if message.layout(version) != newest[message.name].layout(version):
+            if layout(message, version) != layout(newest[message.name], version):
                 raise ValueError(
                     f"{message.name} {version} of Apache Kafka {release} has other fields in {RELEASES[-1]}"
                 )
+
+
+def check_records(release: str) -> None:
+    """
+    Compare the schemas of coordinator records with the definitions of a release.
+
+    Raises:
+        ValueError: they differ.
+    """
+    found = {name: one for part in COORDINATORS for name, one in definitions(release, part).items()}
+    if missing := {name.removesuffix("Value") for name in found if name.endswith("Value")} - struct_owners().keys():
+        raise ValueError(f"records/schemas.json lacks {', '.join(sorted(missing))} of Apache Kafka {release}")
+    for record_type in record_types().values():
+        for kind, ours in ("Key", record_type.key_message), ("Value", record_type.value_message):
+            theirs = Message(found[f"{record_type.name}{kind}"], -1)
+            if list(ours.versions) != theirs.versions or any(
+                layout(ours, version, has_names=True) != layout(theirs, version, has_names=True)
+                for version in range(theirs.versions[0], theirs.versions[1] + 1)
+            ):
+                raise ValueError(f"records/schemas.json has another {theirs.name} than Apache Kafka {release}")
 
 
 def generate() -> dict[Path, bytes]:
@@ -276,6 +316,7 @@ def generate() -> dict[Path, bytes]:
     newest = messages_of(RELEASES[-1])
     for release in RELEASES[:-1]:
         check(release, {message.name: message for message in newest})
+    check_records(RELEASES[-1])
     return {SCHEMAS: schemas_json(newest), VERSIONS: releases_json()}
 
 
