@@ -13,7 +13,6 @@ from collections.abc import Callable
 
 from kohort.broker.admin.absent_apis import absent_handlers
 from kohort.broker.admin.client_quotas import ClientQuotaApis
-from kohort.broker.admin.elections import Elections
 from kohort.broker.admin.log_dirs import LogDirs
 from kohort.broker.admin.quorum import Quorum
 from kohort.broker.admin.reassignments import Reassignments
@@ -49,7 +48,6 @@ from kohort.broker.replication import ReplicationControl
 from kohort.broker.stored_values import set_aside_unusable
 from kohort.broker.telemetry.telemetry import Telemetry
 from kohort.broker.topics.creation import TopicCreation
-from kohort.broker.topics.describe_topic_partitions import DescribeTopicPartitions
 from kohort.broker.topics.metadata import Metadata
 from kohort.broker.topics.publication import Publication
 from kohort.broker.topics.strays import refuse_missing, rename_strays
@@ -228,10 +226,9 @@ class BrokerApis:
     def _serve_cluster(self, shared: Broker) -> None:
         catalog, partitions, cluster, config = shared.catalog, shared.partitions, self.cluster, shared.config
         metadata = Metadata(catalog, partitions, cluster, shared.creation, shared.publication, config)
-        describe = DescribeTopicPartitions(catalog, partitions, shared.publication, config)
         find = FindCoordinator(catalog, partitions, shared.creation, cluster, shared.coordinators)
         self.serve(ApiKey.METADATA, metadata.metadata)
-        self.serve(ApiKey.DESCRIBE_TOPIC_PARTITIONS, describe.describe_topic_partitions)
+        self.serve(ApiKey.DESCRIBE_TOPIC_PARTITIONS, metadata.describe_topic_partitions)
         self.serve(ApiKey.DESCRIBE_CLUSTER, cluster.describe_cluster)
         self.serve(ApiKey.FIND_COORDINATOR, find.find_coordinator)
         self.serve(ApiKey.API_VERSIONS, ApiVersions(self.handlers, shared.features, catalog).api_versions)
@@ -244,7 +241,7 @@ class BrokerApis:
         reassignments = Reassignments(catalog, cluster, shared.replication, shared.changes)
         self.serve(ApiKey.ALTER_PARTITION_REASSIGNMENTS, reassignments.alter_partition_reassignments)
         self.serve(ApiKey.LIST_PARTITION_REASSIGNMENTS, reassignments.list_partition_reassignments)
-        self.serve(ApiKey.ELECT_LEADERS, Elections(catalog, shared.replication, shared.changes).elect_leaders)
+        self.serve(ApiKey.ELECT_LEADERS, reassignments.elect_leaders)
         quorum = Quorum(catalog, cluster, clock)
         self.serve(ApiKey.DESCRIBE_QUORUM, quorum.describe_quorum)
         self.serve(ApiKey.UNREGISTER_BROKER, quorum.unregister_broker)

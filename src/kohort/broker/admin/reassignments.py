@@ -1,16 +1,18 @@
 """
-AlterPartitionReassignments (45), versions 0 and 1, and ListPartitionReassignments (46), version 0.
+AlterPartitionReassignments (45), versions 0 and 1, ListPartitionReassignments (46), version 0, and ElectLeaders (43), versions
+0 to 2: preferred leaders, and leaders for partitions without one.
 
 All replicas share one log, so a reassignment is complete at once unless the broker of an added replica is stopped. v1 of Alter
-may forbid a change of the replication factor.
+may forbid a change of the replication factor. v1 of ElectLeaders adds unclean elections and an error for the whole request.
 
-Source: KIP-455, KIP-860; Kafka ReplicationControlManager.alterPartitionReassignments, validateManualPartitionAssignment.
+Source: KIP-455, KIP-460, KIP-860; Kafka ReplicationControlManager.alterPartitionReassignments, electLeaders,
+ControllerApis.handleElectLeaders.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Generator, Iterable, Sequence
+from typing import TYPE_CHECKING, Final
 
 from kohort.broker.catalog import Catalog
 from kohort.broker.catalog_view import CatalogChange, Topic
@@ -18,6 +20,7 @@ from kohort.broker.changes import Changes
 from kohort.broker.cluster import Cluster
 from kohort.broker.ports import Context
 from kohort.broker.replicas import (
+    Election,
     PartitionState,
     assignment_error,
     cancelled,
@@ -32,14 +35,24 @@ from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.wire import messages as m
 
 if TYPE_CHECKING:
+    Elected = m.ElectLeadersResponsePartitionResult
     Judged = m.AlterPartitionReassignmentsResponseReassignablePartitionResponse
     Ongoing = m.ListPartitionReassignmentsResponseOngoingPartitionReassignment
     OngoingTopic = m.ListPartitionReassignmentsResponseOngoingTopicReassignment
     Wanted = m.AlterPartitionReassignmentsRequestReassignablePartition
 
+_TYPES: Final = {0: Election.PREFERRED, 1: Election.UNCLEAN}
+_TYPES_SINCE: Final = 1
+_MESSAGES: Final = {
+    ErrorCode.NONE: None,
+    ErrorCode.ELECTION_NOT_NEEDED: "Leader election not needed for topic partition.",
+    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: "The preferred leader was not available.",
+    ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: "Eligible topic partition leaders are not available.",
+}
+
 
 class Reassignments:
-    """Handlers of both APIs."""
+    """Handlers of these APIs."""
 
     def __init__(self, catalog: Catalog, cluster: Cluster, control: ReplicationControl, changes: Changes) -> None:
         self._catalog = catalog
@@ -155,6 +168,60 @@ class Reassignments:
             topic, lambda state, min_isr: reassigned(state, target, is_active, min_isr=min_isr), [index]
         )
 
+    def elect_leaders(
+        self, request: m.ElectLeadersRequest, context: Context, reply: Reply[m.ElectLeadersResponse]
+    ) -> Generator[None, None, m.ElectLeadersResponse | None]:
+        """Elect for each partition by itself, and answer when all elections are durable."""
+        code, message = ErrorCode.NONE, None
+        if request.timeout_ms <= 0 and (request.topic_partitions is None or request.topic_partitions):
+            code = ErrorCode.REQUEST_TIMED_OUT
+        elif context.api_version >= _TYPES_SINCE and request.election_type not in _TYPES:
+            code, message = ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}"
+        is_refused = code is not ErrorCode.NONE
+        election = _TYPES.get(request.election_type if context.api_version >= _TYPES_SINCE else 0, Election.PREFERRED)
+        moved: dict[str, Topic] = {}
+
+        def judge(name: str, index: int) -> Elected | None:
+            if is_refused:
+                return _elected(index, code, message)
+            judged = self._elect(name, index, election, moved)
+            # If all partitions are meant, Kafka does not name those that need no election.
+            is_named = request.topic_partitions is not None or judged.error_code != ErrorCode.ELECTION_NOT_NEEDED
+            return judged if is_named else None
+
+        def combine(name: str, found: list[Elected]) -> m.ElectLeadersResponseReplicaElectionResult:
+            return m.ElectLeadersResponseReplicaElectionResult(topic=name, partition_result=found)
+
+        results = yield from gathered_by_topic(
+            self._partitions_to_elect(request, is_refused=is_refused), judge, combine
+        )
+
+        def response(failure: ErrorCode) -> m.ElectLeadersResponse:
+            return m.ElectLeadersResponse(error_code=code or failure, replica_election_results=results)
+
+        return self._changes.make(CatalogChange(put=tuple(moved.values())), request.timeout_ms, response, reply)
+
+    def _partitions_to_elect(
+        self, request: m.ElectLeadersRequest, *, is_refused: bool
+    ) -> Iterable[tuple[str, Sequence[int]]]:
+        """Topics and partitions of a request; null means all."""
+        if request.topic_partitions is not None:
+            return ((topic.topic, topic.partitions) for topic in request.topic_partitions)
+        topics = [] if is_refused else list(self._catalog.topics())
+        return ((topic.name, range(topic.partition_count)) for topic in topics)
+
+    def _elect(self, name: str, index: int, election: Election, moved: dict[str, Topic]) -> Elected:
+        """Elect the leader of one partition; the topic to write goes into `moved`."""
+        topic = moved.get(name) or self._catalog.newest(name)
+        if topic is None:
+            return _elected(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}")
+        if not 0 <= index < topic.partition_count:
+            return _elected(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{index}")
+        code, elected = self._control.elect(topic, index, election)
+        if code is ErrorCode.NONE:
+            moved[name] = elected
+        return _elected(index, code, _MESSAGES[code])
+
 
 def _ongoing(index: int, state: PartitionState) -> Ongoing | None:
     if not state.is_reassigned:
@@ -177,3 +244,7 @@ def _judged(wanted: Wanted, code: ErrorCode, message: str | None = None) -> Judg
     return m.AlterPartitionReassignmentsResponseReassignablePartitionResponse(
         partition_index=wanted.partition_index, error_code=code, error_message=message
     )
+
+
+def _elected(index: int, code: ErrorCode, message: str | None) -> Elected:
+    return m.ElectLeadersResponsePartitionResult(partition_id=index, error_code=code, error_message=message)

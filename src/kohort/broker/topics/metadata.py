@@ -1,17 +1,20 @@
 """
 Metadata (3), versions 0 to 13: v1 null for all topics, controller and internal flag; v2 cluster id; v4 may forbid
 auto-creation; v5 offline replicas; v7 leader epoch; v8 authorized operations; v10 topic ids; v12 requests by topic id; v13 an
-error of the whole response.
+error of the whole response. DescribeTopicPartitions (75), version 0: topics by name, in pages of a limited number of
+partitions, with a cursor.
 
 Brokers have the addresses of the listener on which the request arrived. A partition whose disk failed has no leader.
 
-Source: KIP-516, KIP-951; Kafka KafkaApis.handleTopicMetadataRequest, KRaftMetadataCache.
+Source: KIP-516, KIP-951, KIP-966; Kafka KafkaApis.handleTopicMetadataRequest, KRaftMetadataCache,
+DescribeTopicPartitionsRequestHandler.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import partial
+from heapq import merge
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -29,7 +32,7 @@ from kohort.broker.ports import Context, Leadership
 from kohort.broker.topics.creation import TopicCreation
 from kohort.broker.topics.publication import Publication
 from kohort.broker.topics.topic_names import name_error
-from kohort.machine.gradual import HANDLER_STEP, LOOK_STEP
+from kohort.machine.gradual import CHUNK, HANDLER_STEP, LOOK_STEP, chunks, gathered
 from kohort.machine.shard import Reply
 from kohort.model.errors import ErrorCode
 from kohort.model.ids import INTERNAL_TOPICS
@@ -37,6 +40,7 @@ from kohort.wire import messages as m
 
 if TYPE_CHECKING:
     Answer = m.MetadataResponseTopic
+    TopicAnswer = m.DescribeTopicPartitionsResponseTopic
     Steps = Generator[None, None, list[Answer]]
 
 K = TypeVar("K")
@@ -46,7 +50,7 @@ _ALL_REPLICAS_SINCE = 1
 
 
 class Metadata:
-    """Handler of Metadata, which works in steps: a cluster may have many topics, and a topic many partitions."""
+    """Handlers of both APIs, which work in steps: a cluster may have many topics, and a topic many partitions."""
 
     def __init__(
         self,
@@ -64,6 +68,7 @@ class Metadata:
         self._publication = publication
         self._described = 0
         """Partitions described since the last step of any request."""
+        self._partitions_max = config.get_int("max.request.partition.size.limit")
         self._may_create = config.get_bool("auto.create.topics.enable")
 
     def metadata(
@@ -100,7 +105,7 @@ class Metadata:
         )
         wanted = request.topics
         if wanted is None or (not wanted and api_version == 0):
-            return (yield from self._all(look))
+            return (yield from self._by_name(self._names(), look, may_create=False))
         ids: dict[UUID, None] = {}
         names: dict[str, None] = {}
         for number, topic in enumerate(wanted):
@@ -117,10 +122,8 @@ class Metadata:
         may_create = self._may_create and (request.allow_auto_topic_creation or api_version < 4)
         return (yield from self._by_name(names, look, may_create=may_create))
 
-    def _all(self, look: _Look) -> Steps:
-        hides = self._publication.hides
-        names = [topic.name for topic in self._catalog.topics() if not hides(topic)]
-        return (yield from self._by_name(names, look, may_create=False))
+    def _names(self) -> list[str]:
+        return [topic.name for topic in self._catalog.topics() if not self._publication.hides(topic)]
 
     def _find_all(
         self, wanted: Iterable[K], find: Callable[[K], Topic | None], missing: Callable[[K], Answer], look: _Look
@@ -196,6 +199,70 @@ class Metadata:
             offline_replicas=leader.offline,
         )
 
+    def describe_topic_partitions(
+        self,
+        request: m.DescribeTopicPartitionsRequest,
+        _context: Context,
+        _reply: Reply[m.DescribeTopicPartitionsResponse],
+    ) -> Generator[None, None, m.DescribeTopicPartitionsResponse]:
+        """Describe in steps."""
+        requested = {topic.name for topic in request.topics}
+        yield
+        names: Sequence[str] = list(requested) or self._names()
+        cursor = request.cursor
+        first = 0
+        if cursor is not None:
+            if cursor.partition_index < 0 or (requested and cursor.topic_name not in requested):
+                return (yield from _refuse_cursor((yield from _sorted(list(requested)))))
+            first = cursor.partition_index if cursor.topic_name in names else 0
+            names = [name for name in names if name >= cursor.topic_name]
+        left = max(min(self._partitions_max, request.response_partition_limit), 1)
+        return (yield from self._pages((yield from _sorted(names)), first, left))
+
+    def _pages(
+        self, names: Iterable[str], first: int, left: int
+    ) -> Generator[None, None, m.DescribeTopicPartitionsResponse]:
+        answers = []
+        for number, name in enumerate(names):
+            if number % CHUNK == CHUNK - 1:
+                yield
+            topic = self._catalog.topic(name)
+            if topic is None or self._publication.hides(topic):
+                answers.append(_missing_topic(name))
+                continue
+            if left == 0:
+                return _page(answers, (name, 0))
+            end = min(topic.partition_count, first + left)
+            answers.append(self._describe_topic(topic, range(first, end)))
+            if end < topic.partition_count:
+                return _page(answers, (name, end))
+            left -= max(end - first, 0)
+            first = 0
+        return _page(answers, None)
+
+    def _describe_topic(self, topic: Topic, indexes: range) -> TopicAnswer:
+        return m.DescribeTopicPartitionsResponseTopic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            is_internal=topic.name in INTERNAL_TOPICS,
+            partitions=[self._described_partition(topic, index) for index in indexes],
+            topic_authorized_operations=TOPIC_OPERATIONS,
+        )
+
+    def _described_partition(self, topic: Topic, index: int) -> m.DescribeTopicPartitionsResponsePartition:
+        """Describe one partition. An offline partition has no leader, no error and an eligible replica. Source: KIP-966."""
+        leader = self._leadership.leader(topic, index)
+        return m.DescribeTopicPartitionsResponsePartition(
+            partition_index=index,
+            leader_id=leader.leader_id,
+            leader_epoch=leader.leader_epoch,
+            replica_nodes=leader.replicas,
+            isr_nodes=leader.isr,
+            eligible_leader_replicas=leader.elr,
+            last_known_elr=leader.last_known_elr,
+            offline_replicas=leader.offline,
+        )
+
 
 def _unknown_id(operations: int, topic_id: UUID) -> Answer:
     return m.MetadataResponseTopic(
@@ -232,3 +299,34 @@ def _refuse(request: m.MetadataRequest, api_version: int) -> Generator[None, Non
 
 def _refused(topic: m.MetadataRequestTopic, code: ErrorCode) -> Answer:
     return m.MetadataResponseTopic(error_code=code, name=topic.name or "", topic_id=topic.topic_id)
+
+
+def _missing_topic(name: str) -> TopicAnswer:
+    code = ErrorCode.INVALID_TOPIC_EXCEPTION if name_error(name) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return m.DescribeTopicPartitionsResponseTopic(
+        error_code=code, name=name, is_internal=name in INTERNAL_TOPICS, topic_authorized_operations=TOPIC_OPERATIONS
+    )
+
+
+def _sorted(names: Sequence[str]) -> Generator[None, None, Iterable[str]]:
+    """Sort names in steps."""
+    runs = []
+    for run in chunks(names, LOOK_STEP):
+        runs.append(sorted(run))
+        yield
+    return merge(*runs)
+
+
+def _refuse_cursor(names: Iterable[str]) -> Generator[None, None, m.DescribeTopicPartitionsResponse]:
+    """Refuse an invalid request: every topic has the error."""
+    refused = yield from gathered(
+        m.DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=name) for name in names
+    )
+    return m.DescribeTopicPartitionsResponse(topics=refused, next_cursor=None)
+
+
+def _page(answers: list[TopicAnswer], cursor: tuple[str, int] | None) -> m.DescribeTopicPartitionsResponse:
+    following = None
+    if cursor is not None:
+        following = m.DescribeTopicPartitionsResponseCursor(topic_name=cursor[0], partition_index=cursor[1])
+    return m.DescribeTopicPartitionsResponse(topics=answers, next_cursor=following)
