@@ -16,7 +16,7 @@ from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.model.expressions import ExpensiveMatchError, Expression, ExpressionError
 from kohort.model.ids import TopicPartition
 from kohort.transaction.context import TransactionContext
-from kohort.transaction.states import KNOWN_NAMES, is_prepared
+from kohort.transaction.states import is_prepared
 from kohort.transaction.transaction import Transaction
 from kohort.wire import messages as m
 
@@ -70,11 +70,6 @@ def filter_of(request: m.ListTransactionsRequest, states: Collection[str], api_v
         request.duration_filter if api_version >= 1 else NO_FILTER,
         expression,
     )
-
-
-def unknown_states(states: Iterable[str]) -> list[str]:
-    """The state filters that are not the name of a state; upper and lower case differ."""
-    return [name for name in states if name not in KNOWN_NAMES]
 
 
 def list_transactions(

@@ -36,10 +36,10 @@ from kohort.transaction.listing import (
     described_error,
     filter_of,
     list_transactions,
-    unknown_states,
 )
 from kohort.transaction.metrics import TransactionGauges
 from kohort.transaction.partition_apis import PartitionApis
+from kohort.transaction.states import KNOWN_NAMES
 from kohort.transaction.transaction import VERSION_2, Transaction
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
@@ -208,7 +208,9 @@ class TransactionService(Front[HasContext]):
             found = yield from list_transactions(transactions, wanted, now_ms)
         except CoordinatorError as error:
             return _list_refused(error.code)
-        return m.ListTransactionsResponse(unknown_state_filters=unknown_states(states), transaction_states=found)
+        # Upper and lower case differ.
+        unknown = [name for name in states if name not in KNOWN_NAMES]
+        return m.ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=found)
 
     # Metrics
 

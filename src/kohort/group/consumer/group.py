@@ -12,7 +12,7 @@ from uuid import UUID
 
 from kohort.group.assignors.specs import Assignment
 from kohort.group.consumer.member import NO_EPOCH, ConsumerGroupState, ConsumerMember
-from kohort.group.consumer.subscriptions import ResolvedPattern, Subscriptions, TopicIndex
+from kohort.group.consumer.subscriptions import Subscriptions, SubscriptionView, TopicIndex
 from kohort.group.groups import CONSUMER, BaseTimestamp
 from kohort.group.offsets.offsets import committed_at
 from kohort.group.records import GroupRecord
@@ -201,6 +201,16 @@ class ConsumerGroup:
         holder = None if member.instance_id is None else self.static_members.get(member.instance_id)
         return self.targets.get(member.member_id if holder is None else holder)
 
+    def view_after(self, updated: ConsumerMember) -> SubscriptionView:
+        """The subscriptions with `updated` in place of itself, or of the static member whose instance id it takes over."""
+        old = self.members.get(updated.member_id) or self.static_member(updated.instance_id)
+        return SubscriptionView(self.subscriptions, () if old is None else (old,), updated)
+
+    def partition_metadata_tombstones(self) -> Sequence[GroupRecord]:
+        """The removal of the record in which Kafka 4.0 kept the topics of a group, in place of a hash, if there is one."""
+        has_record = self.has_partition_metadata.get()
+        return (ConsumerGroupPartitionMetadataTombstone(self.group_id),) if has_record else ()
+
     # Soft state
 
     def request_refresh(self) -> None:
@@ -233,7 +243,7 @@ class ConsumerGroup:
             return
         if is_transactional and generation_or_epoch == NO_EPOCH and not member_id and group_instance_id is None:
             return  # producers before KIP-447 name no member
-        member = self._known(member_id)
+        member = self.known(member_id)
         if not is_transactional and member.classic is None and api_version < MEMBER_EPOCHS_SINCE:
             raise CoordinatorError(
                 ErrorCode.UNSUPPORTED_VERSION,
@@ -255,12 +265,18 @@ class ConsumerGroup:
             if member_epoch < 0:
                 return
             raise CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR)
-        member = self._known(member_id, committed_offset)
+        member = self.known(member_id, committed_offset)
         if member_epoch != member.epoch:
             is_classic = member.classic is not None
             raise CoordinatorError(ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH)
 
-    def _known(self, member_id: str, committed_offset: int | None = None) -> ConsumerMember:
+    def known(self, member_id: str, committed_offset: int | None = None) -> ConsumerMember:
+        """
+        The member of this id, as of an offset of the log or the newest.
+
+        Raises:
+            CoordinatorError: UNKNOWN_MEMBER_ID.
+        """
         members = self.members
         member = members.get(member_id) if committed_offset is None else members.get_at(member_id, committed_offset)
         if member is None:
@@ -335,6 +351,3 @@ class ConsumerGroup:
         if new is not None:
             self.owners.add(new.assigned, new.epoch)
             self.owners.add(new.pending_revocation, new.epoch)
-
-    def resolve(self, pattern: str, resolved: ResolvedPattern | None) -> None:
-        self.subscriptions.resolve(pattern, resolved)

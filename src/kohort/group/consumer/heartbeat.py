@@ -27,7 +27,7 @@ from kohort.group.consumer.member import (
     STABLE,
     ConsumerMember,
 )
-from kohort.group.consumer.membership import check_size, dynamic_member, static_member
+from kohort.group.consumer.membership import check_size, find_member
 from kohort.group.consumer.migration import dismiss_waiting, upgrade
 from kohort.group.consumer.patterns import patterns_are_due
 from kohort.group.consumer.registry import ConsumerRegistry, registry_of
@@ -186,7 +186,15 @@ class _Heartbeat:
     def run(self) -> HeartbeatResult:
         registry, group, steps = self._registry, self._group, self._steps
         check_size(group, self._member_id, registry.config.group_consumer_max_size)
-        member = self._find_member()
+        request = self._request
+        member = find_member(
+            group,
+            self._member_id,
+            request.instance_id,
+            request.member_epoch,
+            request.topic_partitions,
+            self._records,
+        )
         updated = self._update(member)
         names_changed = updated.topic_names != member.topic_names
         pattern_changed = updated.topic_pattern != member.topic_pattern
@@ -197,7 +205,7 @@ class _Heartbeat:
             updated,
             target,
             target_epoch,
-            self._request.topic_partitions,
+            request.topic_partitions,
             subscription_changed=names_changed or pattern_changed,
         )
         timeouts = registry.timeouts(group.group_id)
@@ -247,19 +255,6 @@ class _Heartbeat:
             raise of_another_kind(group_id, CONSUMER)
         self._records += found.tombstones()
         return registry.new_group(group_id)
-
-    def _find_member(self) -> ConsumerMember:
-        request = self._request
-        if request.instance_id is None:
-            return dynamic_member(self._group, self._member_id, request.member_epoch, request.topic_partitions)
-        return static_member(
-            self._group,
-            request.instance_id,
-            self._member_id,
-            request.member_epoch,
-            request.topic_partitions,
-            self._records,
-        )
 
     def _update(self, member: ConsumerMember) -> ConsumerMember:
         """The member with the fields that the request has; the others stay, also when the member joins again."""

@@ -38,7 +38,7 @@ def _replay_target(group: ConsumerGroup, record: v.ConsumerGroupTargetAssignment
 
 def _replay_pattern(group: ConsumerGroup, record: v.ConsumerGroupRegularExpression) -> None:
     resolved = ResolvedPattern(frozenset(record.topics), record.version, record.timestamp_ms)
-    group.resolve(record.regular_expression, resolved)
+    group.subscriptions.resolve(record.regular_expression, resolved)
 
 
 def _remove_current(group: ConsumerGroup, tombstone: v.ConsumerGroupCurrentMemberAssignmentTombstone) -> None:
@@ -64,7 +64,7 @@ _REMOVALS: Final[Mapping[type, Change]] = {
     v.ConsumerGroupTargetAssignmentMetadataTombstone: lambda group, _: group.assignment_epoch.set(NO_EPOCH),
     v.ConsumerGroupTargetAssignmentMemberTombstone: lambda group, r: group.targets.remove(r.member_id),
     v.ConsumerGroupCurrentMemberAssignmentTombstone: _remove_current,
-    v.ConsumerGroupRegularExpressionTombstone: lambda group, r: group.resolve(r.regular_expression, None),
+    v.ConsumerGroupRegularExpressionTombstone: lambda group, r: group.subscriptions.resolve(r.regular_expression, None),
 }
 
 

@@ -38,67 +38,49 @@ def known_member(group: ConsumerGroup, member_id: str, instance_id: str | None) 
         CoordinatorError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
     """
     if instance_id is None:
-        member = group.members.get(member_id)
-        if member is None:
-            raise unknown_member(group.group_id, member_id)
-        return member
+        return group.known(member_id)
     holder = group.static_member(instance_id)
     if holder is None:
         raise unknown_instance(instance_id)
-    check_instance(holder, member_id)
+    if holder.member_id != member_id:
+        raise CoordinatorError(
+            ErrorCode.FENCED_INSTANCE_ID,
+            f"Static member {member_id} with instance id {instance_id} was fenced by member {holder.member_id}.",
+        )
     return holder
 
 
-def dynamic_member(
-    group: ConsumerGroup, member_id: str, epoch: int, owned: Sequence[TopicPartitions] | None
-) -> ConsumerMember:
-    """
-    The member of this id; a new one if it joins. The instance id of a static member is not compared.
-
-    Raises:
-        CoordinatorError: UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH.
-    """
-    member = group.members.get(member_id)
-    if member is None:
-        if epoch != JOIN_EPOCH:
-            raise unknown_member(group.group_id, member_id)
-        return ConsumerMember(member_id)
-    check_epoch(member, epoch, owned)
-    return member
-
-
-def static_member(
+def find_member(
     group: ConsumerGroup,
-    instance_id: str,
     member_id: str,
+    instance_id: str | None,
     epoch: int,
     owned: Sequence[TopicPartitions] | None,
     records: list[GroupRecord],
 ) -> ConsumerMember:
     """
-    The member with this instance id. If it joins under another member id than before, `records` get the replacement.
+    The member that a heartbeat comes from; a new one if it joins. If a static member joins under another member id than before,
+    `records` get the replacement.
 
     Raises:
         CoordinatorError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, FENCED_MEMBER_EPOCH, UNRELEASED_INSTANCE_ID.
     """
+    if epoch != JOIN_EPOCH:
+        member = known_member(group, member_id, instance_id)
+        check_epoch(member, epoch, owned)
+        return member
     holder = group.static_member(instance_id)
-    if epoch == JOIN_EPOCH:
-        if holder is None:
-            return group.members.get(member_id) or ConsumerMember(member_id)
-        if holder.classic is None and not holder.is_away:
-            raise CoordinatorError(
-                ErrorCode.UNRELEASED_INSTANCE_ID,
-                f"Static member {member_id} with instance id {instance_id} cannot join the group because the instance id is "
-                f"owned by {holder.member_id} member.",
-            )
-        replacement = holder.under_new_id(member_id)
-        replace_member(group, holder, replacement, records)
-        return replacement
     if holder is None:
-        raise unknown_instance(instance_id)
-    check_instance(holder, member_id)
-    check_epoch(holder, epoch, owned)
-    return holder
+        return group.members.get(member_id) or ConsumerMember(member_id)
+    if holder.classic is None and not holder.is_away:
+        raise CoordinatorError(
+            ErrorCode.UNRELEASED_INSTANCE_ID,
+            f"Static member {member_id} with instance id {instance_id} cannot join the group because the instance id is "
+            f"owned by {holder.member_id} member.",
+        )
+    replacement = holder.under_new_id(member_id)
+    replace_member(group, holder, replacement, records)
+    return replacement
 
 
 def replace_member(
@@ -119,29 +101,17 @@ def replace_member(
     records.append(current_record(group_id, new))
 
 
-def check_instance(holder: ConsumerMember, member_id: str) -> None:
-    """
-    Raises:
-        CoordinatorError: FENCED_INSTANCE_ID, another member holds the instance id.
-    """
-    if holder.member_id != member_id:
-        raise CoordinatorError(
-            ErrorCode.FENCED_INSTANCE_ID,
-            f"Static member {member_id} with instance id {holder.instance_id} was fenced by member {holder.member_id}.",
-        )
-
-
 def check_epoch(member: ConsumerMember, epoch: int, owned: Sequence[TopicPartitions] | None) -> None:
     """
     Fence a member that is not at the epoch that the coordinator knows.
 
-    A member that joins again passes. The previous epoch passes if the member has nothing but what it was given: it lost an
+    The previous epoch passes if the member has nothing but what it was given: it lost an
     answer.
 
     Raises:
         CoordinatorError: FENCED_MEMBER_EPOCH.
     """
-    if epoch in (member.epoch, JOIN_EPOCH):
+    if epoch == member.epoch:
         return
     if epoch > member.epoch:
         comparison = "greater"
@@ -154,10 +124,6 @@ def check_epoch(member: ConsumerMember, epoch: int, owned: Sequence[TopicPartiti
         f"The consumer group member has a {comparison} member epoch ({epoch}) than the one known by the group coordinator "
         f"({member.epoch}). The member must abandon all its partitions and rejoin.",
     )
-
-
-def unknown_member(group_id: str, member_id: str) -> CoordinatorError:
-    return CoordinatorError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group_id}.")
 
 
 def unknown_instance(instance_id: str) -> CoordinatorError:

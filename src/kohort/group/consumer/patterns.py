@@ -13,20 +13,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from kohort.group.consumer.epochs import epoch_with_patterns
 from kohort.group.consumer.group import ConsumerGroup
 from kohort.group.consumer.member import ConsumerMember
-from kohort.group.consumer.registry import ConsumerRegistry, registry_of
-from kohort.group.consumer.subscriptions import NO_TOPICS, ResolvedPattern
+from kohort.group.consumer.registry import REFRESH_INTERVAL_MS, ConsumerRegistry, registry_of
+from kohort.group.consumer.subscriptions import NO_TOPICS, UNRESOLVED, ResolvedPattern, SubscriptionView
 from kohort.group.context import HasContext
-from kohort.group.events import GroupEvent
+from kohort.group.events import EpochRaised, GroupEvent
 from kohort.group.records import GroupRecord
 from kohort.machine.shard import Executor, Result
 from kohort.machine.steps import Operation
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.model.expressions import Expression, ExpressionError, options
 from kohort.model.limits import PATTERN_LENGTH_MAX, PATTERNS_OF_GROUP_MAX
-from kohort.records.values import ConsumerGroupRegularExpression, ConsumerGroupRegularExpressionTombstone
+from kohort.records.values import (
+    ConsumerGroupMetadata,
+    ConsumerGroupRegularExpression,
+    ConsumerGroupRegularExpressionTombstone,
+)
 
 _EVERYTHING: Final = "(?s).*"
 """The first pattern of each set. A name without any match means that the automaton of the set ran out of memory."""
@@ -245,8 +248,54 @@ def _store(
         for pattern, topics in resolved.items()
     ]
     events: list[GroupEvent] = []
-    epoch_with_patterns(registry, group, resolved, member_id, now_ms, records, events)
+    _raise_epoch(registry, group, resolved, member_id, now_ms, records, events)
     return Result(records, effects=events, otherwise=Operation(_resolution_failed, group_id))
+
+
+def _raise_epoch(
+    registry: ConsumerRegistry,
+    group: ConsumerGroup,
+    resolved: Mapping[str, ResolvedPattern],
+    member_id: str,
+    now_ms: int,
+    records: list[GroupRecord],
+    events: list[GroupEvent],
+) -> None:
+    """
+    Raise the epoch if patterns match other topics than until now, or if the topics changed since it was written.
+
+    It also rises if a member changed to a pattern that matches none of its former topics. Kafka leaves the partitions of such
+    topics in the member's target, where nobody reads them.
+    """
+    known = group.subscriptions.resolved
+    is_changed = any(
+        topics.topics != known.get(pattern, UNRESOLVED).topics for pattern, topics in resolved.items()
+    ) or _has_foreign_target(registry, group, {name: resolved[name] for name in resolved if name not in known})
+    view = SubscriptionView(group.subscriptions, (), resolved={**known, **resolved})
+    metadata_hash = registry.metadata_hash(view.topics)
+    if not is_changed and metadata_hash == group.metadata_hash.get():
+        return
+    epoch = group.epoch.get() + 1
+    records.append(ConsumerGroupMetadata(group.group_id, epoch, metadata_hash))
+    events.append(EpochRaised(group.group_id, epoch, member_id))
+    group.refresh_at_ms = now_ms + REFRESH_INTERVAL_MS
+    group.refresh_epoch = epoch
+
+
+def _has_foreign_target(
+    registry: ConsumerRegistry, group: ConsumerGroup, resolved: Mapping[str, ResolvedPattern]
+) -> bool:
+    """Whether a member with one of these patterns has a topic in its target that it is not subscribed to."""
+    if not resolved:
+        return False
+    for member in group.members.values():
+        pattern = resolved.get(member.topic_pattern)
+        target = group.targets.get(member.member_id)
+        if pattern is not None and target:
+            topic_ids = registry.topic_ids(member.topic_names | pattern.topics)
+            if any(topic_id not in topic_ids for topic_id in target):
+                return True
+    return False
 
 
 def _executor(registry: ConsumerRegistry) -> Executor:

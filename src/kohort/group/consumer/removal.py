@@ -14,20 +14,21 @@ from typing import Final, TypeVar
 import msgspec
 
 from kohort.group.assignors.specs import NO_ASSIGNMENT
-from kohort.group.consumer.epochs import epoch_without
 from kohort.group.consumer.group import ConsumerGroup
-from kohort.group.consumer.member import LEAVE_EPOCH, LEAVE_STATIC_EPOCH, UNREVOKED_PARTITIONS, ConsumerMember
+from kohort.group.consumer.member import LEAVE_STATIC_EPOCH, UNREVOKED_PARTITIONS, ConsumerMember
 from kohort.group.consumer.membership import known_member
 from kohort.group.consumer.migration import downgrade_without
 from kohort.group.consumer.patterns import drop_unused_patterns
 from kohort.group.consumer.records import current_record, member_tombstones
 from kohort.group.consumer.registry import ConsumerRegistry, join_key, member_keys, rebalance_key, registry_of, sync_key
+from kohort.group.consumer.subscriptions import SubscriptionView
 from kohort.group.context import HasContext
 from kohort.group.events import EpochRaised, GroupEvent, MemberExpired, MemberLeft
 from kohort.group.groups import CONSUMER, group_of_kind, session_key
 from kohort.group.records import GroupRecord
 from kohort.machine.shard import Result
 from kohort.machine.steps import Deadline, Operation
+from kohort.records.values import ConsumerGroupMetadata
 from kohort.wire import messages as m
 
 T = TypeVar("T")
@@ -86,7 +87,11 @@ def remove(
         deadlines += [Deadline(key) for key in member_keys(group.group_id, member.member_id)]
         records += member_tombstones(group.group_id, member.member_id)
     drop_unused_patterns(group, members, records)
-    epoch = epoch_without(registry, group, members, records)
+    # The next heartbeat computes the target assignment.
+    epoch = group.epoch.get() + 1
+    records += group.partition_metadata_tombstones()
+    topics = SubscriptionView(group.subscriptions, members).topics
+    records.append(ConsumerGroupMetadata(group.group_id, epoch, registry.metadata_hash(topics)))
     raised = EpochRaised(group.group_id, epoch, None)
     return Result(records, response, deadlines=deadlines, effects=[*events, raised])
 
@@ -96,8 +101,7 @@ def _find(registry: ConsumerRegistry, group_id: str) -> ConsumerGroup:
 
 
 def _left(request: m.ConsumerGroupHeartbeatRequest) -> m.ConsumerGroupHeartbeatResponse:
-    epoch = LEAVE_EPOCH if request.member_epoch == LEAVE_EPOCH else LEAVE_STATIC_EPOCH
-    return m.ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=epoch)
+    return m.ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
 
 
 _CLASSIC_TIMEOUTS: Final = ("join", "sync")

@@ -16,7 +16,6 @@ import msgspec
 
 from kohort.group.assignors.specs import NO_ASSIGNMENT, Assignment
 from kohort.group.consumer.assignments import TopicPartitions, contains_any, of_topics, union
-from kohort.group.consumer.epochs import drop_partition_metadata, view_after
 from kohort.group.consumer.group import ConsumerGroup, PartitionOwners
 from kohort.group.consumer.member import (
     STABLE,
@@ -202,12 +201,12 @@ class MemberSteps:
         epoch = group.epoch.get()
         if not is_due and not group.needs_refresh(self._now_ms):
             return epoch
-        metadata_hash = registry.metadata_hash(view_after(group, updated).topics)
+        metadata_hash = registry.metadata_hash(group.view_after(updated).topics)
         if is_due or metadata_hash != group.metadata_hash.get():
             epoch += 1
             self.records.append(ConsumerGroupMetadata(group.group_id, epoch, metadata_hash))
             self.events.append(EpochRaised(group.group_id, epoch, updated.member_id))
-        drop_partition_metadata(group, self.records)
+        self.records += group.partition_metadata_tombstones()
         group.refresh_at_ms = self._now_ms + REFRESH_INTERVAL_MS
         group.refresh_epoch = epoch
         return epoch

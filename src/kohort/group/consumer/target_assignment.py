@@ -16,7 +16,6 @@ from uuid import UUID
 
 from kohort.group.assignors.interface import AssignorError, SteppedAssignor, assignment_cost
 from kohort.group.assignors.specs import NO_ASSIGNMENT, Assignment, GroupAssignment, GroupSpec, MemberSpec
-from kohort.group.consumer.epochs import view_after
 from kohort.group.consumer.group import ConsumerGroup
 from kohort.group.consumer.member import ConsumerMember, preferred_assignor
 from kohort.group.consumer.records import target_record
@@ -60,16 +59,6 @@ RECORDS_AT_ONCE: Final = 500
 """Targets that one operation writes: some milliseconds of work."""
 
 
-def is_large(spec: GroupSpec, registry: ConsumerRegistry) -> bool:
-    """Whether the assignor would hold up other requests. A group smaller than the bound costs no estimate of its topics."""
-    return assignment_cost(spec, registry) > COST_MAX
-
-
-def is_under_way(registry: ConsumerRegistry, group_id: str) -> bool:
-    """Whether a target of this group is being computed or written."""
-    return group_id in registry.assigning
-
-
 def assign_in_background(
     registry: ConsumerRegistry, group: ConsumerGroup, assignor: SteppedAssignor, spec: GroupSpec, epoch: int
 ) -> None:
@@ -80,7 +69,7 @@ def assign_in_background(
     group_id = group.group_id
     executor.schedule(
         f"assign {group_id}",
-        partial(assignor.assign_in_steps, spec, _partition_counts(spec, registry)),
+        partial(assignor.assign_in_steps, spec, _Topics(spec, registry)),
         partial(_computed, registry, group_id, epoch),
     )
 
@@ -90,8 +79,8 @@ class _Topics:
 
     __slots__ = ("_counts", "_registry")
 
-    def __init__(self, counts: Mapping[UUID, int], registry: ConsumerRegistry) -> None:
-        self._counts = counts
+    def __init__(self, spec: GroupSpec, registry: ConsumerRegistry) -> None:
+        self._counts = {topic_id: registry.partition_count(topic_id) for topic_id in spec.topic_ids}
         self._registry = registry
 
     def partition_count(self, topic_id: UUID, /) -> int:
@@ -99,10 +88,6 @@ class _Topics:
 
     def racks(self, topic_id: UUID, partition: int, /) -> frozenset[str]:
         return self._registry.racks(topic_id, partition)
-
-
-def _partition_counts(spec: GroupSpec, registry: ConsumerRegistry) -> _Topics:
-    return _Topics({topic_id: registry.partition_count(topic_id) for topic_id in spec.topic_ids}, registry)
 
 
 def _computed(
@@ -179,13 +164,13 @@ def assign(
     present = group.target_of(updated) or NO_ASSIGNMENT, group.assignment_epoch.get()
     # The first member needs an epoch above 0 at once: 0 would tell it to join again.
     may_wait = present[1] > 0 and registry.context.executor is not None
-    if may_wait and is_under_way(registry, group.group_id):
+    if may_wait and group.group_id in registry.assigning:
         return present
     members = members_after(group, updated)
     assignor = choose_assignor(registry, members.values())
-    is_homogeneous = view_after(group, updated).is_homogeneous(len(members))
+    is_homogeneous = group.view_after(updated).is_homogeneous(len(members))
     spec = group_spec(registry, group, members, is_homogeneous=is_homogeneous)
-    if may_wait and is_large(spec, registry):
+    if may_wait and assignment_cost(spec, registry) > COST_MAX:
         assign_in_background(registry, group, assignor, spec, epoch)
         return present
     try:
