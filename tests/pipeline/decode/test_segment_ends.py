@@ -103,6 +103,12 @@ def test_entries_below_an_offset(tmp_path: Path) -> None:
     assert entries == {0: None, 3: None, 4: first, 7: first, 8: second, 99: second}
 
 
+@pytest.mark.parametrize("offset", [1, -1])
+def test_an_entry_with_an_offset_before_its_batch_is_not_used(tmp_path: Path, offset: int) -> None:
+    found = written(tmp_path, offsets=[(offset, 3 * SIZE)], times=TIMES)
+    assert entry_before(found, mapped(found.path), BASE + 99) is None
+
+
 def test_an_entry_of_a_damaged_batch_is_not_used(tmp_path: Path) -> None:
     """Damage before the last entry has to be found by those who read from there."""
     log = b"".join([*BATCHES[:3], BATCHES[3][:-1] + b"?", *BATCHES[4:]])

@@ -19,7 +19,9 @@ from kohort.pipeline.sources import live
 from kohort.pipeline.sources.first_unread import find_unread
 from kohort.pipeline.sources.live import FetchTask
 from kohort.pipeline.sources.options import SourceOptions
+from kohort.pipeline.sources.plan import tasks_of
 from kohort.pipeline.sources.progress import Note
+from kohort.pipeline.sources.ranges import read_task
 from kohort.testing.served import ServedKohort
 from tests.pipeline.logbytes import batch, decode_directory
 
@@ -77,6 +79,12 @@ def test_logs_are_listed_with_their_ends(cluster: tuple[str, Path]) -> None:
     assert (orders.topic, orders.partition, orders.start, orders.end) == ("orders", 0, 0, RECORDS)
     logs = live.list_logs(path, partitions={0})
     assert {log.topic for log in logs} >= {"orders", "__consumer_offsets"}
+
+
+def test_the_newest_of_a_log_is_its_end(cluster: tuple[str, Path]) -> None:
+    asked = SourceOptions.parse({"path": cluster[0], "topics": "orders", "kinds": "batch,segment", "newest": "true"})
+    rows = [row for task in tasks_of(asked) for found in read_task(asked, task) for row in found.to_pylist()]
+    assert [(row["kind"], row["next_offset"]) for row in rows] == [("segment", RECORDS)]
 
 
 def test_the_first_unread_record_is_fetched_alone(cluster: tuple[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
