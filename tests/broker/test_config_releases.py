@@ -1,66 +1,47 @@
-"""The configurations of later releases are those of Kafka's classes (`tests/data/configuration-changes-4.4.0.json`)."""
+"""The configurations of each release are those that Kafka's classes define (record_configurations.py)."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kohort.broker.configs.definitions import BROKER_KEYS, GROUP_KEYS, TOPIC_KEYS, ConfigKey, keys_of
+from kohort.broker.configs.config_table import REQUIRED
+from kohort.broker.configs.definitions import (
+    BROKER_KEYS,
+    CLIENT_METRICS_KEYS,
+    GROUP_KEYS,
+    TOPIC_KEYS,
+    ConfigKey,
+    keys_of,
+)
 from kohort.wire.apis import SERVED_RELEASE
+from tests.broker.record_configurations import RELEASES, configurations
 
-KINDS = ("broker", "topic", "group")
-CHANGES = json.loads((Path(__file__).parents[1] / "data/configuration-changes-4.4.0.json").read_text())
-BEFORE = dict(zip(KINDS, keys_of("4.2.1"), strict=True))
-AFTER = dict(zip(KINDS, keys_of("4.4.0"), strict=True))
+KINDS = ("broker", "topic", "group", "client metrics")
 
 
 def test_what_is_served_are_the_keys_of_the_served_release() -> None:
     assert keys_of(SERVED_RELEASE) == (BROKER_KEYS, TOPIC_KEYS, GROUP_KEYS)
 
 
+@pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_release_adds_changes_and_removes_what_kafkas_does(kind: str) -> None:
-    before, after, told = BEFORE[kind], AFTER[kind], CHANGES[kind]
-    assert after.keys() - before.keys() == set(told["added"])
-    assert before.keys() - after.keys() == set(told["removed"])
-    assert {name for name in before.keys() & after.keys() if before[name] != after[name]} == set(told["changed"])
-    assert list(after) == sorted(after)
-
-
-@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in KINDS for name in CHANGES[kind]["added"]], ids=str)
-def test_a_new_key_has_kafkas_type_default_and_valid_values(kind: str, name: str) -> None:
-    key = AFTER[kind][name]
-    told = CHANGES[kind]["added"][name]
-    assert shape(key) == {
-        **told,
-        "valid": told["valid"] or None,
-        "default": as_text(told),
-        "internal": "internal" in told,
+def test_every_key_has_kafkas_type_default_and_valid_values(release: str, kind: str) -> None:
+    keys = dict(zip(KINDS, (*keys_of(release), CLIENT_METRICS_KEYS), strict=True))[kind]
+    assert {name: shape(key) for name, key in keys.items()} == {
+        name: [type_name, None if default == REQUIRED else default, valid or None, importance, is_internal]
+        for name, (type_name, default, valid, importance, is_internal) in configurations(release)[kind].items()
     }
-    assert key.default is None or key.parse(key.default) is not None
-    assert key.documentation.endswith(".")
-    assert ". " not in key.documentation
+    assert list(keys) == sorted(keys)
 
 
-@pytest.mark.parametrize("name", CHANGES["broker"]["changed"])
-def test_a_changed_key_differs_in_nothing_else(name: str) -> None:
-    before, after = shape(BEFORE["broker"][name]), shape(AFTER["broker"][name])
-    changed = {part: [before[part], after[part]] for part in before if before[part] != after[part]}
-    assert changed == CHANGES["broker"]["changed"][name]
+def shape(key: ConfigKey) -> list[Any]:
+    return [key.type.name, key.default, key.valid, key.importance, key.is_internal]
 
 
-def shape(key: ConfigKey) -> dict[str, Any]:
-    return {
-        "type": key.type.name,
-        "default": key.default,
-        "valid": key.valid,
-        "importance": key.importance,
-        "internal": key.is_internal,
-    }
-
-
-def as_text(told: dict[str, Any]) -> str | None:
-    """The default as text; Java shows a list in brackets."""
-    default: str | None = told["default"]
-    return default[1:-1] if told["type"] == "LIST" and default is not None else default
+@pytest.mark.parametrize("release", RELEASES)
+def test_every_default_is_valid_and_every_key_has_a_sentence(release: str) -> None:
+    for keys in keys_of(release):
+        for name, key in keys.items():
+            assert key.default is None or key.parse(key.default) is not None, name
+            assert key.documentation.endswith("."), name
+            assert ". " not in key.documentation, name
