@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from kohort.runtime.append.deferred import Answer, DeferredEvent, DeferredQueue
+from kohort.runtime.append.deferred import DeferredEvent, DeferredQueue
+from kohort.runtime.serial_execution import Answer
 
 
 def event(deadline_ms: int = 0, name: str = "reply", replies: list[Any] | None = None) -> DeferredEvent:

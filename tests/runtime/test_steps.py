@@ -417,7 +417,7 @@ def test_an_operation_that_nobody_waits_for_runs_again_if_it_is_undone(bench: St
     bench.put("before", ("a", 1))
     bench.node.settle()
     bench.put("open", ("b", 2))
-    bench.runtime._contexts[0].start(bench.step("started", deadlines=[Deadline(KEY, 5_000, bench.step("due"))]))
+    bench.runtime._contexts[0].begin(bench.step("started", deadlines=[Deadline(KEY, 5_000, bench.step("due"))]))
     assert bench.ran == ["started"]
     bench.lose()
     bench.node.advance(RETRY_BACKOFF_MS)

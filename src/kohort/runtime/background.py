@@ -17,7 +17,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any
 
-from kohort.machine.shard import Result
+from kohort.machine.shard import Reply, Result
 from kohort.runtime.metrics import ShardMetrics
 from kohort.runtime.ports import Clock
 from kohort.runtime.processors import PartitionExecutor
@@ -27,7 +27,7 @@ _log = logging.getLogger("kohort.runtime")
 Operation = Callable[[Any, Exception | None, int], Result[Any, None]]
 """`operation(result, error, now_ms)`: the task's return value, or None and its exception."""
 
-EndTask = Callable[[Callable[[], bool], Callable[[int], Result[Any, None]], Callable[[Exception], None]], None]
+Write = Callable[[Callable[[Any, int], Result[Any, Any]], Reply[Any], Callable[[Exception], None]], object]
 
 
 class _Task:
@@ -48,14 +48,14 @@ class ShardExecutor:
 
     Args:
         executor: the partition's; runs the tasks, and the events that bring back their results.
-        end_task: runs an operation under the shard's exclusivity: `end_task(is_current, operation, on_failure)`.
+        write: runs an operation under the shard's exclusivity: `write(operation, reply, on_error)`.
         metrics: of the partition.
     """
 
-    def __init__(self, executor: PartitionExecutor, clock: Clock, end_task: EndTask, metrics: ShardMetrics) -> None:
+    def __init__(self, executor: PartitionExecutor, clock: Clock, write: Write, metrics: ShardMetrics) -> None:
         self._executor = executor
         self._clock = clock
-        self._end_task = end_task
+        self._write = write
         self._metrics = metrics
         self._tasks: dict[str, _Task] = {}
         self._is_closed = False
@@ -104,21 +104,32 @@ class ShardExecutor:
     def _complete(
         self, key: str, scheduled: _Task, result: Any, error: Exception | None, times_ms: tuple[int, int, int]
     ) -> None:
-        def is_current() -> bool:
-            # Removed before the operation runs, so that it may schedule its own key again.
+        def run(_: Any, now_ms: int) -> Result[Any, Any]:
             if self._tasks.get(key) is not scheduled:
-                return False
+                return Result()
+            # Removed before the operation runs, so that it may schedule its own key again.
             del self._tasks[key]
             queued_ms, started_ms, ended_ms = times_ms
             self._metrics.background_queue_time.record(started_ms - queued_ms)
             self._metrics.background_processing_time.record(ended_ms - started_ms)
-            return True
+            done = scheduled.operation(result, error, now_ms)
+            # With a response the operation has a deadline, and a timeout is a failure.
+            return done.replace(response=_DONE) if done.records else done
 
         def failed(failure: Exception) -> None:
-            _log.error("shard.background_failed key=%s error=%s", key, failure)
+            # Nobody waits for the tasks of a shard that was unloaded.
+            if not self._is_closed:
+                _log.error("shard.background_failed key=%s error=%s", key, failure)
 
         if not scheduled.is_cancelled:
-            self._end_task(is_current, lambda now_ms: scheduled.operation(result, error, now_ms), failed)
+            self._write(run, _ignore, failed)
+
+
+def _ignore(_: object) -> None:
+    """No caller waits for a task."""
+
+
+_DONE: Any = object()
 
 
 def _run_steps(steps: Generator[None, None, Any]) -> Any:

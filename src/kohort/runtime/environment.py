@@ -8,10 +8,9 @@ import msgspec
 from kohort.machine.shard import Deadlines, RecordSerde, Shard
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.runtime.append.appender import AppendConfig
-from kohort.runtime.append.long_appends import LongAppends
 from kohort.runtime.loading.windows import LOAD_BUFFER_BYTES
-from kohort.runtime.pending_unloads import PendingUnloads
 from kohort.runtime.ports import Clock
+from kohort.runtime.slices import Slices
 
 S = TypeVar("S", bound=Shard[Any])
 
@@ -26,8 +25,7 @@ class Environment(msgspec.Struct, Generic[S], frozen=True):
     write_timeout_ms: int
     on_failed: Callable[[int], None]
     """Called when a partition is out of step with its log and has to be loaded again."""
-    pending_unloads: PendingUnloads
-    long_appends: LongAppends
+    slices: Slices
     on_effects: Callable[[int, Sequence[Any]], None]
     """Called with a partition and the effects of a committed operation, in the order of the log."""
     load_buffer_bytes: int = LOAD_BUFFER_BYTES

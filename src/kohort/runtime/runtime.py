@@ -22,15 +22,14 @@ from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import InvariantError, KohortError
 from kohort.model.image import NO_TOPICS, ClusterImage, ImageDelta
 from kohort.runtime.append.appender import ADAPTIVE, AppendConfig
-from kohort.runtime.append.long_appends import LongAppends
 from kohort.runtime.context import Context
 from kohort.runtime.environment import Environment
 from kohort.runtime.loading.windows import LOAD_BUFFER_BYTES
 from kohort.runtime.metrics import RuntimeMetrics, ShardMetrics
-from kohort.runtime.pending_unloads import PendingUnloads
 from kohort.runtime.ports import Clock, PartitionLog, Verify
 from kohort.runtime.processors import PartitionExecutor, Processor
 from kohort.runtime.runner import Leads, PartitionRunner, S, T, not_coordinator
+from kohort.runtime.slices import Slices
 from kohort.runtime.states import State
 from kohort.runtime.threaded.context import ThreadedContext
 from kohort.wire.compression import Codec
@@ -107,8 +106,7 @@ class Runtime(PartitionRunner[S]):
             append_config=AppendConfig(linger_ms, codec),
             write_timeout_ms=write_timeout_ms,
             on_failed=self._reload,
-            pending_unloads=PendingUnloads(clock),
-            long_appends=LongAppends(),
+            slices=Slices(clock),
             on_effects=_drop_effects if on_effects is None else on_effects,
             load_buffer_bytes=load_buffer_bytes,
         )
@@ -169,7 +167,8 @@ class Runtime(PartitionRunner[S]):
         A shard that becomes active later gets the newest image from `Shard.on_loaded`, and no delta.
         """
         for context in self._known():
-            context.start(Operation(_tell_image, self._image, delta))
+            told = Operation(_tell_image, self._image, delta)
+            self._executors[context.partition].run(partial(context.begin, told), _nothing)
 
     def close(self) -> None:
         """
@@ -186,7 +185,7 @@ class Runtime(PartitionRunner[S]):
             with self._changing:
                 self._contexts.pop(context.partition, None)
             context.unload(State.CLOSED)
-        self._environment.pending_unloads.finish()
+        self._environment.slices.finish()
 
     # -- operations --------------------------------------------------------------------------------------------
 
@@ -333,7 +332,7 @@ class Runtime(PartitionRunner[S]):
         level = logging.DEBUG if reason == context.load_error else logging.ERROR
         fields = "shard.load_failed partition=%s attempt=%d error=%s"
         traceback = None if isinstance(error, KohortError) else error
-        _log.log(level, fields, context.topic_partition, failures + 1, error, exc_info=traceback)
+        _log.log(level, fields, context.name, failures + 1, error, exc_info=traceback)
         context.load_failures, context.load_error = failures + 1, reason
         context.unload(State.FAILED)
         delay_ms = min(RELOAD_MS_MIN << min(failures, _DOUBLINGS_MAX), RELOAD_MS_MAX)

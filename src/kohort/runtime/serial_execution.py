@@ -5,14 +5,17 @@ between actions, so that a reply may start the next operation.
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from typing import Any, TypeAlias
 
-from kohort.runtime.append.deferred import Answer
-from kohort.runtime.append.long_appends import LongAppend
+from kohort.machine.shard import Reply
 from kohort.runtime.metrics import ShardMetrics
 from kohort.runtime.ports import Clock, PartitionLog
 
 _log = logging.getLogger("kohort.runtime")
+
+Answer: TypeAlias = tuple[Reply[Any], Any]
+"""A reply and its response."""
 
 
 class SerialExecution:
@@ -28,8 +31,8 @@ class SerialExecution:
         self._now_ms = clock.now_ms
         self._metrics = metrics
         self._busy = False
-        self._held: LongAppend | None = None
-        """The records that are replayed in slices. The partition is busy until their end."""
+        self._held: Generator[None, None, None] | None = None
+        """The operation whose records are replayed in slices. The partition is busy until its end."""
         self._queue: deque[Callable[[], None]] = deque()
         self._outbox: list[Answer] = []
 
@@ -38,7 +41,7 @@ class SerialExecution:
         """For log lines: topic and partition; before the first load the number alone."""
         return str(self.partition if self.log is None else self.log.topic_partition)
 
-    def _exclusively(self, action: Callable[[], None]) -> None:
+    def _exclusively(self, action: Callable[[], object]) -> None:
         """Run an action now, or after the one in progress and the queued ones."""
         if self._busy:
             self._enqueue(action)
@@ -51,7 +54,7 @@ class SerialExecution:
             if self._outbox or self._queue:
                 self._settle()
 
-    def _enqueue(self, action: Callable[[], None]) -> None:
+    def _enqueue(self, action: Callable[[], object]) -> None:
         processing_time = self._metrics.event_processing_time
 
         def run() -> None:

@@ -256,10 +256,6 @@ class Appender:
         else:
             batch.add_packed(encoded)
 
-    def flush_open(self) -> None:
-        """Append the open batch, if there is one; its operations get a failure."""
-        self.flush()
-
     # -- appending ---------------------------------------------------------------------------------------------
 
     def flush(self, batch: OpenBatch | None = None) -> Exception | None:

@@ -1,16 +1,24 @@
-"""Replies that wait for the high watermark, by the offset that it has to reach."""
+"""Operations that wait for the high watermark, by the offset that it has to reach, or until their deadline."""
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from kohort.machine.shard import Reply, Result
 from kohort.machine.steps import Operation, Wait
-from kohort.model.errors import InvariantError
+from kohort.model.errors import CoordinatorError, ErrorCode, InvariantError
+from kohort.runtime.append.position import Position
+from kohort.runtime.metrics import ShardMetrics
+from kohort.runtime.ports import Clock
+from kohort.runtime.processors import PartitionExecutor
+from kohort.runtime.serial_execution import Answer, SerialExecution
+from kohort.runtime.states import State
+from kohort.runtime.timers.wheel import WheelTimer
 from kohort.runtime.waits import Armed, DueTable, Waiting
 
-Answer = tuple[Reply[Any], Any]
-"""A reply and its response."""
+_log = logging.getLogger("kohort.runtime")
+_ACTIVE: Final = State.ACTIVE
 
 
 class DeferredEvent:
@@ -239,3 +247,103 @@ class DeferredQueue:
             (event.deadline_ms for batch in self._queue for event in batch.events if event.has_deadline),
             default=None,
         )
+
+
+class DeferredExecution(SerialExecution):
+    """The operations of one partition that wait for the high watermark, or for their deadline."""
+
+    def __init__(self, partition: int, executor: PartitionExecutor, clock: Clock, metrics: ShardMetrics) -> None:
+        super().__init__(partition, clock, metrics)
+        self.state = State.INITIAL
+        self.position = Position()
+        self._executor = executor
+        self._deferred = DeferredQueue()
+        self._timeout: WheelTimer | None = None
+        self._high_watermark: int | None = None
+        """The newest high watermark that is queued."""
+
+    def fail(self, events: list[DeferredEvent], error: Exception, /) -> None:
+        for event in events:
+            try:
+                event.complete(error, self._outbox)
+            except Exception as failure:  # noqa: BLE001 -- the failure of one completion must not stop the others
+                self._completion_failed(event, failure)
+
+    def _completion_failed(self, event: DeferredEvent, failure: Exception) -> None:
+        _log.error("shard.completion_failed partition=%s", self.name, exc_info=failure)
+        self._outbox.extend(event.expire(failure))
+
+    def wait(self, offset: int, events: list[DeferredEvent], now_ms: int, /) -> None:
+        if not events:
+            # The batch holds a part of an operation that is not atomic; the operation waits for its last batch.
+            return
+        self._deferred.add(offset, events, now_ms)
+        timeout = self._timeout
+        if timeout is None or not timeout.is_armed:
+            deadline_ms = self._deferred.next_deadline_ms
+            if deadline_ms is not None:
+                self._timeout = self._executor.wheel.arm(deadline_ms, self._on_timeout)
+        else:
+            deadline_ms = events[0].deadline_ms
+            if len(events) > 1:
+                deadline_ms = min([event.deadline_ms for event in events])
+            if deadline_ms < timeout.deadline_ms:
+                self._timeout = self._executor.wheel.move(timeout, deadline_ms)
+
+    def on_high_watermark(self, offset: int) -> None:
+        """Process a new high watermark. While an operation runs, the newest one is queued before all other events."""
+        if not self._busy:
+            self._busy = True
+            try:
+                self._commit(offset)
+            finally:
+                self._busy = False
+                if self._outbox or self._queue:
+                    self._settle()
+            return
+        if self._high_watermark is None:
+            self._queue.appendleft(self._commit_newest)
+        self._high_watermark = offset
+
+    def _commit_newest(self) -> None:
+        offset, self._high_watermark = self._high_watermark, None
+        assert offset is not None
+        self._commit(offset)
+
+    def _commit(self, offset: int) -> None:
+        position = self.position
+        if self.state is not _ACTIVE or offset <= position.last_committed_offset:
+            return
+        committed = position.snapshot_at_most(offset)
+        position.update_last_committed_offset(committed)
+        outbox = self._outbox
+        now_ms = self._now_ms()
+        for batch in self._deferred.take_up_to(committed):
+            answered = len(outbox)
+            for event in batch.events:
+                if not isinstance(event, StepEvent):
+                    if event.reply is not None:
+                        outbox.append((event.reply, event.response))
+                        event.reply = None
+                    continue
+                try:
+                    event.complete(None, outbox)
+                except Exception as failure:  # noqa: BLE001 -- the failure of one completion must not stop the others
+                    self._completion_failed(event, failure)
+            if len(outbox) > answered:
+                self._metrics.event_purgatory_time.record(now_ms - batch.since_ms, len(outbox) - answered)
+
+    def _on_timeout(self) -> None:
+        self._exclusively(self._expire_waiting)
+
+    def _expire_waiting(self) -> None:
+        """Answer the requests whose deadline has passed. Their records stay in the log, and their events in the queue."""
+        now_ms = self._now_ms()
+        error = CoordinatorError(ErrorCode.REQUEST_TIMED_OUT)
+        for event, since_ms in self._deferred.expired(now_ms):
+            expired = event.expire(error)
+            if expired:
+                self._metrics.event_purgatory_time.record(now_ms - since_ms, len(expired))
+                self._outbox.extend(expired)
+        deadline_ms = self._deferred.next_deadline_ms
+        self._timeout = None if deadline_ms is None else self._executor.wheel.arm(deadline_ms, self._on_timeout)

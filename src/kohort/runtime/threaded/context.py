@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 from kohort.machine.shard import EndTransaction, Producer, Reply, Result, Shard
-from kohort.machine.steps import Operation
 from kohort.model.errors import CoordinatorError, ErrorCode, InvariantError
 from kohort.runtime.context import Context
 from kohort.runtime.environment import Environment
@@ -55,9 +54,6 @@ class ThreadedContext(Context[S]):
         self._executor.run(event, reject)
         return None
 
-    def start(self, operation: Operation) -> None:
-        self._executor.run(partial(super().start, operation), _nothing)
-
     def end_transaction(self, end: EndTransaction, reply: Reply[Exception | None], timeout_ms: int | None) -> None:
         self._executor.run(
             partial(super().end_transaction, end, reply, timeout_ms),
@@ -94,7 +90,3 @@ class ThreadedContext(Context[S]):
             offset, self._moved_to = self._moved_to, None
         if offset is not None:
             super().on_high_watermark(offset)
-
-
-def _nothing() -> None:
-    """An operation that nobody waits for is refused in silence."""
