@@ -241,5 +241,5 @@ def test_a_close_waits_for_the_task_that_runs_and_drops_the_others(
     closing.join(WAIT_SECONDS)
     assert not closing.is_alive()
     assert (ran, log.batches) == (["first"], [])
-    processor.run_in_background(lambda: ran.append("late"))
+    processor.background.submit(lambda: ran.append("late"))
     assert ran == ["first"]

@@ -42,36 +42,18 @@ def purgatory(node: VirtualNode) -> Purgatory[str]:
     return Purgatory(node.call_later)
 
 
-def test_what_is_there_already_does_not_wait(purgatory: Purgatory[str]) -> None:
-    wish = Wish()
-    wish.may_end = True
-    assert purgatory.try_complete_else_watch(wish, ["a"])
-    assert (wish.heard, purgatory.watched, purgatory.delayed) == (["complete"], 0, 0)
-
-
-def test_what_happens_while_it_is_listed_is_not_missed(purgatory: Purgatory[str]) -> None:
-    class Late(Wish):
-        def try_complete(self, key: Hashable | None = None) -> bool:
-            self.may_end = self.asked == 1
-            return super().try_complete(key)
-
-    late = Late()
-    assert purgatory.try_complete_else_watch(late, ["a"])
-    assert (late.asked, late.heard) == (2, ["complete"])
-
-
 def test_an_operation_is_told_the_key_that_has_changed(purgatory: Purgatory[str]) -> None:
     wish = Wish()
-    assert not purgatory.try_complete_else_watch(wish, ["a", "b"])
+    purgatory.watch(wish, ["a", "b"])
     purgatory.check_and_complete("b")
     purgatory.check_and_complete("a")
-    assert wish.keys == [None, None, "b", "a"]
+    assert wish.keys == ["b", "a"]
 
 
 def test_each_key_ends_who_can_end(purgatory: Purgatory[str]) -> None:
     one, two = Wish(), Wish()
-    purgatory.try_complete_else_watch(one, ["a"])
-    purgatory.try_complete_else_watch(two, ["a", "b"])
+    purgatory.watch(one, ["a"])
+    purgatory.watch(two, ["a", "b"])
     assert purgatory.check_and_complete("a") == 0
     two.may_end = True
     assert purgatory.check_and_complete("nothing") == 0
@@ -87,7 +69,7 @@ def test_each_key_ends_who_can_end(purgatory: Purgatory[str]) -> None:
 )
 def test_time_ends_it_once(node: VirtualNode, purgatory: Purgatory[str], waited_ms: int, heard: list[str]) -> None:
     wish = Wish()
-    purgatory.try_complete_else_watch(wish, ["a", "b"])
+    purgatory.watch(wish, ["a", "b"])
     node.advance(waited_ms)
     assert wish.heard == heard
     wish.may_end = True
@@ -100,7 +82,7 @@ def test_those_that_ended_are_swept(node: VirtualNode) -> None:
     purgatory: Purgatory[str] = Purgatory(node.call_later, purge_interval=3)
     wishes = [Wish(), Wish(), Wish()]
     for wish, keys in zip(wishes, ("a", "ab", "abc"), strict=True):
-        purgatory.try_complete_else_watch(wish, keys)
+        purgatory.watch(wish, keys)
     assert purgatory.metrics() == PurgatoryMetrics(size=6, delayed_operations=3)
     for wish, watched in zip(reversed(wishes), (3, 1, 0), strict=True):
         wish.force_complete()
@@ -108,17 +90,17 @@ def test_those_that_ended_are_swept(node: VirtualNode) -> None:
         assert purgatory.watched == watched
     for _ in range(3):
         wish = Wish()
-        purgatory.try_complete_else_watch(wish, "abc")
+        purgatory.watch(wish, "abc")
         wish.force_complete()
     assert purgatory.watched == 9
-    purgatory.try_complete_else_watch(Wish(), "a")
+    purgatory.watch(Wish(), "a")
     assert purgatory.watched == 1, "the fourth since the last sweep starts another"
 
 
 def test_a_key_that_is_gone_cancels(node: VirtualNode, purgatory: Purgatory[str]) -> None:
     wishes = [Wish(), Wish()]
     for wish in wishes:
-        purgatory.try_complete_else_watch(wish, ["a", "b"])
+        purgatory.watch(wish, ["a", "b"])
     wishes[0].force_complete()
     assert purgatory.cancel("a") == [wishes[1]]
     node.advance(1000)
@@ -136,15 +118,13 @@ def test_an_end_may_let_others_go_on(purgatory: Purgatory[str]) -> None:
 
     first.on_complete = pass_on  # type: ignore[method-assign]
     for wish in (first, second):
-        purgatory.try_complete_else_watch(wish, ["a"])
+        purgatory.watch(wish, ["a"])
     first.may_end = True
     assert purgatory.check_and_complete("a") == 1
     assert (first.heard, second.heard, purgatory.watched) == (["complete"], ["complete"], 0)
 
 
 def test_who_watches_nothing_is_refused(purgatory: Purgatory[str]) -> None:
-    with pytest.raises(ValueError, match="at least one key"):
-        purgatory.try_complete_else_watch(Wish(), [])
     with pytest.raises(ValueError, match="at least one key"):
         purgatory.watch(Wish(), [])
 
@@ -178,7 +158,7 @@ def test_whatever_happens_each_ends_at_most_once(steps: list[tuple[str, str, int
         match step:
             case "watch":
                 wishes.append(Wish(delay_ms=number))
-                purgatory.try_complete_else_watch(wishes[-1], {key, "abc"[number % 3]})
+                purgatory.watch(wishes[-1], list({key, "abc"[number % 3]}))
             case "happen":
                 wish.may_end = True
                 purgatory.check_and_complete(key)

@@ -124,7 +124,8 @@ class Context(Operations[S]):
             self.position,
             serde=env.serde,
             clock=env.clock,
-            config=env.append_config,
+            linger_ms=env.linger_ms,
+            codec=env.codec,
             metrics=self._metrics,
         )
         self.move_to(State.ACTIVE)

@@ -7,10 +7,9 @@ import msgspec
 
 from kohort.machine.shard import Deadlines, RecordSerde, Shard
 from kohort.machine.timeline import SnapshotRegistry
-from kohort.runtime.append.appender import AppendConfig
-from kohort.runtime.loading.windows import LOAD_BUFFER_BYTES
 from kohort.runtime.ports import Clock
 from kohort.runtime.slices import Slices
+from kohort.wire.compression import Codec
 
 S = TypeVar("S", bound=Shard[Any])
 
@@ -21,11 +20,12 @@ class Environment(msgspec.Struct, Generic[S], frozen=True):
     make_shard: Callable[[int, SnapshotRegistry, Deadlines], S]
     serde: RecordSerde[Any]
     clock: Clock
-    append_config: AppendConfig
+    linger_ms: int
+    codec: Codec
     write_timeout_ms: int
     on_failed: Callable[[int], None]
     """Called when a partition is out of step with its log and has to be loaded again."""
     slices: Slices
     on_effects: Callable[[int, Sequence[Any]], None]
     """Called with a partition and the effects of a committed operation, in the order of the log."""
-    load_buffer_bytes: int = LOAD_BUFFER_BYTES
+    load_buffer_bytes: int

@@ -45,7 +45,7 @@ class Operations(DeferredExecution, Generic[S]):
     ) -> None:
         super().__init__(partition, executor, environment.clock, metrics)
         self._env = environment
-        self._linger_ms = environment.append_config.linger_ms
+        self._linger_ms = environment.linger_ms
         self.is_inline = executor.is_inline
         self.shard: S | None = None
         registry = self.position.registry

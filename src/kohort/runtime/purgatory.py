@@ -9,7 +9,7 @@ Source: Kafka DelayedOperation, DelayedOperationPurgatory.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -19,8 +19,6 @@ CallLater: TypeAlias = Callable[[int, Callable[[], None]], Callable[[], None]]
 
 PURGE_INTERVAL = 1000
 """Purge after so many new operations. Source: fetch.purgatory.purge.interval.requests."""
-
-_NO_KEYS = "a delayed operation needs at least one key"
 
 
 class PurgatoryMetrics(NamedTuple):
@@ -118,26 +116,6 @@ class Purgatory(Generic[K]):
     def metrics(self) -> PurgatoryMetrics:
         return PurgatoryMetrics(self.watched, self.delayed)
 
-    def try_complete_else_watch(self, delayed: Delayed, keys: Iterable[K]) -> bool:
-        """
-        Try the operation, and let it watch these keys if it has not ended; return whether it has ended.
-
-        It is tried again after it is in the watch lists, so that a change in between is not missed.
-
-        Raises:
-            ValueError: no keys.
-        """
-        keys = tuple(keys)
-        if not keys:
-            raise ValueError(_NO_KEYS)
-        if delayed.try_complete():
-            return True
-        self.put(delayed, keys)
-        if delayed.try_complete() or delayed.has_ended:
-            return True
-        self.arm(delayed)
-        return False
-
     def watch(self, delayed: Delayed, keys: Sequence[K]) -> None:
         """
         Let an operation watch these keys. The caller has tried it in the same call.
@@ -146,7 +124,7 @@ class Purgatory(Generic[K]):
             ValueError: no keys.
         """
         if not keys:
-            raise ValueError(_NO_KEYS)
+            raise ValueError("a delayed operation needs at least one key")
         self.put(delayed, keys)
         self.arm(delayed)
 

@@ -1,7 +1,7 @@
 """Operations on the partitions of a runtime: on all of them, or on those that one of several brokers leads."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from kohort.machine.shard import EndTransaction, Producer, Reply, Result, Shard
 from kohort.model.errors import CoordinatorError, ErrorCode
@@ -12,10 +12,8 @@ S = TypeVar("S", bound=Shard[Any])
 T = TypeVar("T")
 
 
-class Leads(Protocol):
-    """Whether a broker leads a partition."""
-
-    def __call__(self, partition: int, /) -> bool: ...
+Leads: TypeAlias = Callable[[int], bool]
+"""Whether a broker leads a partition."""
 
 
 class PartitionRunner(Generic[S]):

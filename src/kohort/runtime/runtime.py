@@ -21,7 +21,7 @@ from kohort.machine.steps import Operation
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import InvariantError, KohortError
 from kohort.model.image import NO_TOPICS, ClusterImage, ImageDelta
-from kohort.runtime.append.appender import ADAPTIVE, AppendConfig
+from kohort.runtime.append.appender import ADAPTIVE
 from kohort.runtime.context import Context
 from kohort.runtime.environment import Environment
 from kohort.runtime.loading.windows import LOAD_BUFFER_BYTES
@@ -103,7 +103,8 @@ class Runtime(PartitionRunner[S]):
             make_shard=make_shard,
             serde=serde,
             clock=clock,
-            append_config=AppendConfig(linger_ms, codec),
+            linger_ms=linger_ms,
+            codec=codec,
             write_timeout_ms=write_timeout_ms,
             on_failed=self._reload,
             slices=Slices(clock),

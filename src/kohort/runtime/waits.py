@@ -46,11 +46,7 @@ class SingleReply:
 
 
 class Waiting:
-    """
-    A request that waits.
-
-    Attributes:
-    """
+    """A request that waits."""
 
     __slots__ = ("at_ms", "key", "late", "replaced", "reply", "timer")
 

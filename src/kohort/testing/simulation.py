@@ -137,7 +137,6 @@ class _Call:
     """One request with its records and its answers."""
 
     pairs: list[Pair] = field(default_factory=list)
-    has_run: bool = False
     is_parked: bool = False
     is_timer: bool = False
     answers: list[Any] = field(default_factory=list)
@@ -209,7 +208,6 @@ class Simulation(Generic[S]):
                     self._broken.append(error)
 
         if work.end is not None:
-            call.has_run = True
             self.runtime.end_transaction(
                 partition, work.end, lambda error: note("ended" if error is None else _Failed(error))
             )
@@ -394,7 +392,6 @@ class Simulation(Generic[S]):
         return cast("S", WatchedShard(shard, watch))
 
     def _ran(self, partition: int, call: _Call, result: Result[Any, Any]) -> Result[Any, Any]:
-        call.has_run = True
         call.is_parked = isinstance(result.response, Wait)
         if result.on_error is not None:
             result = result.replace(on_error=_Failed)

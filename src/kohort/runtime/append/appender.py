@@ -12,8 +12,6 @@ import logging
 from collections.abc import Generator, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
-import msgspec
-
 from kohort.machine.bulk import LongRecords, PackedRecords
 from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, EndTransaction, Producer, RecordSerde, Result, Shard
 from kohort.model.errors import CoordinatorError, ErrorCode, InvariantError, RecordTooLargeError
@@ -34,13 +32,6 @@ PACKED_MIN: Final = 4
 
 Encoded: TypeAlias = list[Pair] | PackedRecords[Any]
 """The encoded records of one operation."""
-
-
-class AppendConfig(msgspec.Struct, frozen=True):
-    """The settings of batches."""
-
-    linger_ms: int = ADAPTIVE
-    codec: Codec = Codec.NONE
 
 
 class Owner(Protocol):
@@ -90,7 +81,8 @@ class Appender:
         *,
         serde: RecordSerde[Any],
         clock: Clock,
-        config: AppendConfig,
+        linger_ms: int,
+        codec: Codec,
         metrics: ShardMetrics,
     ) -> None:
         self._owner = owner
@@ -99,8 +91,8 @@ class Appender:
         self._position = position
         self._serde = serde
         self._clock = clock
-        self._codec = config.codec
-        self._linger_ms = config.linger_ms
+        self._codec = codec
+        self._linger_ms = linger_ms
         self._metrics = metrics
         self.batch: OpenBatch | None = None
         """Holds records whenever no method of this class runs."""

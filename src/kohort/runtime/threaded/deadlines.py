@@ -2,8 +2,6 @@
 
 import threading
 from collections.abc import Callable, Iterable
-from heapq import heappop, heappush
-from itertools import count
 from typing import Generic, TypeVar
 
 from kohort.runtime.ports import Clock
@@ -17,11 +15,8 @@ class DeadlineThread(Generic[K]):
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._changed = threading.Condition()
-        self._numbers = count()
-        self._heap: list[tuple[int, int, K]] = []
-        """(time, number, key), earliest first; entries whose number is not in `_current` any more are skipped."""
-        self._current: dict[K, tuple[int, Callable[[], None]]] = {}
-        """The number of each key's deadline, and its callback."""
+        self._deadlines: dict[K, tuple[int, Callable[[], None]]] = {}
+        """The time of each key's deadline, and its callback. There is a key for each partition."""
         self._is_closed = False
         self._thread = threading.Thread(target=self._run, name="kohort-runtime-timer", daemon=True)
         self._thread.start()
@@ -29,16 +24,14 @@ class DeadlineThread(Generic[K]):
     def set(self, key: K, at_ms: int, action: Callable[[], None]) -> None:
         """Call `action` once at `at_ms`, instead of the key's earlier callback."""
         with self._changed:
-            number = next(self._numbers)
-            self._current[key] = (number, action)
-            heappush(self._heap, (at_ms, number, key))
+            self._deadlines[key] = (at_ms, action)
             self._changed.notify()
 
     def remove(self, keys: Iterable[K]) -> None:
         """Forget the deadlines of these keys."""
         with self._changed:
             for key in keys:
-                self._current.pop(key, None)
+                self._deadlines.pop(key, None)
 
     def close(self) -> None:
         """Call nothing from now on, and end the thread."""
@@ -53,24 +46,19 @@ class DeadlineThread(Generic[K]):
             with self._changed:
                 if self._is_closed:
                     return
-                action = self._take_due()
-                if action is None:
-                    wait_ms = self._heap[0][0] - self._clock.now_ms() if self._heap else None
-                    # Rounded up by a millisecond: a thread that wakes early finds nothing due.
-                    self._changed.wait(None if wait_ms is None else (wait_ms + 1) / 1000)
+                earliest = min(self._deadlines.items(), key=_at_ms, default=None)
+                if earliest is None:
+                    self._changed.wait()
                     continue
+                key, (at_ms, action) = earliest
+                wait_ms = at_ms - self._clock.now_ms()
+                if wait_ms > 0:
+                    # Rounded up by a millisecond: a thread that wakes early finds nothing due.
+                    self._changed.wait((wait_ms + 1) / 1000)
+                    continue
+                del self._deadlines[key]
             action()
 
-    def _take_due(self) -> Callable[[], None] | None:
-        while self._heap:
-            at_ms, number, key = self._heap[0]
-            current = self._current.get(key)
-            if current is None or current[0] != number:
-                heappop(self._heap)
-                continue
-            if at_ms > self._clock.now_ms():
-                return None
-            heappop(self._heap)
-            del self._current[key]
-            return current[1]
-        return None
+
+def _at_ms(item: tuple[object, tuple[int, object]]) -> int:
+    return item[1][0]

@@ -63,14 +63,14 @@ class ThreadedProcessor:
     def __init__(self, threads: int = 1, clock: Clock | None = None) -> None:
         self.clock: Clock = clock or SystemClock()
         self._events: EventAccumulator[Key, _Event] = EventAccumulator()
-        self._deadlines: DeadlineThread[Key] = DeadlineThread(self.clock)
+        self.deadlines: DeadlineThread[Key] = DeadlineThread(self.clock)
         self._numbers = count()
         self._is_stopping = threading.Event()
         self._busy_ns = 0
         self._measuring = threading.Lock()
         """Held while histograms and `_busy_ns` change."""
         self._idle_ratio = IdleRatio(threads, lambda: self._busy_ns)
-        self._background = BackgroundThread()
+        self.background = BackgroundThread()
         self._threads = [
             threading.Thread(target=self._work, name=f"kohort-runtime-{index}", daemon=True) for index in range(threads)
         ]
@@ -102,8 +102,8 @@ class ThreadedProcessor:
     def close(self) -> None:
         """Let the events in progress end, reject the queued ones, and end the threads. A second call does nothing."""
         self._is_stopping.set()
-        self._background.close()
-        self._deadlines.close()
+        self.background.close()
+        self.deadlines.close()
         self._events.close()
         for thread in self._threads:
             if thread is not threading.current_thread():
@@ -118,16 +118,9 @@ class ThreadedProcessor:
             event.queues.left(1)
             event.reject()
 
-    def wake_at(self, key: Key, at_ms: int, action: Callable[[], None]) -> None:
-        """Call `action` at a time, on the thread of deadlines; an earlier call for the same key is replaced."""
-        self._deadlines.set(key, at_ms, action)
-
-    def run_in_background(self, task: Callable[[], None]) -> None:
-        self._background.submit(task)
-
     def close_keys(self, keys: list[Key]) -> None:
         """Reject the queued events of these keys, and all later ones; wait for those in progress."""
-        self._deadlines.remove(keys)
+        self.deadlines.remove(keys)
         for event in self._events.close_keys(keys):
             event.queues.left(1)
             event.reject()
@@ -224,6 +217,7 @@ class ThreadedPartitionExecutor:
         self._queues = queues
         self.key = key
         self.wheel = Wheel(processor.clock.now_ms(), self._wake_at)
+        self.run_in_background = processor.background.submit
 
     @property
     def may_wait(self) -> bool:
@@ -240,16 +234,13 @@ class ThreadedPartitionExecutor:
 
     call_soon = call_soon_threadsafe = defer
 
-    def run_in_background(self, task: Callable[[], None], /) -> None:
-        self._processor.run_in_background(task)
-
     def _enqueue(self, run: Callable[[], None], reject: Callable[[], None], *, first: bool = False) -> None:
         self._queues.entered()
         event = _Event(self._queues, run, reject, self._processor.clock.now_ms())
         self._processor.enqueue(self.key, event, first=first)
 
     def _wake_at(self, at_ms: int) -> None:
-        self._processor.wake_at(self.key, at_ms, lambda: self.defer(self._advance))
+        self._processor.deadlines.set(self.key, at_ms, lambda: self.defer(self._advance))
 
     def _advance(self) -> None:
         self.wheel.advance(self._processor.clock.now_ms())

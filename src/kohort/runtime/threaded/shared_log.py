@@ -3,11 +3,9 @@
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, cast
 
-from kohort.machine.shard import EndTransaction, Producer
-from kohort.model.ids import TopicPartition
-from kohort.runtime.ports import NO_SEQUENCE, HighWatermarkListener, PartitionLog
+from kohort.runtime.ports import PartitionLog
 from kohort.runtime.threaded.processor import ThreadedProcessor
 
 
@@ -40,83 +38,25 @@ class LogOwner:
         """Close the processor."""
         self.processor.close()
 
-    def share(self, log: PartitionLog) -> "SharedLog":
-        return SharedLog(log, self.lock)
+    def share(self, log: PartitionLog) -> PartitionLog:
+        return cast("PartitionLog", SharedLog(log, self.lock))
 
 
 class SharedLog:
-    """`kohort.runtime.ports.PartitionLog` for threads: every call holds the lock of the store."""
+    """`kohort.runtime.ports.PartitionLog` for threads, a proxy: every call and every look at an attribute holds the lock."""
 
     def __init__(self, log: PartitionLog, lock: AbstractContextManager[Any]) -> None:
         self._log = log
         self._lock = lock
 
-    @property
-    def topic_partition(self) -> TopicPartition:
-        return self._log.topic_partition
-
-    @property
-    def log_start_offset(self) -> int:
+    def __getattr__(self, name: str) -> Any:
         with self._lock:
-            return self._log.log_start_offset
+            found = getattr(self._log, name)
+        if not callable(found):
+            return found
 
-    @property
-    def end_offset(self) -> int:
-        with self._lock:
-            return self._log.end_offset
+        def call(*arguments: Any, **named: Any) -> Any:
+            with self._lock:
+                return found(*arguments, **named)
 
-    @property
-    def high_watermark(self) -> int:
-        with self._lock:
-            return self._log.high_watermark
-
-    @property
-    def batch_bytes_max(self) -> int:
-        with self._lock:
-            return self._log.batch_bytes_max
-
-    def append(self, batch: bytes | bytearray, *, leader_epoch: int) -> int:
-        with self._lock:
-            return self._log.append(batch, leader_epoch=leader_epoch)
-
-    def start_verification(self, producer: Producer, now_ms: int, first_sequence: int = NO_SEQUENCE) -> object | None:
-        with self._lock:
-            return self._log.start_verification(producer, now_ms, first_sequence)
-
-    def is_verifying(self, producer_id: int, guard: object) -> bool:
-        with self._lock:
-            return self._log.is_verifying(producer_id, guard)
-
-    def append_transactional(
-        self,
-        batch: bytes | bytearray,
-        *,
-        leader_epoch: int,
-        producer_id: int,
-        producer_epoch: int,
-        guard: object | None,
-    ) -> int:
-        with self._lock:
-            return self._log.append_transactional(
-                batch,
-                leader_epoch=leader_epoch,
-                producer_id=producer_id,
-                producer_epoch=producer_epoch,
-                guard=guard,
-            )
-
-    def append_marker(self, end: EndTransaction, *, leader_epoch: int, timestamp_ms: int) -> int:
-        with self._lock:
-            return self._log.append_marker(end, leader_epoch=leader_epoch, timestamp_ms=timestamp_ms)
-
-    def read(self, offset: int, *, bytes_max: int, up_to: int | None = None) -> bytes:
-        with self._lock:
-            return self._log.read(offset, bytes_max=bytes_max, up_to=up_to)
-
-    def add_listener(self, listener: HighWatermarkListener) -> None:
-        with self._lock:
-            self._log.add_listener(listener)
-
-    def remove_listener(self, listener: HighWatermarkListener) -> None:
-        with self._lock:
-            self._log.remove_listener(listener)
+        return call
