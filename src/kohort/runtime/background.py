@@ -12,8 +12,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Generator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any
 
@@ -142,29 +140,13 @@ def _run_steps(steps: Generator[None, None, Any]) -> Any:
         time.sleep(0)
 
 
-class BackgroundThread:
-    """One thread for background tasks, started by the first of them."""
-
-    def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kohort-background")
-
-    def submit(self, task: Callable[[], None], /) -> None:
-        """Run `task` after the earlier ones; drop it if the thread is closed."""
-        # The pool refuses tasks after its shutdown.
-        with suppress(RuntimeError):
-            self._pool.submit(_run_logged, task)
-
-    def close(self) -> None:
-        """Drop the tasks that have not begun, and wait for the one that has."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
-
-
 class DaemonThreads:
     """
-    Up to `count` threads for tasks that may hang for ever, such as reads of a disk. They do not hold up the end of the process.
+    Up to `count` threads, started by the first tasks. They do not hold up the end of the process: a task may hang for ever,
+    such as a read of a disk.
     """
 
-    def __init__(self, name: str, count: int) -> None:
+    def __init__(self, name: str = "kohort-background", count: int = 1) -> None:
         self._name = name
         self._count = count
         self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -186,26 +168,25 @@ class DaemonThreads:
                 self._threads.append(thread)
                 thread.start()
 
-    def close(self) -> None:
-        """Drop the tasks that have not begun, and let the threads end after those that have."""
+    def close(self, *, waits: bool = False) -> None:
+        """Drop the tasks that have not begun, and let the threads end after those that have; wait for that if it `waits`."""
         with self._lock:
             self._is_closed = True
             for _ in self._threads:
                 self._tasks.put(None)
+        if waits:
+            for thread in self._threads:
+                thread.join()
 
     def _run(self) -> None:
         while True:
             task = self._tasks.get()
             if task is None or self._is_closed:
                 return
-            _run_logged(task)
+            try:
+                task()
+            except Exception:  # noqa: BLE001 -- the loop of the thread: the failure is logged, the loop goes on
+                _log.exception("background.failed")
             del task
             with self._lock:
                 self._idle += 1
-
-
-def _run_logged(task: Callable[[], None]) -> None:
-    try:
-        task()
-    except Exception:  # noqa: BLE001 -- the loop of the thread: the failure is logged, the loop goes on
-        _log.exception("background.failed")

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
-from kohort.runtime.background import BackgroundThread
+from kohort.runtime.background import DaemonThreads
 from kohort.runtime.ports import Clock, PartitionLog
 from kohort.runtime.processors import InlineProcessor
 from kohort.runtime.ready_queue import ReadyQueue
@@ -32,7 +32,7 @@ class Loop:
         self.defer = self._turn.defer
         self.lock = nullcontext()
         """No lock is needed on one thread; `LogOwner.lock` is one."""
-        self._background = BackgroundThread()
+        self._background = DaemonThreads()
         self.processor = InlineProcessor(
             self.wheel,
             self.defer,
@@ -47,7 +47,7 @@ class Loop:
 
     def close(self) -> None:
         """End the thread of background tasks."""
-        self._background.close()
+        self._background.close(waits=True)
 
     def share(self, log: PartitionLog) -> PartitionLog:
         """Return the log itself; `LogOwner.share` of a program with threads returns one with a lock."""

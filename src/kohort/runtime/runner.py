@@ -28,7 +28,7 @@ class PartitionRunner(Generic[S]):
     def __init__(
         self, find: Callable[[int], Context[S] | None], verify: Verify, clock: Clock, partition_count: int
     ) -> None:
-        self._find = find
+        self.find = find
         self._verify = verify
         self._clock = clock
         self._partition_count = partition_count
@@ -44,7 +44,7 @@ class PartitionRunner(Generic[S]):
         reply: Reply[T],
         on_error: Callable[[Exception], T],
     ) -> T | None:
-        context = self._find(partition)
+        context = self.find(partition)
         if context is None:
             return on_error(not_coordinator())
         return context.write(operation, reply, on_error)
@@ -57,7 +57,7 @@ class PartitionRunner(Generic[S]):
         reply: Reply[T],
         on_error: Callable[[Exception], T],
     ) -> T | None:
-        context = self._find(partition)
+        context = self.find(partition)
         if context is None or context.log is None:
             return on_error(not_coordinator())
         # If the transaction ends while it is verified, the guard makes the append fail.
@@ -73,42 +73,23 @@ class PartitionRunner(Generic[S]):
         self._verify(partition, producer, waiting.verified)
         return waiting.returned()
 
-    def write_verified(
-        self,
-        partition: int,
-        producer: Producer,
-        operation: Callable[[S, int], Result[Any, T]],
-        reply: Reply[T],
-        on_error: Callable[[Exception], T],
-        log: PartitionLog,
-        guard: object,
-    ) -> T | None:
-        """Continue `write_transactional` after the verification."""
-        context = self._find(partition)
-        if context is None:
-            return on_error(not_coordinator())
-        if producer.adds_partition and not log.is_verifying(producer.producer_id, guard):
-            # The marker of the previous transaction came while the coordinator waited for its end.
-            return self.write_transactional(partition, producer, operation, reply, on_error)
-        return context.write(operation, reply, on_error, producer.with_guard(guard))
-
     def end_transaction(
         self, partition: int, end: EndTransaction, reply: Reply[Exception | None], timeout_ms: int | None = None
     ) -> None:
-        context = self._find(partition)
+        context = self.find(partition)
         if context is None:
             reply(not_coordinator())
         else:
             context.end_transaction(end, reply, timeout_ms)
 
     def read(self, partition: int, query: Callable[[S, int], T], on_error: Callable[[Exception], T]) -> T:
-        context = self._find(partition)
+        context = self.find(partition)
         if context is None:
             return on_error(not_coordinator())
         return context.read(query, on_error)
 
     def read_all(self, query: Callable[[S, int], T], on_error: Callable[[Exception], T]) -> Sequence[T]:
-        found = map(self._find, range(self._partition_count))
+        found = map(self.find, range(self._partition_count))
         return [context.read(query, on_error) for context in found if context is not None]
 
 
@@ -149,22 +130,21 @@ class _VerifiedWrite(Generic[S, T]):
         self._response: T | None = None
 
     def verified(self, error: Exception | None) -> None:
-        if error is not None:
-            response: T | None = self._on_error(error)
-        else:
-            response = self._runner.write_verified(
-                self._partition,
-                self._producer,
-                self._operation,
-                self._reply,
-                self._on_error,
-                self._log,
-                self._guard,
-            )
+        response = self._write() if error is None else self._on_error(error)
         if self._may_return:
             self._response = response
         elif response is not None:
             self._reply(response)
+
+    def _write(self) -> T | None:
+        producer, operation, reply, on_error = self._producer, self._operation, self._reply, self._on_error
+        context = self._runner.find(self._partition)
+        if context is None:
+            return on_error(not_coordinator())
+        if producer.adds_partition and not self._log.is_verifying(producer.producer_id, self._guard):
+            # The marker of the previous transaction came while the coordinator waited for its end.
+            return self._runner.write_transactional(self._partition, producer, operation, reply, on_error)
+        return context.write(operation, reply, on_error, producer.with_guard(self._guard))
 
     def returned(self) -> T | None:
         """The response; None if it is given to `reply`."""

@@ -26,7 +26,7 @@ from kohort.broker.topics.strays import check_directory
 from kohort.model.errors import ConfigError, ErrorCode, UnavailableError
 from kohort.model.ids import uuid_text
 from kohort.model.limits import HELD_BYTES_MAX, LOG_READS_MAX
-from kohort.runtime.background import BackgroundThread, DaemonThreads
+from kohort.runtime.background import DaemonThreads
 from kohort.runtime.processors import InlineProcessor
 from kohort.runtime.ready_queue import ReadyQueue
 from kohort.runtime.timers.clock import SystemClock
@@ -95,8 +95,8 @@ class Node:
         self._ready_queue = ReadyQueue(loop.call_soon)
         self._clock = SystemClock()
         self._timer_driver = TimerDriver(loop, self._clock)
-        self._background = BackgroundThread()
-        self._computations = BackgroundThread()
+        self._background = DaemonThreads()
+        self._computations = DaemonThreads()
         self._reads = DaemonThreads("kohort-read", LOG_READS_MAX)
         self._searches = DaemonThreads("kohort-search", LOG_READS_MAX)
         self._store = self._make_store()
@@ -224,9 +224,7 @@ class Node:
         except RuntimeError:
             _log.debug("node.post_after_close")
 
-    def _elsewhere(
-        self, threads: BackgroundThread | DaemonThreads, work: Callable[[], None], done: Callable[[], None]
-    ) -> None:
+    def _elsewhere(self, threads: DaemonThreads, work: Callable[[], None], done: Callable[[], None]) -> None:
         """Run what may take long on another thread, and `done` on the event-loop thread."""
         threads.submit(partial(self._compute, work, done))
 
@@ -389,7 +387,7 @@ class Node:
             self._idle_check.cancel()
         await self._drain()
         self._coordinators.close()
-        self._background.close()
+        self._background.close(waits=True)
         self._ready_queue.run()
         for connection in list(self._connections.open):
             connection.close()
@@ -415,7 +413,7 @@ class Node:
                 break
             await asyncio.sleep(0.001)
         slices.close()
-        self._computations.close()
+        self._computations.close(waits=True)
         self._reads.close()
         self._searches.close()
 

@@ -10,16 +10,15 @@ Source: Kafka MultiThreadedEventProcessor.
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Self, TypeAlias
 
 from kohort.model.errors import InvariantError
-from kohort.runtime.background import BackgroundThread
+from kohort.runtime.background import DaemonThreads
 from kohort.runtime.metrics import EventMetrics, Histogram, IdleRatio
 from kohort.runtime.ports import Clock
 from kohort.runtime.threaded.accumulator import EventAccumulator, RejectedError
-from kohort.runtime.threaded.deadlines import DeadlineThread
 from kohort.runtime.timers.clock import SystemClock
 from kohort.runtime.timers.wheel import Wheel
 
@@ -47,13 +46,68 @@ def _dropped() -> None:
     """Reject an event that no caller waits for."""
 
 
+class DeadlineThread:
+    """One deadline per key: a new one replaces the old one. The callbacks run on this thread, so they must be short."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._deadlines: dict[Key, tuple[int, Callable[[], None]]] = {}
+        """The time of each key's deadline, and its callback. There is a key for each partition."""
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._run, name="kohort-runtime-timer", daemon=True)
+        self._thread.start()
+
+    def set(self, key: Key, at_ms: int, action: Callable[[], None]) -> None:
+        """Call `action` once at `at_ms`, instead of the key's earlier callback."""
+        with self._changed:
+            self._deadlines[key] = (at_ms, action)
+            self._changed.notify()
+
+    def remove(self, keys: Iterable[Key]) -> None:
+        """Forget the deadlines of these keys."""
+        with self._changed:
+            for key in keys:
+                self._deadlines.pop(key, None)
+
+    def close(self) -> None:
+        """Call nothing from now on, and end the thread."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                if self._is_closed:
+                    return
+                earliest = min(self._deadlines.items(), key=_at_ms, default=None)
+                if earliest is None:
+                    self._changed.wait()
+                    continue
+                key, (at_ms, action) = earliest
+                wait_ms = at_ms - self._clock.now_ms()
+                if wait_ms > 0:
+                    # Rounded up by a millisecond: a thread that wakes early finds nothing due.
+                    self._changed.wait((wait_ms + 1) / 1000)
+                    continue
+                del self._deadlines[key]
+            action()
+
+
+def _at_ms(item: tuple[object, tuple[int, object]]) -> int:
+    return item[1][0]
+
+
 class ThreadedProcessor:
     """
     N threads that run the events of partitions. Several runtimes can share a processor: each has event queues of its own.
 
     The workers are plain threads and not a `ThreadPoolExecutor`: order by key, insertion at the head and rejection at the
     close need the accumulator's queues, and an executor would put its own queue and a future for each event in front of them.
-    Background tasks, which need none of that, run on an executor (`BackgroundThread`).
+    Background tasks, which need none of that, run on one (`DaemonThreads`).
 
     Args:
         threads: the number of threads. Source: group.coordinator.threads.
@@ -63,14 +117,14 @@ class ThreadedProcessor:
     def __init__(self, threads: int = 1, clock: Clock | None = None) -> None:
         self.clock: Clock = clock or SystemClock()
         self._events: EventAccumulator[Key, _Event] = EventAccumulator()
-        self.deadlines: DeadlineThread[Key] = DeadlineThread(self.clock)
+        self.deadlines = DeadlineThread(self.clock)
         self._numbers = count()
         self._is_stopping = threading.Event()
         self._busy_ns = 0
         self._measuring = threading.Lock()
         """Held while histograms and `_busy_ns` change."""
         self._idle_ratio = IdleRatio(threads, lambda: self._busy_ns)
-        self.background = BackgroundThread()
+        self.background = DaemonThreads()
         self._threads = [
             threading.Thread(target=self._work, name=f"kohort-runtime-{index}", daemon=True) for index in range(threads)
         ]
@@ -102,7 +156,7 @@ class ThreadedProcessor:
     def close(self) -> None:
         """Let the events in progress end, reject the queued ones, and end the threads. A second call does nothing."""
         self._is_stopping.set()
-        self.background.close()
+        self.background.close(waits=True)
         self.deadlines.close()
         self._events.close()
         for thread in self._threads:
