@@ -47,6 +47,26 @@ def test_a_thread_is_used_again_and_a_task_that_fails_is_logged(caplog: pytest.L
     threads.close()
 
 
+def test_who_closes_them_may_wait_for_the_task_that_has_begun() -> None:
+    threads = DaemonThreads()
+    ended: list[bool] = []
+    begun = threading.Event()
+
+    def task() -> None:
+        begun.set()
+        while not threads._is_closed:
+            pass
+        # Long after the close has begun.
+        for _ in range(100_000):
+            pass
+        ended.append(True)
+
+    threads.submit(task)
+    assert begun.wait(SECONDS_MAX)
+    threads.close(waits=True)
+    assert ended == [True]
+
+
 def test_after_its_end_nothing_begins_and_nothing_is_waited_for() -> None:
     threads = DaemonThreads("test", 1)
     begun: SimpleQueue[int] = SimpleQueue()

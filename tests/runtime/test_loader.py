@@ -74,6 +74,16 @@ def test_records_without_a_key_and_of_unknown_types_are_left_out() -> None:
     assert (summary.records, summary.replayed, summary.unknown_types) == (4, 1, (0xFF,))
 
 
+def test_the_newest_value_and_the_newest_tombstone_of_a_key_are_decoded() -> None:
+    log, shard, summary = FaultyLog(), fresh(), LoadSummary()
+    log.append(batch_of([(b"a", b"1"), (b"a", b"2"), (b"b", b"3")]), leader_epoch=0)
+    log.append(batch_of([(b"a", None), (b"a", None), (b"c", None)]), leader_epoch=0)
+    for _ in load(log, shard, PutSerde(), summary, start=0, end=6):
+        """A step of the load."""
+    assert shard.table == {"b": 3}
+    assert (summary.records, summary.replayed) == (6, 4)
+
+
 def test_a_load_may_start_within_a_batch() -> None:
     log, shard = FaultyLog(), fresh()
     log.append(batch_of([(b"a", b"1"), (b"b", b"2"), (b"c", b"3")]), leader_epoch=0)

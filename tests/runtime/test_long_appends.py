@@ -110,6 +110,28 @@ def test_a_second_long_operation_of_the_partition() -> None:
     assert bench.answers == {"long": ["ok"], "second": ["ok"], "third": ["ok"]}
 
 
+def test_a_long_operation_after_another_has_ended() -> None:
+    bench = begun()
+    bench.node.settle()
+    bench.write("second", long_put())
+    bench.node.settle()
+    bench.log.commit()
+    assert bench.answers == {"long": ["ok"], "second": ["ok"]}
+
+
+def test_a_long_operation_that_fails_takes_back_what_it_did() -> None:
+    bench = Bench(batch_bytes_max=30_000).load()
+
+    def operation(shard: TableShard, _: int) -> Result[Put, str]:
+        shard.parked.put(7, None)
+        return Result(LongRecords(range(COUNT), lambda number: Put(f"n{number}", number)), "ok")
+
+    bench.write("long", operation)
+    bench.node.settle()
+    assert bench.answers == {"long": ["MESSAGE_TOO_LARGE"]}
+    assert len(bench.shard.parked) == 0
+
+
 @pytest.mark.parametrize(("codec", "answer"), [(Codec.NONE, "MESSAGE_TOO_LARGE"), (Codec.GZIP, "ok")])
 def test_records_that_do_not_fit_into_a_batch(codec: Codec, answer: str) -> None:
     bench = Bench(batch_bytes_max=30_000, codec=codec).load()

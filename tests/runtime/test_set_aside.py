@@ -159,6 +159,14 @@ def test_the_record_before_a_bad_one_counts(
     assert (shard.table["a"], shard.table["z"]) == (1, 9)
 
 
+def test_a_record_before_the_start_of_a_load_does_not_count_for_a_bad_one() -> None:
+    log, shard = FaultyLog(), fresh()
+    log.append(batch_of([(b"k", b"1"), (b"k", b"bad")]), leader_epoch=0)
+    for _ in load(log, shard, PutSerde(), LoadSummary(), start=1, end=2):
+        """A step of the load."""
+    assert shard.table == {}
+
+
 @WAYS
 def test_the_record_before_a_bad_one_comes_before_a_later_transaction(way: Way) -> None:
     end = control_batch(producer_id=7, producer_epoch=0, committed=True, coordinator_epoch=0, timestamp_ms=0)

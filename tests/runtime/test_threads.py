@@ -17,8 +17,9 @@ from kohort.model.image import ClusterImage
 from kohort.runtime.ports import Verify
 from kohort.runtime.runtime import Runtime, skip_verification
 from kohort.runtime.states import State
-from kohort.runtime.threaded.processor import ThreadedProcessor
-from kohort.runtime.threaded.shared_log import LogOwner
+from kohort.runtime.threaded.processor import DeadlineThread, ThreadedProcessor
+from kohort.runtime.threaded.shared_log import LogOwner, SharedLog
+from kohort.runtime.timers.clock import SystemClock
 from kohort.storage.disk import DiskStore
 from kohort.storage.log import LogConfig, LogStore
 from kohort.storage.memory import MemoryStore
@@ -319,6 +320,37 @@ def table_runtime(processor: ThreadedProcessor, verify: Verify = skip_verificati
         log = MemoryStore(owner.defer).open(TopicPartition("state", 0), UUID(int=7), LogConfig())
     runtime.load(0, owner.share(log), 1).result(WAIT_SECONDS)
     return runtime
+
+
+def test_a_deadline_of_the_timer_thread_is_called_once() -> None:
+    called: list[str] = []
+    ended = threading.Event()
+    clock = SystemClock()
+    thread = DeadlineThread(clock)
+    now_ms = clock.now_ms()
+    thread.set((0, 0), now_ms + 60_000, lambda: called.append("replaced"))
+    thread.set((0, 1), now_ms + 60_000, lambda: called.append("removed"))
+    thread.remove([(0, 1)])
+    thread.set((0, 0), now_ms, lambda: called.append("first"))
+    thread.set((0, 2), now_ms + 5, ended.set)
+    assert ended.wait(WAIT_SECONDS)
+    assert called == ["first"]
+    thread.close()
+
+
+def test_a_log_of_threads_is_used_under_its_lock() -> None:
+    lock = threading.RLock()
+    held: list[bool] = []
+
+    class Watched(FaultyLog):
+        def read(self, offset: int, *, bytes_max: int, up_to: int | None = None) -> bytes:
+            held.append(lock._is_owned())  # type: ignore[attr-defined]
+            return super().read(offset, bytes_max=bytes_max, up_to=up_to)
+
+    log = SharedLog(Watched(), lock)
+    assert log.end_offset == 0
+    assert log.read(0, bytes_max=1) == b""
+    assert held == [True]
 
 
 def test_two_runtimes_on_one_processor_do_not_wait_for_each_other() -> None:
