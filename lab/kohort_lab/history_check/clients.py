@@ -204,6 +204,20 @@ def join_aiokafka(job: Job, stop: Stop) -> None:
     asyncio.run(_join_aiokafka(job, stop))
 
 
+def consumer_settings(job: Job) -> dict[str, Any]:
+    """The settings of a consumer of aiokafka or kafka-python, which have the same names."""
+    return {
+        "bootstrap_servers": job.bootstrap,
+        "group_id": job.group,
+        "auto_offset_reset": "earliest",
+        "enable_auto_commit": False,
+        "group_instance_id": job.instance or None,
+        "session_timeout_ms": job.session_timeout_ms,
+        "heartbeat_interval_ms": max(job.session_timeout_ms // 10, 50),
+        "retry_backoff_ms": POLL_MS,
+    }
+
+
 async def _join_aiokafka(job: Job, stop: Stop) -> None:
     from aiokafka import AIOKafkaConsumer
     from aiokafka.coordinator.assignors.range import RangePartitionAssignor
@@ -211,15 +225,8 @@ async def _join_aiokafka(job: Job, stop: Stop) -> None:
 
     async with AIOKafkaConsumer(
         job.topic,
-        bootstrap_servers=job.bootstrap,
-        group_id=job.group,
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-        group_instance_id=job.instance or None,
-        session_timeout_ms=job.session_timeout_ms,
-        heartbeat_interval_ms=max(job.session_timeout_ms // 10, 50),
+        **consumer_settings(job),
         request_timeout_ms=REQUEST_TIMEOUT_MS,
-        retry_backoff_ms=POLL_MS,
         partition_assignment_strategy=(RangePartitionAssignor,),
     ) as consumer:
         while not stop.is_asked:
@@ -244,16 +251,9 @@ def join_kafka_python(job: Job, stop: Stop) -> None:
 
     consumer = KafkaConsumer(
         job.topic,
-        bootstrap_servers=job.bootstrap,
-        group_id=job.group,
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-        group_instance_id=job.instance or None,
-        session_timeout_ms=job.session_timeout_ms,
-        heartbeat_interval_ms=max(job.session_timeout_ms // 10, 50),
+        **consumer_settings(job),
         request_timeout_ms=max(REQUEST_TIMEOUT_MS, job.session_timeout_ms + 1),
         reconnect_backoff_max_ms=2 * POLL_MS,
-        retry_backoff_ms=POLL_MS,
         partition_assignment_strategy=(RangePartitionAssignor,),
     )
     while not stop.is_asked:

@@ -11,7 +11,7 @@ until the scenario that ends the broker is found.
 import asyncio
 import secrets
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -22,7 +22,10 @@ from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort_lab.conformance.brokers.assigned_topics import await_assignable
 from kohort_lab.conformance.brokers.control import LOST, Control
-from kohort_lab.conformance.brokers.coordinators import Coordinators, LogEnds
+from kohort_lab.conformance.brokers.coordinator_log import Ends
+from kohort_lab.conformance.brokers.coordinators import Coordinators
+from kohort_lab.conformance.brokers.offsets_log import OFFSETS_LOG
+from kohort_lab.conformance.brokers.transaction_log import TRANSACTION_LOG
 from kohort_lab.conformance.canon import NAMESPACE, Names
 from kohort_lab.conformance.compare import RECORDS
 from kohort_lab.conformance.outcome import Outcome
@@ -63,7 +66,7 @@ class Cluster:
         self._restart = restart
         self._nonce = secrets.token_hex(2)
         self._runs = 0
-        self._ends: dict[str, LogEnds] = {}
+        self._ends: dict[str, Ends] = {}
         self.lateness_ms: dict[str, Lateness] = {}
 
     @classmethod
@@ -108,14 +111,15 @@ class Cluster:
             await self._run_all([scenario for scenario in steady if scenario.alone], 1, outcomes)
             await self._run_all([scenario for scenario in steady if not scenario.alone], concurrent, outcomes)
             await self._run_restarting([scenario for scenario in scenarios if scenario.restarts], outcomes)
-            records = await self._coordinators.records(self._ends)
+            offsets = await self._coordinators.records(OFFSETS_LOG, self._ends)
+            transactions = await self._coordinators.records(TRANSACTION_LOG, self._ends)
         except LOST as exc:
             raise ConfigError(f"the broker does not answer any more: {exc!r}") from None
         return {
             scenario.name: msgspec.structs.replace(
                 outcomes.outcomes[scenario.name],
-                records=records.offsets.of(outcomes.names[scenario.name]),
-                transactions=records.transactions.of(outcomes.names[scenario.name]),
+                records=offsets.of(outcomes.names[scenario.name]),
+                transactions=transactions.of(outcomes.names[scenario.name]),
             )
             for scenario in scenarios
         }
@@ -174,11 +178,7 @@ class Cluster:
         assert self._restart is not None
         self._control.close()
         await self._restart()
-        deadline = asyncio.get_running_loop().time() + READY_TIMEOUT_S
-        while not await self._control.is_alive():
-            if asyncio.get_running_loop().time() > deadline:
-                raise ConfigError(f"the broker does not answer {READY_TIMEOUT_S:g} s after its restart")
-            await asyncio.sleep(_POLL_S)
+        await _until(self._control.is_alive, f"the broker does not answer {READY_TIMEOUT_S:g} s after its restart")
         await self._warm_up()
 
     async def _run_restarting(self, scenarios: Sequence[Scenario], outcomes: "_Outcomes") -> None:
@@ -244,20 +244,21 @@ class Cluster:
         request = m.MetadataRequest(
             topics=tuple(m.MetadataRequestTopic(name=name) for name in partitions), allow_auto_topic_creation=False
         )
-        deadline = asyncio.get_running_loop().time() + READY_TIMEOUT_S
-        while True:
+        ready: dict[str, UUID] = {}
+
+        async def are_ready() -> bool:
             response = await self._control.ask_newest(ApiKey.METADATA, request, below=12)
-            ready = {
-                topic.name: topic.topic_id
+            ready.clear()
+            ready.update(
+                (topic.name, topic.topic_id)
                 for topic in response.topics
                 if len(topic.partitions) == partitions[topic.name]
                 and not any(each.error_code for each in (topic, *topic.partitions))
-            }
-            if len(ready) == len(partitions) and await self._are_led(partitions):
-                return ready
-            if asyncio.get_running_loop().time() > deadline:
-                raise ConfigError(f"the broker does not lead {', '.join(partitions)} after {READY_TIMEOUT_S:g} s")
-            await asyncio.sleep(_POLL_S)
+            )
+            return len(ready) == len(partitions) and await self._are_led(partitions)
+
+        await _until(are_ready, f"the broker does not lead {', '.join(partitions)} after {READY_TIMEOUT_S:g} s")
+        return ready
 
     async def _are_led(self, partitions: dict[str, int]) -> bool:
         """Whether every partition answers: Metadata may name a leader before that is ready."""
@@ -265,11 +266,17 @@ class Cluster:
         return not any(partition.error_code for topic in response.topics for partition in topic.partitions)
 
     async def _warm_up(self) -> None:
-        deadline = asyncio.get_running_loop().time() + READY_TIMEOUT_S
-        while not await self._coordinators.are_ready():
-            if asyncio.get_running_loop().time() > deadline:
-                raise ConfigError(f"the broker's coordinators are not ready after {READY_TIMEOUT_S:g} s")
-            await asyncio.sleep(_POLL_S)
+        failure = f"the broker's coordinators are not ready after {READY_TIMEOUT_S:g} s"
+        await _until(self._coordinators.are_ready, failure)
+
+
+async def _until(condition: Callable[[], Awaitable[bool]], failure: str) -> None:
+    """Wait for a broker. Raises ConfigError with the sentence after `READY_TIMEOUT_S`."""
+    deadline = asyncio.get_running_loop().time() + READY_TIMEOUT_S
+    while not await condition():
+        if asyncio.get_running_loop().time() > deadline:
+            raise ConfigError(failure)
+        await asyncio.sleep(_POLL_S)
 
 
 async def _together(works: Iterable[Coroutine[Any, Any, None]]) -> None:

@@ -17,8 +17,7 @@ scenario that ended after them, and fail it (`kohort_lab.conformance.compare`).
 """
 
 Ends: TypeAlias = Mapping[str, Mapping[int, int]]
-"""By prefix of a scenario, the end offset of each partition when the scenario was over."""
-
+"""By topic, the end offset of each partition."""
 
 Records: TypeAlias = Sequence[tuple[Any, int]]
 """Decoded records, each with the version of its value."""
@@ -40,9 +39,14 @@ class LogFormat(msgspec.Struct, frozen=True):
 
 
 class ScenarioRecords:
-    """Collects records by the prefix of their scenario, up to the end of that scenario."""
+    """
+    Collects records by the prefix of their scenario, up to the end of that scenario.
 
-    def __init__(self, log_format: LogFormat, ends: Ends) -> None:
+    Args:
+        ends: by prefix of a scenario, the end offset of each partition when the scenario was over.
+    """
+
+    def __init__(self, log_format: LogFormat, ends: Mapping[str, Mapping[int, int]]) -> None:
         self._format = log_format
         self._serde = CoordinatorRecordSerde(log_format.topic)
         self._ends = ends

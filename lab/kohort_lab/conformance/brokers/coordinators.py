@@ -7,35 +7,17 @@ partition that is loading. After the last scenario, the logs are read.
 
 from collections.abc import Mapping
 
-import msgspec
-
 from kohort.client.cluster import RETRIABLE_COORDINATOR_ERRORS
 from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort_lab.conformance.brokers.control import Control
 from kohort_lab.conformance.brokers.coordinator_log import Ends, LogFormat, ScenarioRecords
-from kohort_lab.conformance.brokers.offsets_log import OFFSETS_LOG
-from kohort_lab.conformance.brokers.transaction_log import TRANSACTION_LOG
 from kohort_lab.conformance.canon import NAMESPACE
 
 _WARM_KEYS = tuple(f"{NAMESPACE}-warm-{number}" for number in range(64))
 """Enough keys to reach every partition of a small internal topic."""
 _GROUP, _TRANSACTION = 0, 1
-
-
-class LogEnds(msgspec.Struct, frozen=True):
-    """End offsets by partition."""
-
-    offsets: dict[int, int]
-    transactions: dict[int, int]
-
-
-class Records(msgspec.Struct, frozen=True):
-    """The records of all scenarios."""
-
-    offsets: ScenarioRecords
-    transactions: ScenarioRecords
 
 
 class Coordinators:
@@ -52,28 +34,21 @@ class Coordinators:
             await self._learn_partitions()
         return ready
 
-    async def ends(self) -> LogEnds:
+    async def ends(self) -> Ends:
         """The ends of the logs."""
         response = await self._control.list_ends(self._partitions)
-        found = {
+        return {
             topic.name: {each.partition_index: each.offset for each in topic.partitions} for topic in response.topics
         }
-        return LogEnds(found.get(CONSUMER_OFFSETS, {}), found.get(TRANSACTION_STATE, {}))
 
-    async def records(self, ends: Mapping[str, LogEnds]) -> Records:
+    async def records(self, log_format: LogFormat, ends: Mapping[str, Ends]) -> ScenarioRecords:
         """
-        Read the logs.
+        Read the log of a coordinator.
 
         Args:
             ends: of the logs when a scenario was over, by the prefix of the scenario.
         """
-        return Records(
-            await self._read(OFFSETS_LOG, {prefix: each.offsets for prefix, each in ends.items()}),
-            await self._read(TRANSACTION_LOG, {prefix: each.transactions for prefix, each in ends.items()}),
-        )
-
-    async def _read(self, log_format: LogFormat, ends: Ends) -> ScenarioRecords:
-        found = ScenarioRecords(log_format, ends)
+        found = ScenarioRecords(log_format, {prefix: each.get(log_format.topic, {}) for prefix, each in ends.items()})
         for partition in self._partitions.get(log_format.topic, ()):
             async for batches in self._control.read_log(log_format.topic, partition):
                 found.add(partition, batches)
