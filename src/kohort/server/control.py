@@ -24,15 +24,6 @@ LINE_BYTES_MAX: Final = 4096
 IDLE_SECONDS_MAX: Final = 60.0
 
 
-class ControlAnswer(msgspec.Struct, frozen=True):
-    """
-    Attributes:
-        error: a sentence; None if the command was carried out.
-    """
-
-    error: str | None = None
-
-
 def control_directory() -> Path:
     """
     The directory of the control sockets of this user; created if it does not exist.
@@ -85,28 +76,29 @@ class Control:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(IDLE_SECONDS_MAX):
-                answer = await self._answer(await reader.readline())
-                writer.write(msgspec.json.encode(answer) + b"\n")
+                error = await self._carry_out(await reader.readline())
+                writer.write(msgspec.json.encode({"error": error}) + b"\n")
                 await writer.drain()
         except (OSError, TimeoutError, ValueError):  # the peer has gone, says nothing, or too much
             pass
         finally:
             writer.close()
 
-    async def _answer(self, line: bytes) -> ControlAnswer:
+    async def _carry_out(self, line: bytes) -> str | None:
+        """Carry out a command, and return the error as a sentence; None if there was none."""
         try:
             command = msgspec.json.decode(line, type=dict[str, int])
         except msgspec.MsgspecError as error:
-            return ControlAnswer(f"the command is not JSON of a known form: {error}")
+            return f"the command is not JSON of a known form: {error}"
         if len(command) != 1 or not command.keys() <= self._commands.keys():
-            return ControlAnswer(f"there are the commands {', '.join(self._commands)}; the line is {line[:100]!r}")
+            return f"there are the commands {', '.join(self._commands)}; the line is {line[:100]!r}"
         ((name, node_id),) = command.items()
         try:
             async with self._one_at_a_time:
                 await self._commands[name](node_id)
         except KohortError as error:
-            return ControlAnswer(str(error))
-        return ControlAnswer()
+            return str(error)
+        return None
 
 
 def send_command(path: Path, name: str, node_id: int, timeout_s: float) -> None:
@@ -129,7 +121,6 @@ def send_command(path: Path, name: str, node_id: int, timeout_s: float) -> None:
                 f"no process takes commands at {path}: {error.strerror or error}; only `kohort serve --brokers N` of the same "
                 "user on this machine does, with N above 1"
             ) from error
-    is_whole = line.endswith(b"\n")
-    answer = msgspec.json.decode(line, type=ControlAnswer) if is_whole else ControlAnswer("the process ended")
-    if answer.error is not None:
-        raise ConfigError(answer.error)
+    answer = msgspec.json.decode(line) if line.endswith(b"\n") else {"error": "the process ended"}
+    if answer["error"] is not None:
+        raise ConfigError(answer["error"])

@@ -1,7 +1,7 @@
 """Queries about topics: partitions, start and end offsets, configurations."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -35,27 +35,26 @@ def topics(client: Client, names: Collection[str] | None = None) -> list[Any]:
         ConfigError: a topic does not exist.
         CoordinatorError: the broker returned another error.
     """
-    requested = None if names is None else [messages.MetadataRequestTopic(name=name) for name in dict.fromkeys(names)]
-    request = messages.MetadataRequest(topics=requested, allow_auto_topic_creation=False)
-    response = client.send(ApiKey.METADATA, request, within=_BY_ID)
-    for topic in response.topics:
+    found = _metadata(client, names)
+    for topic in found:
         if topic.error_code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
             near = suggestion(topic.name, [each.name for each in topics(client)])
             raise ConfigError(f"topic {topic.name!r} does not exist{near or '; see: kohort topics list'}")
         if topic.error_code:
             raise refusal(topic.error_code, f"topic {topic.name}")
-    return sorted(response.topics, key=lambda topic: topic.name)
+    return sorted(found, key=lambda topic: topic.name)
 
 
 def existing_topics(client: Client, names: Collection[str]) -> list[Any]:
     """Return topics as `topics` does, without the ones that do not exist."""
-    request = messages.MetadataRequest(
-        topics=[messages.MetadataRequestTopic(name=name) for name in sorted(names)], allow_auto_topic_creation=False
-    )
-    if not names:
-        return []
-    response = client.send(ApiKey.METADATA, request, within=_BY_ID)
-    return [topic for topic in response.topics if not topic.error_code]
+    return [topic for topic in _metadata(client, sorted(names)) if not topic.error_code] if names else []
+
+
+def _metadata(client: Client, names: Collection[str] | None) -> Sequence[Any]:
+    requested = None if names is None else [messages.MetadataRequestTopic(name=name) for name in dict.fromkeys(names)]
+    request = messages.MetadataRequest(topics=requested, allow_auto_topic_creation=False)
+    topics: Sequence[Any] = client.send(ApiKey.METADATA, request, within=_BY_ID).topics
+    return topics
 
 
 def offsets(client: Client, described: Iterable[Any], timestamp: int) -> dict[TopicPartition, int]:

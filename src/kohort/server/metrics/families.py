@@ -22,7 +22,6 @@ from kohort.broker.telemetry.telemetry import Telemetry
 from kohort.runtime.purgatory import PurgatoryMetrics
 from kohort.scrape import Family
 from kohort.server.connections.client_connections import ClientConnections
-from kohort.server.logs import LogWriter
 from kohort.server.metrics.figures import QUANTILES, LongFamily, by, exporter_name, figure, kafka_help, summary, times
 from kohort.server.metrics.latency import LatencyHistogram
 from kohort.storage.log import CleanerMetrics, FlushMetrics, LogMetrics
@@ -131,12 +130,6 @@ def telemetry_families(telemetry: Telemetry, now_ms: int) -> Iterator[Family | N
 
 def _pushed_samples(values: Sequence[Series]) -> Iterator[Sample]:
     return (Sample(series.name, dict(series.labels), series.value) for series in values)
-
-
-def line_families(log: LogWriter | None) -> Iterator[Metric]:
-    """The log of the broker itself."""
-    dropped = 0 if log is None else log.dropped
-    yield from figure("kohort_log_lines_dropped_total", "", "Log lines that nobody read in time.", dropped)
 
 
 def log_families(logs: Sequence[LogMetrics], flushes: FlushMetrics) -> Iterator[Family]:
@@ -266,13 +259,6 @@ def purgatory_families(operation: str, metrics: PurgatoryMetrics) -> Iterator[Me
         ("delayed_operations", "NumDelayedOperations", "Operations that wait.", metrics.delayed_operations),
     ):
         yield from figure(f"{own}_{name}", mbean.format(kafka), about, value, kafka=[(labels, value)])
-
-
-def session_families(sessions: int, partitions: int) -> Iterator[Metric]:
-    """Kafka's FetchSessionCache."""
-    prefix = "kafka.server:type=FetchSessionCache,name=NumIncrementalFetch"
-    yield from figure("", f"{prefix}Sessions", "Fetch sessions.", sessions)
-    yield from figure("", f"{prefix}PartitionsCached", "Partitions of fetch sessions.", partitions)
 
 
 def controller_families(
