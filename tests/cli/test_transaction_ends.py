@@ -249,7 +249,8 @@ def test_a_hanging_offset_goes_to_the_coordinator_of_the_group(
     (asked,) = cluster.requests(ApiKey.TXN_OFFSET_COMMIT)
     # Version 5 would add the partition at the coordinator of the transaction.
     assert (asked.broker, asked.version) == (2, 4)
-    assert (asked.request.group_id, asked.request.generation_id, asked.request.member_id) == ("billing", -1, "")
+    sent = asked.request
+    assert (sent.group_id, sent.generation_id_or_member_epoch, sent.member_id) == ("billing", -1, "")
     assert asked.request.transactional_id == (transactional_id or "kohort-hanging")
     (topic,) = asked.request.topics
     assert (topic.name, [(each.partition_index, each.committed_offset) for each in topic.partitions]) == (
