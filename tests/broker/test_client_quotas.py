@@ -5,8 +5,7 @@ import pytest
 from kohort.broker.broker import Broker
 from kohort.broker.catalog_view import CatalogChange
 from kohort.broker.configs.definitions import BrokerConfig
-from kohort.broker.quotas.entities import QUOTAS, quota_setting
-from kohort.broker.quotas.limits import ClientLimits
+from kohort.broker.quotas.limits import QUOTAS, ClientLimits, quota_setting
 from kohort.broker.quotas.rates import SampledRate, TokenBucket, Windows
 from kohort.model import limits
 from kohort.model.errors import ErrorCode

@@ -17,7 +17,6 @@ from kohort.broker.admin.log_dirs import LogDirs
 from kohort.broker.admin.quorum import Quorum
 from kohort.broker.admin.reassignments import Reassignments
 from kohort.broker.admin.scram_credentials import ScramCredentials
-from kohort.broker.admin.update_features import UpdateFeatures
 from kohort.broker.api_versions import ApiVersions
 from kohort.broker.catalog import Catalog
 from kohort.broker.changes import Changes
@@ -28,7 +27,7 @@ from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.configs.describe_configs import DescribeConfigs
 from kohort.broker.configs.dynamic_configs import DynamicConfigs
 from kohort.broker.configs.group_configs import GroupConfigs
-from kohort.broker.features import Features
+from kohort.broker.features import Features, UpdateFeatures
 from kohort.broker.find_coordinator import FindCoordinator
 from kohort.broker.log_maintenance import LogMaintenance
 from kohort.broker.partitions import Fetches, LocalPartitions, Partitions

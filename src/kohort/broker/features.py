@@ -1,5 +1,6 @@
 """
-Features of the cluster (KIP-584): what is supported, and the finalised levels, by which clients choose their protocol.
+Features of the cluster (KIP-584): what is supported, and the finalised levels, by which clients choose their protocol. And
+UpdateFeatures (57), versions 0 to 2: v1 upgrade types and validation only; v2 no result of single features.
 
 A feature is supported if the APIs that it stands for are served. Its finalised level is the newest one, until UpdateFeatures or
 the operator (`--feature`, at a start) changes it; a changed level is a setting in the catalog. Level 0 turns a feature off;
@@ -8,12 +9,17 @@ clients are not told of it.
 `metadata.version`, `kraft.version` and `eligible.leader.replicas.version` are the levels that Apache Kafka 4.2.1 has, because
 tools and clients read them. They change nothing here: there is no metadata log, and each partition has one replica.
 
-Source: KIP-584, KIP-890, KIP-1022; Kafka FeatureVersion, MetadataVersion.
+All features of a request are changed, or none. In version 0, Kafka ignores the permission to downgrade, and so does Kohort. A
+level of `transaction.version` is effective at once, one of `group.version` at the next start.
+
+Source: KIP-584, KIP-778, KIP-890, KIP-1022; Kafka FeatureVersion, MetadataVersion, FeatureControlManager.updateFeatures,
+ControllerApis.handleUpdateFeatures.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -21,9 +27,13 @@ import msgspec
 from kohort.broker.api_table import served_versions
 from kohort.broker.catalog import Catalog
 from kohort.broker.catalog_view import CatalogChange, Setting
-from kohort.broker.ports import Handler
-from kohort.model.errors import ConfigError
+from kohort.broker.changes import DEFAULT_TIMEOUT_MS, Changes
+from kohort.broker.cluster import Cluster
+from kohort.broker.ports import Context, Handler
+from kohort.machine.shard import Reply
+from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode
 from kohort.model.numbers import is_number
+from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 
 GROUP_VERSION: Final = "group.version"
@@ -66,6 +76,14 @@ FEATURES: Final = (
     Feature(TRANSACTION_VERSION, 0, 2, ApiKey.END_TXN, 5),
     Feature(ELIGIBLE_LEADER_REPLICAS_VERSION, 0, 1),
 )
+_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
+_TYPES: Final = (_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE)
+_TYPES_SINCE: Final = 1
+_NO_RESULTS_SINCE: Final = 2
+_METADATA_UNCHANGED_SINCE: Final = 23
+"""The level from which on no `metadata.version` changes the records of Kafka's metadata log."""
+_RANGES: Final = {feature.name: (feature.oldest, feature.newest) for feature in FEATURES}
+_PREFIX: Final = "The update failed for all features since the following feature had an error: "
 
 
 class Features:
@@ -162,3 +180,89 @@ def parse_features(texts: Iterable[str]) -> dict[str, int]:
             raise ConfigError(f"A feature is given as NAME=LEVEL, for example {TRANSACTION_VERSION}=1; not {text!r}")
         levels[name.strip()] = int(level)
     return levels
+
+
+class UpdateFeatures:
+    """Handler of UpdateFeatures."""
+
+    def __init__(self, catalog: Catalog, features: Features, cluster: Cluster, changes: Changes) -> None:
+        self._catalog = catalog
+        self._features = features
+        self._cluster = cluster
+        self._changes = changes
+
+    def update_features(
+        self, request: m.UpdateFeaturesRequest, context: Context, reply: Reply[m.UpdateFeaturesResponse]
+    ) -> m.UpdateFeaturesResponse | None:
+        has_types = context.api_version >= _TYPES_SINCE
+        levels: dict[str, int] = {}
+        try:
+            for update in request.feature_updates:
+                name, level = update.feature, update.max_version_level
+                self._check(name, level, update.upgrade_type if has_types else _UPGRADE)
+                levels[name] = level
+        except CoordinatorError as error:
+            return m.UpdateFeaturesResponse(error_code=error.code, error_message=f"{_PREFIX}{error.message}")
+        changed = {name: level for name, level in levels.items() if level != self._level(name)}
+        if has_types and request.validate_only:
+            changed = {}
+        # Kafka ignores the timeout of the request. Source: a 4.2.1.
+        response = partial(_response, request, context)
+        return self._changes.make(features_change(changed), DEFAULT_TIMEOUT_MS, response, reply)
+
+    def _level(self, name: str) -> int:
+        return self._features.newest_level(self._catalog, name)
+
+    def _check(self, name: str, level: int, upgrade_type: int) -> None:
+        """
+        Raises:
+            CoordinatorError: INVALID_UPDATE_VERSION, with Kafka's message.
+        """
+        message = self._refusal(name, level, upgrade_type)
+        if message is None and name == METADATA_VERSION:
+            message = _metadata_refusal(self._level(name), level, upgrade_type)
+        if message is not None:
+            raise CoordinatorError(ErrorCode.INVALID_UPDATE_VERSION, message)
+
+    def _refusal(self, name: str, level: int, upgrade_type: int) -> str | None:
+        prefix = f"Invalid update version {level} for feature {name}. "
+        controller = f"Local controller {self._cluster.node_id}"
+        if upgrade_type not in _TYPES:
+            return prefix + "The controller does not support the given upgrade type."
+        if level < 0:
+            return prefix + "A feature version cannot be less than 0."
+        if name not in _RANGES:
+            return prefix + (f"{controller} does not support this feature." if level else f"Feature {name} not found.")
+        oldest, newest = _RANGES[name]
+        if not oldest <= level <= newest:
+            return prefix + f"{controller} only supports versions {oldest}-{newest}"
+        current = self._level(name)
+        if level < current and upgrade_type == _UPGRADE:
+            return (
+                f"{prefix}Can't downgrade the version of this feature without setting the upgrade type to either safe or "
+                "unsafe downgrade."
+            )
+        if level > current and upgrade_type != _UPGRADE:
+            return prefix + "Can't downgrade to a newer version."
+        if level < current and name == KRAFT_VERSION:
+            return prefix + "Can't downgrade the version of this feature."
+        return None
+
+
+def _metadata_refusal(current: int, level: int, upgrade_type: int) -> str | None:
+    if level >= current or level >= _METADATA_UNCHANGED_SINCE:
+        return None
+    prefix = f"Unsupported metadata.version downgrade from {current} to {level}. "
+    if upgrade_type == _UNSAFE_DOWNGRADE:
+        return prefix + "Unsafe metadata downgrade is not supported in this version."
+    return prefix + "Refusing to perform the requested downgrade because it might delete metadata information."
+
+
+def _response(request: m.UpdateFeaturesRequest, context: Context, code: ErrorCode) -> m.UpdateFeaturesResponse:
+    """The answer; Kafka's message of a feature that was updated is the name of its error code."""
+    results = [
+        m.UpdateFeaturesResponseUpdatableFeatureResult(feature=update.feature, error_message="NONE")
+        for update in request.feature_updates
+        if code is ErrorCode.NONE and context.api_version < _NO_RESULTS_SINCE
+    ]
+    return m.UpdateFeaturesResponse(error_code=code, error_message=None, results=results)

@@ -25,7 +25,7 @@ from kohort.broker.configs.definitions import TOPIC_KEYS, BrokerConfig
 from kohort.broker.configs.dynamic_configs import ALL_BROKERS, BROKER_KIND
 from kohort.broker.configs.group_configs import parse_group_value
 from kohort.broker.features import FEATURE_KIND, check_level
-from kohort.broker.quotas.entities import QUOTAS
+from kohort.broker.quotas.limits import QUOTAS
 from kohort.model.errors import ConfigError, CoordinatorError
 
 V = TypeVar("V")

@@ -13,7 +13,7 @@ from kohort.broker.catalog import NO_CHANGE, Catalog
 from kohort.broker.catalog_view import CatalogChange, Setting
 from kohort.broker.changes import DEFAULT_TIMEOUT_MS, Changes, Decided, accepted, verdict
 from kohort.broker.ports import Context
-from kohort.broker.quotas.entities import (
+from kohort.broker.quotas.limits import (
     CLIENT_ID,
     CONNECTION_CREATION_RATE,
     CONSUMER_BYTE_RATE,

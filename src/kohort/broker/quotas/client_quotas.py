@@ -15,7 +15,7 @@ import msgspec
 from kohort.broker.catalog import Catalog
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.ports import Context
-from kohort.broker.quotas.entities import (
+from kohort.broker.quotas.limits import (
     CONNECTION_CREATION_RATE,
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
@@ -23,10 +23,11 @@ from kohort.broker.quotas.entities import (
     PRODUCER_BYTE_RATE,
     QUOTAS,
     REQUEST_PERCENTAGE,
+    AddressLimits,
+    ClientLimits,
     parse_entity,
     quota_values,
 )
-from kohort.broker.quotas.limits import AddressLimits, ClientLimits
 from kohort.broker.quotas.rates import SampledRate, TokenBucket, Windows
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.model.ids import ANONYMOUS

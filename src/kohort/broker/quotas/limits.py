@@ -1,22 +1,62 @@
 """
-Which quota applies to a client: the most specific one of its user and client id.
+Client quotas as the catalog stores them, and which quota applies to a client: the most specific one of its user and client id.
 
-The order: user and client id, user and default client id, user; default user and client id, default user and default client
-id, default user; client id, default client id.
+The entity of a quota is a user, a client id, both, or an address; each may be the default one. The order: user and client id,
+user and default client id, user; default user and client id, default user and default client id, default user; client id,
+default client id.
 
-Source: Kafka ClientQuotaManager.DefaultQuotaCallback.
+Source: KIP-13, KIP-55, KIP-612; Kafka ClientQuotaEntity, QuotaConfig, ClientQuotaManager.DefaultQuotaCallback.
 """
 
+import json
+import math
+from collections.abc import Mapping
 from ipaddress import ip_address
 from typing import Final, TypeAlias
 
-from kohort.broker.quotas.entities import CLIENT_ID, IP, USER, Entity
+from kohort.broker.catalog_view import Setting
+from kohort.model.numbers import double_text, parse_double
+
+QUOTAS: Final = "quota"
+"""The kind of the settings."""
+USER, CLIENT_ID, IP = "user", "client-id", "ip"
+ENTITY_TYPES: Final = (USER, CLIENT_ID, IP)
+
+PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
+CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
+REQUEST_PERCENTAGE: Final = "request_percentage"
+CONTROLLER_MUTATION_RATE: Final = "controller_mutation_rate"
+CONNECTION_CREATION_RATE: Final = "connection_creation_rate"
+
+Entity: TypeAlias = Mapping[str, str | None]
+"""The names by type; None is the default entity of the type."""
 
 _ANY: Final = ""
 """The name of a user or client id in limits that do not depend on it. No entity has an empty name."""
 
 Owner: TypeAlias = tuple[str, str]
 """The user and the client id that share a rate; "" if it does not depend on one of them."""
+
+
+def entity_name(entity: Entity) -> str:
+    """The name of the setting of an entity."""
+    return json.dumps([[kind, entity[kind]] for kind in ENTITY_TYPES if kind in entity], ensure_ascii=False)
+
+
+def parse_entity(name: str) -> dict[str, str | None]:
+    """The entity of a setting."""
+    return dict(json.loads(name))
+
+
+def quota_setting(entity: Entity, quotas: Mapping[str, float]) -> Setting:
+    """The setting that stores all quotas of an entity, or deletes it if there is none. JSON has no infinity and no NaN."""
+    fields = {key: value if math.isfinite(value) else double_text(value) for key, value in quotas.items()}
+    return Setting(QUOTAS, entity_name(entity), fields or None)
+
+
+def quota_values(fields: Mapping[str, float | str]) -> dict[str, float]:
+    """The quotas of a setting."""
+    return {key: parse_double(value) if isinstance(value, str) else float(value) for key, value in fields.items()}
 
 
 class ClientLimits:
