@@ -341,7 +341,7 @@ class SteadyHeartbeat:
 
 class RepeatedHeartbeats:
     """
-    The handler of ConsumerGroupHeartbeat requests, repeated ones and others; a `kohort.wire.templates.RepeatHandler`.
+    The handler of ConsumerGroupHeartbeat requests, repeated ones and others; see `kohort.wire.templates`.
 
     Args:
         heartbeat: the handler of a plain request.
