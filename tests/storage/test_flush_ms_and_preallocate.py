@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kohort.storage.log import LogConfig
-from kohort.storage.segments import preallocation
+from kohort.storage.segments.segment_file import reserve_space
 from kohort_lab.crashed_disk import Synced
 from kohort_lab.faulty_files import FaultyFiles
 from tests.storage.owner import TOPIC_ID, Owner, batch
@@ -83,6 +83,6 @@ def allocated(path: Path) -> int:
 def can_reserve(directory: Path) -> bool:
     fd = os.open(directory / "probe", os.O_RDWR | os.O_CREAT)
     try:
-        return preallocation.reserve(fd, MIB)
+        return reserve_space(fd, MIB)
     finally:
         os.close(fd)

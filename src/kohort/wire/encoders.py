@@ -287,15 +287,9 @@ class _EncoderWriter:
     def blob(self, field: Field, value: str, *, is_nullable: bool) -> None:
         """Bytes or record batches; record batches become a separate part."""
         name = self.name()
-        self.flush()
-        null = "append(0)" if self.is_flexible else "extend(b'\\xff\\xff\\xff\\xff')"
-        self.null_branch(name, value, null, is_nullable=is_nullable)
         if not is_nullable:
             self.emit(f"{name} = {value}")
-        if self.is_flexible:
-            self.compact_length(f"len({name})")
-        else:
-            self.emit(f"{self.out} += pack('>i', len({name}))")
+        self.counted(name, value, is_nullable=is_nullable)
         if field.type == "records":
             self.emit(f"parts += (out, {name})")
             self.emit("out = bytearray()")
@@ -310,6 +304,16 @@ class _EncoderWriter:
             self.emit(f"if {name} is None: {self.out}.{null}")
             self.emit("else:")
             self.depth += 1
+
+    def counted(self, name: str, value: str, *, is_nullable: bool) -> None:
+        """Write the length of bytes or an array, or null; what follows is for a value that is not null."""
+        self.flush()
+        null = "append(0)" if self.is_flexible else "extend(b'\\xff\\xff\\xff\\xff')"
+        self.null_branch(name, value, null, is_nullable=is_nullable)
+        if self.is_flexible:
+            self.compact_length(f"len({name})")
+        else:
+            self.emit(f"{self.out} += pack('>i', len({name}))")
 
     def compact_length(self, length: str, *, is_string: bool = False) -> None:
         self.emit(f"n = {length} + 1")
@@ -337,13 +341,7 @@ class _EncoderWriter:
             self.run.append(("i", f"len({name})"))
             self.flush()
         else:
-            self.flush()
-            null = "append(0)" if self.is_flexible else "extend(b'\\xff\\xff\\xff\\xff')"
-            self.null_branch(name, value, null, is_nullable=is_nullable)
-            if self.is_flexible:
-                self.compact_length(f"len({name})")
-            else:
-                self.emit(f"{self.out} += pack('>i', len({name}))")
+            self.counted(name, value, is_nullable=is_nullable)
         self.elements(field, name)
         self.depth -= is_nullable
 

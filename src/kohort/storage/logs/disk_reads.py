@@ -187,7 +187,7 @@ class LogView(DiskReads):
         generation: which of the log's sets of segments this is.
     """
 
-    def __init__(self, log: DiskReads, segments: list[Segment], bases: list[int], generation: int) -> None:
+    def __init__(self, log: DiskReads, generation: int) -> None:
         producers = ProducerStateManager()
         producers.first_unstable_offset = log.producers.first_unstable_offset
         super().__init__(
@@ -201,11 +201,11 @@ class LogView(DiskReads):
         )
         self.high_watermark = log.high_watermark
         self.generation = generation
-        self._segments, self._bases = segments, bases
+        self._segments, self._bases = log._segments.copy(), log._bases.copy()
         self._readers: dict[int, SegmentReads] = {}
         """The copies that were made for reading, by base offset."""
-        if segments:
-            self._reader_of(segments[-1])
+        if self._segments:
+            self._reader_of(self._segments[-1])
 
     def _reader_of(self, segment: SegmentReads) -> SegmentReads:
         reader = self._readers.get(segment.base_offset)

@@ -280,7 +280,7 @@ class DiskLog(DiskSegments):
     def view(self) -> LogView:
         if self.refusal is not None:
             raise UnavailableError(self.refusal)
-        return LogView(self, self._segments.copy(), self._bases.copy(), self._generation)
+        return LogView(self, self._generation)
 
     def read_failed(self, view: ReadView, exc: OSError) -> bool:
         is_current = isinstance(view, LogView) and view.generation == self._generation
@@ -300,7 +300,7 @@ class DiskLog(DiskSegments):
         first = self.producers.first_unstable_offset
         if first is None or first >= self.log_start_offset:
             return
-        view = LogView(self, self._segments.copy(), self._bases.copy(), self._generation)
+        view = LogView(self, self._generation)
         found: list[int] = []
 
         def read() -> None:

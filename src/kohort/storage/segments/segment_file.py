@@ -4,19 +4,24 @@ The file of an active segment as the disk thread sees it, and one write to it.
 Reads have descriptors of their own, which belong to other threads.
 """
 
+import ctypes
+import errno
 import os
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from kohort.storage.files import syscalls
 from kohort.storage.files.errno_hints import is_out_of_files
-from kohort.storage.segments import preallocation
 from kohort.storage.segments.file_handles import FileHandleCache
 from kohort.storage.segments.tail import Buffer, Tail
 
 _NEW: Final = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 _EXISTING: Final = os.O_RDWR | os.O_CLOEXEC
+_KEEP_SIZE: Final = 1
+_PUNCH_HOLE: Final = 2
+"""Source: linux/falloc.h."""
 
 
 class SegmentFile:
@@ -44,7 +49,7 @@ class SegmentFile:
         """
         is_kept = self._open(_NEW)
         try:
-            if preallocated_bytes and preallocation.reserve(self._fd, preallocated_bytes):
+            if preallocated_bytes and reserve_space(self._fd, preallocated_bytes):
                 self._reserved_bytes = preallocated_bytes
         finally:
             if not is_kept:
@@ -91,7 +96,7 @@ class SegmentFile:
         """Give back what is left of the reserved space, and close the file: nothing more is appended."""
         if self._reserved_bytes:
             is_kept = True if self._fd >= 0 else self._open(_EXISTING)
-            preallocation.give_back(self._fd, self._reserved_bytes)
+            give_back_space(self._fd, self._reserved_bytes)
             self._reserved_bytes = 0
             if not is_kept:
                 self.close()
@@ -158,3 +163,50 @@ class SegmentWrite:
         """
         self._file.write(self._pieces, self._position)
         self.is_done = True
+
+
+# Disk space that is reserved by `preallocate`
+
+
+@cache
+def _fallocate() -> Any:
+    """The function of the C library; None where there is none."""
+    try:
+        function = ctypes.CDLL(None, use_errno=True).fallocate
+    except (AttributeError, OSError):
+        return None
+    function.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    return function
+
+
+def reserve_space(fd: int, size_bytes: int) -> bool:
+    """
+    Reserve space for a file up to a size; False if the file system cannot, or has not enough.
+
+    The space lies behind the end of the file, whose size stays that of its data: readers and recovery see no difference.
+
+    Source: Kafka FileRecords.open, which sets the size of the file instead, and trims it.
+    """
+    return size_bytes > 0 and _call(fd, _KEEP_SIZE, 0, size_bytes)
+
+
+def give_back_space(fd: int, size_bytes: int) -> None:
+    """
+    Give back the space behind the end of a file, of which up to `size_bytes` was reserved; nothing may be appended meanwhile.
+
+    Ext4 does so when a file is truncated to the size that it has, other file systems if a hole is punched behind the end.
+    """
+    end = os.fstat(fd).st_size
+    if size_bytes > end:
+        syscalls.truncate(fd, end)
+        _call(fd, _KEEP_SIZE | _PUNCH_HOLE, end, size_bytes - end)
+
+
+def _call(fd: int, mode: int, offset: int, size_bytes: int) -> bool:
+    function = _fallocate()
+    if function is None:
+        return False
+    while function(fd, mode, offset, size_bytes):
+        if ctypes.get_errno() != errno.EINTR:
+            return False
+    return True
