@@ -222,10 +222,6 @@ class Cleaner(CleanerBase[DiskLog]):
         else:
             job = partial(log.swap_files, replaced, segment)
         pass_.swapping += 1
-        self._submit(pass_, job)
-
-    def _submit(self, pass_: _Pass, job: Callable[[], None]) -> None:
-        """Run a job that puts a segment in place, then continue on the owner's thread."""
 
         def run() -> None:
             failure: OSError | None = None

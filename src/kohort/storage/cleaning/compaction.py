@@ -130,7 +130,9 @@ class _Pass:
 
     def _clean(self, group: Sequence[SourceSegment]) -> None:
         """Write what stays of these segments into a new one. Source: Cleaner.cleanSegments."""
-        cleaned = _cleaned_segment(self._directory, group[0].base_offset, self._job)
+        cleaned = Segment(self._directory, group[0].base_offset, self._job.config, created_ms=self._job.now_ms)
+        cleaned.rename_with(CLEANED_SUFFIX)
+        cleaned.aborted.clear()
         try:
             cleaned.create()
             self._rules.keep_aborted_in(cleaned.aborted.append)
@@ -246,13 +248,6 @@ def group_segments(sources: Sequence[SourceSegment], config: LogConfig) -> list[
 
 
 # Files
-
-
-def _cleaned_segment(directory: Path, base_offset: int, job: CleanerJob) -> Segment:
-    segment = Segment(directory, base_offset, job.config, created_ms=job.now_ms)
-    segment.rename_with(CLEANED_SUFFIX)
-    segment.aborted.clear()
-    return segment
 
 
 def _make_swap(cleaned: Segment, modified_ns: int) -> None:

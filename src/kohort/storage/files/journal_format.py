@@ -110,13 +110,10 @@ def without_appends(frame: bytes, prefixes: Container[bytes]) -> bytearray:
         prefixes: the first bytes of these partitions' entries.
     """
     kept = bytearray(frame[:FRAME_HEADER_BYTES])
-    position = FRAME_HEADER_BYTES
-    while (entry := _entry_at(frame, position, len(frame))) is not None:
-        kind, name_bytes, _, end = entry
+    for position, kind, name_bytes, _, end in _entries_at(frame, FRAME_HEADER_BYTES, len(frame)):
         prefix = frame[position : position + _ENTRY.size + name_bytes]
         if kind not in (APPEND, BATCH) or bytes((APPEND,)) + prefix[1:] not in prefixes:
             kept += frame[position:end]
-        position = end
     return kept
 
 
@@ -165,17 +162,12 @@ def _checksum_of_batches(content: bytes, position: int, end: int) -> int | None:
     """The checksum of a frame of batches, computed from its bytes; None if a batch's own checksum is wrong."""
     view, crc = memoryview(content), 0
     covered_from = position + _CRC_COVERS_FROM
-    position += FRAME_HEADER_BYTES
-    while position < end:
-        entry = _entry_at(content, position, end)
-        if entry is None:
-            break
-        kind, _, start, position = entry
+    for _, kind, _, start, stop in _entries_at(content, position + FRAME_HEADER_BYTES, end):
         if kind == BATCH:
             if not check_crc(content, start):
                 return None
             crc = crc32c(view[covered_from : start + HEADER_BYTES], crc)
-            covered_from = position
+            covered_from = stop
     return crc32c(view[covered_from:end], crc)
 
 
@@ -223,12 +215,8 @@ def _has_later_frame(content: bytes, position: int, generation: int, sequence: i
     return False
 
 
-def _entries_of_frame(content: bytes, position: int, end: int) -> Iterator[JournalEntry]:
-    while position < end:
-        entry = _entry_at(content, position, end)
-        if entry is None:  # a whole frame that another version wrote
-            return
-        kind, name_bytes, start, stop = entry
+def _entries_of_frame(content: bytes, begin: int, end: int) -> Iterator[JournalEntry]:
+    for position, kind, name_bytes, start, stop in _entries_at(content, begin, end):
         _, topic_id, partition, _ = _ENTRY.unpack_from(content, position)
         name_at = position + _ENTRY.size
         try:
@@ -240,7 +228,13 @@ def _entries_of_frame(content: bytes, position: int, end: int) -> Iterator[Journ
         yield JournalEntry(
             APPEND if kind == BATCH else kind, topic_partition, UUID(bytes=topic_id), content[start:stop]
         )
-        position = stop
+
+
+def _entries_at(content: bytes, position: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
+    """Position, kind, length of the name, begin and end of the content of each entry, up to one that another version wrote."""
+    while (entry := _entry_at(content, position, end)) is not None:
+        yield position, *entry
+        position = entry[3]
 
 
 def _entry_at(content: bytes, position: int, end: int) -> tuple[int, int, int, int] | None:

@@ -411,7 +411,7 @@ def _scan(
     syscalls.write_file(segment.checksums_path, b"")
     segment.aborted.clear()
     last_buffer, told_bytes = None, 0
-    batches = segment.scan(config, next_offset=next_offset, gapless_from=gapless_from, durable_until=durable_until)
+    batches = segment.scan(config, gapless_from=gapless_from, durable_until=durable_until)
     for buffer, start, span in batches:
         if buffer is not last_buffer:
             last_buffer = buffer

@@ -222,7 +222,7 @@ class Segment(SegmentReads):
     # Loading
 
     def scan(
-        self, config: LogConfig, *, next_offset: int, gapless_from: int | None = None, durable_until: int = 0
+        self, config: LogConfig, *, gapless_from: int | None = None, durable_until: int = 0
     ) -> Iterator[tuple[memoryview, int, Span]]:
         """
         Check the checksum of every batch, rebuild the indexes, and truncate the file behind the last valid batch. Bytes below
@@ -247,11 +247,12 @@ class Segment(SegmentReads):
         good = ValidBatches(
             self._fd,
             self.path,
-            next_offset=next_offset,
+            next_offset=self.base_offset,
             offset_max=self.base_offset + RELATIVE_OFFSET_MAX,
             gapless_from=gapless_from,
         )
         self._reset()
+        next_offset = self.base_offset
         for buffer, at, span in good:
             self._count(*span, config.index_interval_bytes)
             if span[0] == 0:

@@ -308,13 +308,11 @@ class DamagedPartition:
             self.lost.append(Lost(path, self._next_offset, next_offset, position))
 
     def _end(self) -> None:
-        if self._next_offset < self._durable_until:
+        self._has_empty_end = self._next_offset < self._durable_until
+        if self._has_empty_end:
             self.is_damaged = True
             self.lost.append(Lost(self.directory, self._next_offset, self._durable_until))
             self._next_offset = self._durable_until
-            self._has_empty_end = True
-        else:
-            self._has_empty_end = False
         added = self._rescue.end(self._next_offset) if self._rescue is not None and self.is_damaged else None
         if added is not None:
             path = segment_path(self.directory, self._next_offset, LOG_SUFFIX)
