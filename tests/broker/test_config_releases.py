@@ -1,4 +1,4 @@
-"""The configurations of each release are those that Kafka's classes define (record_configurations.py)."""
+"""The configurations of each release are those that Kafka's classes define (record_definitions.py)."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from kohort.broker.configs.definitions import (
     keys_of,
 )
 from kohort.wire.apis import SERVED_RELEASE
-from tests.broker.record_configurations import RELEASES, configurations
+from tests.broker.record_definitions import RELEASES, definitions
 
 KINDS = ("broker", "topic", "group", "client metrics")
 
@@ -29,7 +29,7 @@ def test_every_key_has_kafkas_type_default_and_valid_values(release: str, kind: 
     keys = dict(zip(KINDS, (*keys_of(release), CLIENT_METRICS_KEYS), strict=True))[kind]
     assert {name: shape(key) for name, key in keys.items()} == {
         name: [type_name, None if default == REQUIRED else default, valid or None, importance, is_internal]
-        for name, (type_name, default, valid, importance, is_internal) in configurations(release)[kind].items()
+        for name, (type_name, default, valid, importance, is_internal) in definitions(release)[kind].items()
     }
     assert list(keys) == sorted(keys)
 

@@ -1,7 +1,7 @@
 """
-Asks Apache Kafka's own classes for the configurations of each release, and keeps them for the tests:
+Asks Apache Kafka's own classes for the configurations and error codes of each release, and keeps them for the tests:
 
-    python -m tests.broker.record_configurations
+    python -m tests.broker.record_definitions
 
 Needs a JDK.
 """
@@ -19,11 +19,14 @@ DATA: Final = Path(__file__).parents[1] / "data"
 
 
 def path_of(release: str) -> Path:
-    return DATA / f"configurations-{release}.json.gz"
+    return DATA / f"definitions-{release}.json.gz"
 
 
-def configurations(release: str) -> dict[str, Any]:
-    """By kind and name: type, default, valid values, importance, and whether the key is internal."""
+def definitions(release: str) -> dict[str, Any]:
+    """
+    What the classes define. Configurations by kind and name: type, default, valid values, importance, and whether the key is
+    internal. Error codes under `errors`, by name.
+    """
     found: dict[str, Any] = json.loads(gzip.decompress(path_of(release).read_bytes()))
     return found
 
@@ -34,7 +37,7 @@ def main() -> None:
             java(),
             "-cp",
             f"{kafka_jars(release=release)}/*",
-            str(Path(__file__).with_name("Configurations.java")),
+            str(Path(__file__).with_name("Definitions.java")),
         ]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         path_of(release).write_bytes(gzip.compress(done.stdout.encode(), mtime=0))

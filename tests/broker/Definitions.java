@@ -1,15 +1,19 @@
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.util.*;
 import org.apache.kafka.common.config.ConfigDef;
+import org.apache.kafka.common.protocol.Errors;
 
-/** The configurations that Apache Kafka's classes define, as JSON: by kind, then by name. */
-public class Configurations {
+/** What Apache Kafka's classes define, as JSON: configurations by kind, then by name; numbers of error codes by name. */
+public class Definitions {
     public static void main(String[] arguments) throws Exception {
         Map<String, Object> found = new LinkedHashMap<>();
         found.put("broker", keys("org.apache.kafka.server.config.AbstractKafkaConfig"));
         found.put("topic", keys("org.apache.kafka.storage.internals.log.LogConfig"));
         found.put("group", keys("org.apache.kafka.coordinator.group.GroupConfig"));
         found.put("client metrics", keys("org.apache.kafka.server.metrics.ClientMetricsConfigs"));
+        Map<String, Object> errors = new LinkedHashMap<>();
+        for (Errors error : Errors.values()) errors.put(error.name(), error.code());
+        found.put("errors", errors);
         System.out.println(new ObjectMapper().writeValueAsString(found));
     }
 
