@@ -8,7 +8,7 @@ import pytest
 from kohort.cli.pipeline.aligned import SLICE_ROWS, show_table
 from kohort.cli.pipeline.columns import show
 from kohort.pipeline.decode.schemas import SCHEMA
-from kohort.pipeline.tables.groups import rebalances
+from kohort.pipeline.tables.contract import arrow_schema
 
 OFFSETS = pa.schema(
     [SCHEMA.field(name) for name in ("group", "topic", "partition", "offset", "leader_epoch", "metadata")]
@@ -54,7 +54,7 @@ def test_cells_that_only_a_function_can_format(capsys: pytest.CaptureFixture[str
         | {"joined": joined, "left": [], "moved": None, "completed_at_ms": 5, "sync_ms": 7, "duration_ms": took}
         for why, joined, took in ((["joined"], [MEMBER], None), (None, None, 61_000))
     ]
-    table = pa.Table.from_pylist(rows, rebalances.SCHEMA)
+    table = pa.Table.from_pylist(rows, arrow_schema("rebalances"))
     show(table.to_pylist(), False, "rebalances")
     expected = capsys.readouterr().out
     assert "joined" in expected

@@ -14,8 +14,8 @@ from kohort.pipeline import assignments, commits, lag, members, offsets, rebalan
 from kohort.pipeline.decode import schemas
 from kohort.pipeline.engines.dispatch import is_local
 from kohort.pipeline.jobs import published
-from kohort.pipeline.jobs.schema import columns_of
 from kohort.pipeline.sources.options import SourceOptions
+from kohort.pipeline.tables.contract import columns_of
 from tests.pipeline import frames
 
 DOCS = Path(__file__).parents[2] / "docs" / "pipeline.md"

@@ -10,9 +10,9 @@ import pytest
 
 from kohort.pipeline.engines.local.session import LocalSession
 from kohort.pipeline.jobs import publish
-from kohort.pipeline.jobs.contract import COLUMNS
 from kohort.pipeline.jobs.reading import Reading
 from kohort.pipeline.jobs.tables import Tables
+from kohort.pipeline.tables.contract import COLUMNS
 from kohort.testing.kafka import KafkaNode, UnavailableKafkaError
 from kohort.testing.served import ServedKohort
 from tests.clients.java_tools import java_tools

@@ -2,8 +2,8 @@
 The tables as functions from frame to frame, for notebooks and jobs.
 
 All take the frame of `spark.read.format("kohort").load(DIRECTORY)` (or a stored stream of its rows), so one read serves them
-all. They are lazy. `as_of_ms` is an instant of the past: records written later are ignored. The docstring of the function in
-`tables` explains the columns.
+all. They are lazy. `as_of_ms` is an instant of the past: records written later are ignored. `tables.contract` explains the
+columns, and the docstring of the function in `tables` its rules.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -57,14 +57,16 @@ def lag(latest: "DataFrame", batches: "DataFrame", *, at_ms: int) -> "DataFrame"
 
 def rebalances(records: "DataFrame", *, as_of_ms: int | None = None) -> "DataFrame":
     """Return the changes of groups and their causes; see `tables.groups.rebalances`."""
-    from kohort.pipeline.tables.groups import rebalances as table
+    from kohort.pipeline.tables.groups.group_history import INPUT_COLUMNS
+    from kohort.pipeline.tables.groups.rebalances import rebalances
 
-    return table.rebalances(_until(records, as_of_ms).select(*table.INPUT_COLUMNS))
+    return rebalances(_until(records, as_of_ms).select(*INPUT_COLUMNS))
 
 
 def members(records: "DataFrame", *, as_of_ms: int | None = None) -> "DataFrame":
     """Return the intervals of memberships; see `tables.groups.memberships.member_intervals`."""
-    from kohort.pipeline.tables.groups.memberships import INPUT_COLUMNS, member_intervals
+    from kohort.pipeline.tables.groups.group_history import INPUT_COLUMNS
+    from kohort.pipeline.tables.groups.memberships import member_intervals
 
     return member_intervals(_until(records, as_of_ms).select(*INPUT_COLUMNS))
 
@@ -77,7 +79,8 @@ def assignments(records: "DataFrame", *, as_of_ms: int | None = None, names: "Da
         names: the result of `topic_names`, best with the source; by default those that the records tell.
     """
     from kohort.pipeline.tables import topic_names as table
-    from kohort.pipeline.tables.groups.memberships import INPUT_COLUMNS, assignment_intervals
+    from kohort.pipeline.tables.groups.group_history import INPUT_COLUMNS
+    from kohort.pipeline.tables.groups.memberships import assignment_intervals
 
     owned = assignment_intervals(_until(records, as_of_ms).select(*INPUT_COLUMNS))
     return table.named(owned, topic_names(records) if names is None else names)
@@ -132,9 +135,10 @@ def time_lag_history(told: "DataFrame", batches: "DataFrame", *, at_ms: int) -> 
 
 def statuses(told: "DataFrame", batches: "DataFrame", *, until_ms: int, rules: "Rules | None" = None) -> "DataFrame":
     """Return the history of Burrow statuses; see `tables.burrow.status.burrow_history`. Arguments as for `lag_history`."""
+    from kohort.pipeline.tables.burrow.evaluator import BURROWS
     from kohort.pipeline.tables.burrow.status import burrow_history
 
-    return burrow_history(told, _batches(batches), until_ms=until_ms, rules=rules)
+    return burrow_history(told, _batches(batches), until_ms=until_ms, rules=rules or BURROWS)
 
 
 def commit_frequency(told: "DataFrame") -> "DataFrame":
@@ -197,8 +201,9 @@ def share_state(
         names: as for `assignments`.
     """
     from kohort.pipeline.tables.shares import share_state as table
+    from kohort.pipeline.tables.shares.share_history import INPUT_COLUMNS
 
-    state = table.share_state(_until(records, as_of_ms).select(*table.INPUT_COLUMNS))
+    state = table.share_state(_until(records, as_of_ms).select(*INPUT_COLUMNS))
     ends = state.sparkSession.createDataFrame([], _ENDS) if batches is None else _ends(batches, as_of_ms)
     return table.share_lag(state, topic_names(records) if names is None else names, ends)
 
@@ -248,8 +253,7 @@ def _ends(rows: Any, at_ms: int | None) -> Any:
     """Return the log end offsets at an instant, from rows of kind batch, and of kind segment for logs without a batch."""
     from pyspark.sql import functions as fn
 
-    from kohort.pipeline.tables.lag.offset_lag import end_offsets
-    from kohort.pipeline.tables.offsets.as_of import ends_as_of
+    from kohort.pipeline.tables.lag.offset_lag import end_offsets, ends_as_of
 
     found = ends_as_of(_batches(rows), at_ms=_FOREVER_MS if at_ms is None else at_ms)
     if "kind" not in rows.columns:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from kohort.pipeline.engines.local.session import LocalSession
-from kohort.pipeline.jobs.contract import COLUMNS
 from kohort.pipeline.jobs.reading import Reading
 from kohort.pipeline.jobs.tables import Tables
+from kohort.pipeline.tables.contract import COLUMNS
 from kohort_lab.history import History
 from tests.conftest import NIGHTLY
 from tests.pipeline.frames import check_equal

@@ -17,7 +17,7 @@ from kohort.pipeline.exporter.memberships import Memberships
 from kohort.pipeline.exporter.state import TOPICS, CoordinatorState, decoder
 from kohort.pipeline.exporter.transactions import OpenProducer, Transactions
 from kohort.pipeline.sources.live import whole_batches
-from kohort.pipeline.tables.offsets.fates import FATE_COLUMNS
+from kohort.pipeline.tables.offsets.offset_commits import FATE_COLUMNS
 from kohort_lab.history import History
 from kohort_lab.history.expected_tables import ExpectedTables
 from tests.conftest import LONG

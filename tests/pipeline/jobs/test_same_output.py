@@ -11,9 +11,10 @@ from typer.testing import CliRunner
 
 from kohort.cli.pipeline.columns import COLUMNS, show
 from kohort.cli.pipeline.commands import app
-from kohort.pipeline.jobs import contract, publish, published
+from kohort.pipeline.jobs import publish, published
 from kohort.pipeline.jobs.reading import Reading
 from kohort.pipeline.jobs.tables import Tables
+from kohort.pipeline.tables import contract
 from kohort_lab.history import History
 
 COMMANDS = {

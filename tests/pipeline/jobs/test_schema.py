@@ -12,8 +12,7 @@ from kohort.cli.pipeline.commands import app
 from kohort.model.errors import ConfigError
 from kohort.pipeline import typed
 from kohort.pipeline.jobs import publish
-from kohort.pipeline.jobs.contract import COLUMNS
-from kohort.pipeline.jobs.schema import columns_of, page
+from kohort.pipeline.tables.contract import COLUMNS, columns_of, page
 
 PAGE = Path(__file__).parents[3] / "docs" / "pipeline-columns.md"
 AT_MS = 1_795_252_834_123

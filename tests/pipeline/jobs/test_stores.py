@@ -12,9 +12,9 @@ from pyarrow.fs import LocalFileSystem, _MockFileSystem
 from kohort.cli.pipeline.run_command import local_out
 from kohort.model.errors import ConfigError
 from kohort.pipeline.jobs import published, stores
-from kohort.pipeline.jobs.contract import COLUMNS
 from kohort.pipeline.jobs.pointer import VERSIONS, Published
 from kohort.pipeline.jobs.stores import Store
+from kohort.pipeline.tables.contract import COLUMNS
 
 TABLES = ("offset_commits", "members")
 WRITING = ("open_output_stream", "copy_file", "create_dir", "delete_dir", "move")

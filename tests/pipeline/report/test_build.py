@@ -9,8 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kohort.pipeline.jobs import contract, published
+from kohort.pipeline.jobs import published
 from kohort.pipeline.report.build import thinned
+from kohort.pipeline.tables import contract
 from tests.pipeline.report.test_groups import EVIL_TEXT, whole
 
 ALONE = """import sys

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kohort.pipeline.tables.burrow.evaluator import Commit, Status, evaluate, group_status, window
+from kohort.pipeline.tables.burrow.evaluator import Commit, Rules, Status, evaluate, group_status, window
 
 NOW_MS = 100_000
 
@@ -45,27 +45,27 @@ def test_rules(rule: str, stored: tuple[Commit, ...], lag: int, ends: tuple[int,
 
 
 def test_an_allowed_lag_is_none() -> None:
-    assert evaluate(GROWING, current_lag=17, now_ms=NOW_MS, ends=(47,), allowed_lag=17) == Status.OK
-    assert evaluate(GROWING, current_lag=17, now_ms=NOW_MS, ends=(47,), allowed_lag=5) == Status.OK
-    assert evaluate(GROWING, current_lag=17, now_ms=NOW_MS, ends=(47,), allowed_lag=4) == Status.WARN
+    assert evaluate(GROWING, current_lag=17, now_ms=NOW_MS, ends=(47,), rules=Rules(allowed_lag=17)) == Status.OK
+    assert evaluate(GROWING, current_lag=17, now_ms=NOW_MS, ends=(47,), rules=Rules(allowed_lag=5)) == Status.OK
+    assert evaluate(GROWING, current_lag=17, now_ms=NOW_MS, ends=(47,), rules=Rules(allowed_lag=4)) == Status.WARN
 
 
 def test_an_incomplete_window_is_not_judged() -> None:
-    assert evaluate(GROWING, current_lag=17, now_ms=NOW_MS, ends=(47,), complete_min=0.5) == Status.OK
-    assert evaluate(GROWING, current_lag=17, now_ms=NOW_MS, ends=(47,), complete_min=0.3) == Status.WARN
+    assert evaluate(GROWING, current_lag=17, now_ms=NOW_MS, ends=(47,), rules=Rules(complete_min=0.5)) == Status.OK
+    assert evaluate(GROWING, current_lag=17, now_ms=NOW_MS, ends=(47,), rules=Rules(complete_min=0.3)) == Status.WARN
 
 
 def test_the_window_holds_the_last_commits() -> None:
     many = commits(*((offset, offset, 1) for offset in range(1, 15)))
     assert window(many) == many[-10:]
-    assert window(many, intervals=3) == many[-3:]
+    assert window(many, Rules(intervals=3)) == many[-3:]
 
 
 def test_a_commit_soon_after_takes_the_place_and_keeps_the_time() -> None:
     told = commits((10, 10, 5), (20, 12, 4), (30, 14, 3), (40, 20, 2))
-    assert window(told, distance_min_ms=5000) == commits((30, 10, 3), (40, 20, 2))
+    assert window(told, Rules(distance_min_ms=5000)) == commits((30, 10, 3), (40, 20, 2))
     # A commit after exactly that time is one of its own.
-    assert window(told[:2], distance_min_ms=2000) == told[:2]
+    assert window(told[:2], Rules(distance_min_ms=2000)) == told[:2]
 
 
 # fmt: off

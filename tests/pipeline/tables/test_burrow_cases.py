@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from kohort.pipeline.tables.burrow.evaluator import Rules
 from kohort.pipeline.tables.burrow.status import burrow_history, burrow_status
-from kohort.pipeline.tables.lag import lag_over_time
+from kohort.pipeline.tables.incarnations import BATCH_COLUMNS
 from tests.conftest import LONG
 from tests.pipeline import frames
 
@@ -84,7 +84,7 @@ def built(engine: Any) -> tuple[Any, Any]:
         for at, end in produced:
             place = {"log_topic": group, "log_partition": 0}
             batches.append(place | {"timestamp_ms": (BASE_S + at) * 1000, "next_offset": end})
-    return frames.of_schema(engine, COMMITS, commits), frames.records(engine, lag_over_time.INPUT_COLUMNS, batches)
+    return frames.of_schema(engine, COMMITS, commits), frames.records(engine, BATCH_COLUMNS, batches)
 
 
 def expected() -> dict[str, str]:

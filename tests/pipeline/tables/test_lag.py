@@ -5,6 +5,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from kohort.pipeline.tables.incarnations import BATCH_COLUMNS
 from kohort.pipeline.tables.lag import lag_over_time
 from kohort.pipeline.tables.lag.offset_lag import INPUT_COLUMNS, end_offsets, lag
 from tests.pipeline import frames
@@ -82,7 +83,7 @@ def produced(at_ms: int, next_offset: int, *, topic: str = "t", partition: int =
 
 
 def series(engine: Any, commits: list[frames.Row], batches: list[frames.Row], **settings: int) -> Any:
-    batches_frame = frames.records(engine, lag_over_time.INPUT_COLUMNS, batches)
+    batches_frame = frames.records(engine, BATCH_COLUMNS, batches)
     return lag_over_time.lag_over_time(frames.of_schema(engine, COMMITS, commits), batches_frame, **settings)
 
 

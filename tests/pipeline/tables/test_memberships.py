@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kohort.pipeline.tables.groups import memberships, ownership
+from kohort.pipeline.tables.groups import group_history, memberships, ownership
 from tests.pipeline import frames
 
 
@@ -46,7 +46,7 @@ HISTORY = [
 
 
 def test_stays_in_a_classic_group(engine: Any) -> None:
-    frame = memberships.member_intervals(frames.records(engine, memberships.INPUT_COLUMNS, HISTORY))
+    frame = memberships.member_intervals(frames.records(engine, group_history.INPUT_COLUMNS, HISTORY))
     assert frames.tuples(frame, "group_type", "member_id", "client_id", "since_ms", "until_ms") == [
         ("classic", "a", "A", 20, 40),
         ("classic", "a", "A", 50, 60),
@@ -56,7 +56,7 @@ def test_stays_in_a_classic_group(engine: Any) -> None:
 
 
 def test_partitions_in_a_classic_group(engine: Any) -> None:
-    frame = memberships.assignment_intervals(frames.records(engine, memberships.INPUT_COLUMNS, HISTORY))
+    frame = memberships.assignment_intervals(frames.records(engine, group_history.INPUT_COLUMNS, HISTORY))
     assert frames.tuples(frame, "member_id", "topic", "partition", "since_ms", "until_ms") == [
         ("a", "t", 0, 20, 40),
         ("a", "t", 0, 50, 60),
@@ -79,7 +79,7 @@ def test_members_of_groups_that_the_coordinator_assigns(engine: Any) -> None:
         modern(5, 50, "StreamsGroupMemberMetadata", "s", name),
         modern(6, 60, "ShareGroupMemberMetadata", "q", {"clientId": "y", "clientHost": "/h"}),
     ]
-    frame = memberships.member_intervals(frames.records(engine, memberships.INPUT_COLUMNS, rows))
+    frame = memberships.member_intervals(frames.records(engine, group_history.INPUT_COLUMNS, rows))
     assert frames.tuples(frame, "group_type", "member_id", "instance_id", "client_id", "since_ms", "until_ms") == [
         ("consumer", "a", "i", "x", 10, 30),
         ("consumer", "a", "i", "x", 40, None),
@@ -104,7 +104,7 @@ def test_tasks_of_streams_groups(engine: Any) -> None:
         modern(3, 40, kind, "b", tasks("active", "0", 1) | tasks("standby", "1", 0)),
         modern(4, 50, kind, "a", None),
     ]
-    frame = memberships.assignment_intervals(frames.records(engine, memberships.INPUT_COLUMNS, rows))
+    frame = memberships.assignment_intervals(frames.records(engine, group_history.INPUT_COLUMNS, rows))
     assert frames.tuples(frame, "member_id", "subtopology", "partition", "role", "since_ms", "until_ms") == [
         ("a", "0", 0, "active", 10, 50),
         ("a", "0", 1, "active", 10, 30),
@@ -166,7 +166,7 @@ def test_partitions_of_groups_that_the_coordinator_assigns(engine: Any) -> None:
         modern(2, 30, kind, "b", assignment("T", 1)),
         modern(3, 40, kind, "a", None),
     ]
-    frame = memberships.assignment_intervals(frames.records(engine, memberships.INPUT_COLUMNS, rows))
+    frame = memberships.assignment_intervals(frames.records(engine, group_history.INPUT_COLUMNS, rows))
     assert frames.tuples(frame, "group_type", "member_id", "topic_id", "partition", "since_ms", "until_ms") == [
         ("consumer", "a", "T", 0, 10, 40),
         ("consumer", "a", "T", 1, 10, 20),

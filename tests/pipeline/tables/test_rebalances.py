@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from kohort.pipeline.tables.groups.rebalances import INPUT_COLUMNS, rebalances
+from kohort.pipeline.tables.groups.group_history import INPUT_COLUMNS
+from kohort.pipeline.tables.groups.rebalances import rebalances
 from tests.pipeline import frames
 
 T = 1_000_000

@@ -5,7 +5,10 @@ from typing import Any
 import pyarrow as pa
 
 from kohort.pipeline.tables.burrow.status import burrow_status
-from kohort.pipeline.tables.offsets import as_of, commit_frequency, latest_offsets
+from kohort.pipeline.tables.incarnations import BATCH_COLUMNS
+from kohort.pipeline.tables.lag.offset_lag import ends_as_of
+from kohort.pipeline.tables.offsets import commit_frequency, latest_offsets
+from kohort.pipeline.tables.offsets.offset_commits import commits_as_of
 from tests.pipeline import frames
 
 COMMITS = pa.schema(
@@ -37,7 +40,7 @@ def batch(base: int, following: int, at_ms: int, *, control: bool = False, parti
 
 
 def batches(engine: Any, rows: list[frames.Row]) -> Any:
-    return frames.records(engine, as_of.BATCH_COLUMNS, rows)
+    return frames.records(engine, BATCH_COLUMNS, rows)
 
 
 # fmt: off
@@ -62,13 +65,13 @@ def test_offsets_as_of_an_instant(engine: Any) -> None:
     ]
     commits = frames.of_schema(engine, COMMITS, history)
     for at_ms, offsets in INSTANTS:
-        latest = latest_offsets.latest_offsets(as_of.commits_as_of(commits, at_ms=at_ms))
+        latest = latest_offsets.latest_offsets(commits_as_of(commits, at_ms=at_ms))
         assert [offset for (offset,) in frames.tuples(latest, "offset")] == offsets, at_ms
 
 
 def test_the_end_of_a_log_as_of_an_instant(engine: Any) -> None:
     log = batches(engine, [batch(0, 10, 100), batch(10, 15, 200), batch(0, 4, 150, partition=1)])
-    ends = [frames.tuples(as_of.ends_as_of(log, at_ms=at), "partition", "end_offset") for at in (99, 100, 200)]
+    ends = [frames.tuples(ends_as_of(log, at_ms=at), "partition", "end_offset") for at in (99, 100, 200)]
     assert ends == [[], [(0, 10)], [(0, 15), (1, 4)]]
 
 

@@ -6,7 +6,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kohort.pipeline.tables.lag.time_lag import INPUT_COLUMNS, time_lag
+from kohort.pipeline.tables.incarnations import BATCH_COLUMNS
+from kohort.pipeline.tables.lag.time_lag import time_lag
 from tests.pipeline import frames
 
 NOW_MS = 500
@@ -108,7 +109,7 @@ def told(engine: Any) -> dict[str, frames.Row]:
     groups.append({"group": "unknown", "topic": "t", "partition": len(CASES), "offset": 0})
     groups.append({"group": "later", "topic": "t", "partition": len(CASES) + 1, "offset": 0})
     log.append(plain(0, 5, NOW_MS + 1) | {"log_partition": len(CASES) + 1})
-    found = time_lag(frames.of_schema(engine, LATEST, groups), frames.records(engine, INPUT_COLUMNS, log), at_ms=NOW_MS)
+    found = time_lag(frames.of_schema(engine, LATEST, groups), frames.records(engine, BATCH_COLUMNS, log), at_ms=NOW_MS)
     return {row["group"]: row for row in frames.rows_of(found, "group")}
 
 
@@ -130,7 +131,7 @@ def test_of_a_log_that_is_not_there_nothing_is_told(told: dict[str, frames.Row],
 def test_several_groups_of_a_partition(engine: Any) -> None:
     groups = [{"group": f"g{offset}", "topic": "t", "partition": 0, "offset": offset} for offset in (0, 5, 12, 17)]
     log = [row | {"log_partition": 0} for row in INTERLEAVED]
-    found = time_lag(frames.of_schema(engine, LATEST, groups), frames.records(engine, INPUT_COLUMNS, log), at_ms=NOW_MS)
+    found = time_lag(frames.of_schema(engine, LATEST, groups), frames.records(engine, BATCH_COLUMNS, log), at_ms=NOW_MS)
     assert frames.tuples(found, "group", "next_produced_at_ms") == [
         ("g0", 110),
         ("g12", 140),

@@ -8,15 +8,15 @@ import pyarrow as pa
 import pytest
 
 from kohort.pipeline.decode import schemas
-from kohort.pipeline.tables.incarnations import INCARNATION
-from kohort.pipeline.tables.lag.time_lag_over_time import INPUT_COLUMNS, time_lag_over_time
+from kohort.pipeline.tables.incarnations import BATCH_COLUMNS, INCARNATION
+from kohort.pipeline.tables.lag.time_lag_over_time import time_lag_over_time
 from tests.pipeline import frames
 from tests.pipeline.tables.test_lag import COMMITS, commit
 from tests.pipeline.tables.test_time_lag import abort, batch, data
 
 NOW_MS = 1000
 STARTS = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("begin_offset", pa.int64())])
-BATCHES = schemas.subset(INPUT_COLUMNS).append(pa.field(INCARNATION, pa.int32()))
+BATCHES = schemas.subset(BATCH_COLUMNS).append(pa.field(INCARNATION, pa.int32()))
 
 Series = list[tuple[int, int | None, int, int]]
 
@@ -54,7 +54,7 @@ _COLUMNS = ("timestamp_ms", "waiting_since_ms", "time_lag_ms", "time_lag_max_ms"
 
 def _batches(engine: Any, batches: list[frames.Row]) -> Any:
     has_incarnations = any(INCARNATION in row for row in batches)
-    schema = BATCHES if has_incarnations else schemas.subset(INPUT_COLUMNS)
+    schema = BATCHES if has_incarnations else schemas.subset(BATCH_COLUMNS)
     return frames.of_schema(
         engine, schema, ({INCARNATION: 0} | row for row in batches) if has_incarnations else batches
     )

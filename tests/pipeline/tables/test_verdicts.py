@@ -11,7 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from kohort.cli.pipeline.commands import app
-from kohort.pipeline.jobs import contract, published
+from kohort.pipeline.jobs import published
+from kohort.pipeline.tables import contract
 from kohort.pipeline.tables.burrow.verdicts import (
     SEVERITIES,
     PartitionFacts,

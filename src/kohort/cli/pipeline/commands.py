@@ -381,10 +381,9 @@ def schema(
 ) -> None:
     """Columns of the tables: name, type, meaning."""
     with stderr_console():
-        from kohort.pipeline.jobs.contract import COLUMNS as TABLES
-        from kohort.pipeline.jobs.schema import columns_of
+        from kohort.pipeline.tables.contract import COLUMNS, columns_of
 
-        found = {name: columns_of(name) for name in (TABLES if table is None else [table])}
+        found = {name: columns_of(name) for name in (COLUMNS if table is None else [table])}
     if as_json:
         told = {
             name: [{"name": one.name, "type": one.sql, "kind": one.kind, "comment": one.comment} for one in columns]

@@ -4,7 +4,7 @@ The committed offsets of all groups, replayed from `__consumer_offsets` as it gr
 Each partition of a group has its last commits, as Burrow keeps them, without those of open and aborted transactions. A
 tombstone removes the partition. State is held by key, so a log that was compacted gives the same state as the whole log.
 
-`tables.offsets.fates` decides which commits take effect. Burrow's window is as in `tables.burrow.evaluator`.
+`tables.offsets.offset_commits` decides which commits take effect. Burrow's window is as in `tables.burrow.evaluator`.
 """
 
 from collections import Counter, deque
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from kohort.model.limits import EXPORTED_PARTITIONS_MAX, EXPORTED_PENDING_COMMITS_MAX
 from kohort.pipeline.decode.schemas import MARKER
 from kohort.pipeline.tables.burrow.evaluator import INTERVALS, Commit
-from kohort.pipeline.tables.offsets.fates import is_commit_marker, replaces
+from kohort.pipeline.tables.offsets.offset_commits import is_commit_marker, replaces
 
 _SEPARATOR = "\x00"
 
@@ -67,7 +67,7 @@ class Commits:
 
     def replay(self, rows: Iterable[Mapping[str, Any]], ends: Mapping[tuple[str, int], int]) -> None:
         """
-        Apply rows (`fates.FATE_COLUMNS`) of one log partition, in the order of the log.
+        Apply rows (`offset_commits.FATE_COLUMNS`) of one log partition, in the order of the log.
 
         Args:
             ends: log end offsets before these commits, for the lag at each of them; a missing one is unknown.

@@ -15,7 +15,7 @@ from kohort.pipeline.exporter.memberships import Memberships
 from kohort.pipeline.exporter.shares import Shares
 from kohort.pipeline.exporter.transactions import Transactions
 from kohort.pipeline.tables.groups import group_history
-from kohort.pipeline.tables.offsets.fates import FATE_COLUMNS
+from kohort.pipeline.tables.offsets.offset_commits import FATE_COLUMNS
 from kohort.pipeline.tables.shares import share_history
 
 TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE})

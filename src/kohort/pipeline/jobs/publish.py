@@ -139,7 +139,7 @@ def typed(frame: Any, name: str) -> Any:
 def _described(frame: Any, name: str, *, is_typed: bool) -> Any:
     from pyspark.sql import functions as fn
 
-    from kohort.pipeline.jobs.schema import INSTANT, columns_of
+    from kohort.pipeline.tables.contract import INSTANT, columns_of
 
     known = {one.name: one for one in columns_of(name)}
     columns = []

@@ -20,33 +20,11 @@ from typing import Any
 
 from kohort.model.errors import ConfigError
 from kohort.pipeline.jobs import stores
-from kohort.pipeline.jobs.contract import COLUMNS
 from kohort.pipeline.jobs.pointer import FORMAT, POINTER, VERSIONS, Published, parse_pointer
 from kohort.pipeline.jobs.publish import in_order
+from kohort.pipeline.tables.contract import COLUMNS
 
-TABLES = (
-    "offsets",
-    "lag",
-    "time_lag",
-    "lag_over_time",
-    "time_lag_over_time",
-    "status",
-    "status_history",
-    "commit_frequency",
-    "offset_commits",
-    "rebalances",
-    "rebalance_costs",
-    "members",
-    "assignments",
-    "partition_flapping",
-    "time_without_owner",
-    "share_state",
-    "transactions",
-    "open_transactions",
-    "blocking_transactions",
-    "transaction_statistics",
-    "damage",
-)
+TABLES = tuple(COLUMNS)
 """The tables that a run can publish."""
 
 ON_DEMAND = ("status_history",)

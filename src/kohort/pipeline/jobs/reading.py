@@ -31,10 +31,11 @@ from kohort.pipeline.sources.options import PACK_BYTES, SourceOptions, connectin
 from kohort.pipeline.sources.positions import TopicPartition
 from kohort.pipeline.sources.topic_ids import topic_ids
 from kohort.pipeline.tables import topic_names
-from kohort.pipeline.tables.groups import rebalances
+from kohort.pipeline.tables.groups import group_history, rebalances
+from kohort.pipeline.tables.incarnations import BATCH_COLUMNS
 from kohort.pipeline.tables.lag import offset_lag
-from kohort.pipeline.tables.offsets import as_of, latest_offsets, offset_commits
-from kohort.pipeline.tables.shares import share_state
+from kohort.pipeline.tables.offsets import latest_offsets, offset_commits
+from kohort.pipeline.tables.shares import share_history, share_state
 from kohort.pipeline.tables.transactions import blocking_transactions, transactions
 
 _COMMIT_KINDS = (OFFSET_COMMIT, MARKER, DAMAGE)
@@ -197,7 +198,7 @@ class Reading:
     def member_records(self) -> Any:
         """The records of members and assignments, and damage."""
         kinds = (GROUP_METADATA, COORDINATOR, DAMAGE)
-        columns = rebalances.INPUT_COLUMNS
+        columns = group_history.INPUT_COLUMNS
         return kept(self._of_group(self._with_damage("member_records", kinds, columns, CONSUMER_OFFSETS)))
 
     @cached_property
@@ -213,7 +214,7 @@ class Reading:
     @cached_property
     def share_state(self) -> Any:
         """The state of share groups."""
-        found = self._read([COORDINATOR], share_state.INPUT_COLUMNS, [SHARE_GROUP_STATE])
+        found = self._read([COORDINATOR], share_history.INPUT_COLUMNS, [SHARE_GROUP_STATE])
         return kept(share_state.share_state(self._of_group(found)))
 
     @cached_property
@@ -283,7 +284,7 @@ class Reading:
     def end_offsets(self, topics: Collection[str]) -> Any:
         """Return the log end offsets of some topics."""
         if self.as_of_ms is not None:
-            return as_of.ends_as_of(self.batches(topics), at_ms=self.as_of_ms)
+            return offset_lag.ends_as_of(self.batches(topics), at_ms=self.as_of_ms)
         return offset_lag.end_offsets(self._read([SEGMENT], offset_lag.INPUT_COLUMNS, topics, newest=True))
 
     def unread(self, offsets: Any) -> tuple[Any, Any] | None:
@@ -336,7 +337,7 @@ class Reading:
         """Return every batch of some topics."""
         chosen = tuple(sorted(topics))
         if chosen not in self._batches:
-            self._batches[chosen] = kept(self._read([BATCH], as_of.BATCH_COLUMNS, chosen))
+            self._batches[chosen] = kept(self._read([BATCH], BATCH_COLUMNS, chosen))
         return self._batches[chosen]
 
     def progress(self) -> progress.Progress:

@@ -6,7 +6,7 @@ from typing import Any
 from kohort.pipeline.engines.dispatch import kept
 from kohort.pipeline.jobs.reading import Reading
 from kohort.pipeline.tables import topic_names
-from kohort.pipeline.tables.burrow.evaluator import Rules
+from kohort.pipeline.tables.burrow.evaluator import BURROWS, Rules
 from kohort.pipeline.tables.burrow.status import burrow_history, burrow_status
 from kohort.pipeline.tables.groups import memberships, ownership, rebalances
 from kohort.pipeline.tables.lag import lag_over_time, offset_lag, time_lag, time_lag_over_time
@@ -26,7 +26,7 @@ class Tables:
             rules: Burrow's settings for `status` and `status_history`.
         """
         self.reading = reading
-        self.rules = rules or Rules()
+        self.rules = rules or BURROWS
 
     @cached_property
     def offsets(self) -> Any:

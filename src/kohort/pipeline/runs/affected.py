@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from kohort.pipeline.decode.schemas import BATCH, MARKER
-from kohort.pipeline.tables.burrow.evaluator import Rules, Status
+from kohort.pipeline.tables.burrow.evaluator import EXPIRE_MS, Status
 from kohort.pipeline.tables.offsets.offset_commits import PENDING
 
 READ = (
@@ -76,7 +76,7 @@ def find_affected(
         None if all tables have to be made again.
     """
     rows = _NewRows(new)
-    commits, expire_ms = _table(before, "offset_commits"), Rules().expire_ms
+    commits, expire_ms = _table(before, "offset_commits"), EXPIRE_MS
     is_undecided = (ds.field("status") != STOP) & (ds.field("lag") > 0)
     visible_ms = ds.field("visible_at_ms")
     is_entering_or_leaving = (visible_ms > was_ms) | (

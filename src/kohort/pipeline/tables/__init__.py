@@ -1,7 +1,7 @@
 """
 Tables as functions from frames to frames, without session, files or clock.
 
-The rooms are `offsets`, `lag`, `burrow`, `groups`, `transactions` and `shares`. The last `select` of a function is the schema
-of its result; its docstring explains the columns. Rules that need the records in order are plain classes without Spark
+The rooms are `offsets`, `lag`, `burrow`, `groups`, `transactions` and `shares`. `contract` has the columns of each table and
+their meaning; the docstring of a function has its rules. Rules that need the records in order are plain classes without Spark
 (`groups.group_history`, `shares.share_history`, `burrow.history`), run over a frame by `replayed`.
 """

@@ -14,6 +14,20 @@ from typing import Any
 from kohort.pipeline.engines.dispatch import fn, over_frames
 
 INCARNATION = "log_life"
+BATCH_COLUMNS = (
+    "log_topic",
+    "log_partition",
+    "log_offset",
+    "timestamp_ms",
+    "producer_id",
+    "transactional",
+    "control",
+    "next_offset",
+    "is_control",
+    "first_timestamp_ms",
+    "record_count",
+)
+"""Columns to read of `kind` batch, for all tables that need the logs of topics."""
 _PLACE = ("log_topic", "log_partition")
 
 

@@ -45,6 +45,9 @@ class Rules:
         return at_ms - at_ms % self.refresh_ms
 
 
+BURROWS = Rules()
+
+
 class Status(IntEnum):
     """Statuses by severity, with Burrow's numbers."""
 
@@ -67,30 +70,24 @@ class Commit:
     order: int = 0
 
 
-def window(commits: Iterable[Commit], *, intervals: int = INTERVALS, distance_min_ms: int = 0) -> tuple[Commit, ...]:
+def window(commits: Iterable[Commit], rules: Rules = BURROWS) -> tuple[Commit, ...]:
     """
     Return the commits in Burrow's ring, in the order of the coordinator's log.
 
-    A commit less than `distance_min_ms` after the previous one replaces it, and keeps the older timestamp.
+    A commit less than `rules.distance_min_ms` after the previous one replaces it, and keeps the older timestamp.
     """
     kept: list[Commit] = []
+    distance_min_ms = rules.distance_min_ms
     for commit in commits:
         if distance_min_ms and kept and commit.timestamp_ms - kept[-1].timestamp_ms < distance_min_ms:
             kept[-1] = replace(commit, timestamp_ms=kept[-1].timestamp_ms)
         else:
             kept.append(commit)
-    return tuple(kept[-intervals:])
+    return tuple(kept[-rules.intervals :])
 
 
 def evaluate(
-    commits: Sequence[Commit],
-    *,
-    current_lag: int,
-    now_ms: int,
-    ends: Iterable[int] = (),
-    allowed_lag: int = 0,
-    complete_min: float = 0.0,
-    intervals: int = INTERVALS,
+    commits: Sequence[Commit], rules: Rules = BURROWS, *, current_lag: int, now_ms: int, ends: Iterable[int] = ()
 ) -> Status:
     """
     Return the status of one partition.
@@ -98,18 +95,17 @@ def evaluate(
     Args:
         commits: as `window` returns them.
         ends: the stored log end offsets.
-        complete_min: the filled share of `intervals` below which a partition is OK.
     """
     if not commits:
         return Status.NOTFOUND
-    if len(commits) / intervals < complete_min or current_lag <= allowed_lag:
+    if len(commits) / rules.intervals < rules.complete_min or current_lag <= rules.allowed_lag:
         return Status.OK
     if _is_stopped(commits, now_ms) and not any(end <= commits[-1].offset for end in ends):
         return Status.STOP
     if _is_rewound(commits):
         return Status.REWIND
     known = [commit.lag for commit in commits if commit.lag is not None]
-    if any(lag <= allowed_lag for lag in known):
+    if any(lag <= rules.allowed_lag for lag in known):
         return Status.OK
     if all(commit.offset == commits[0].offset for commit in commits):
         return Status.STALL

@@ -90,8 +90,7 @@ class BurrowHistory:
             if len(self._commits) > self.rules.intervals:
                 self._commits.popleft()
             return
-        found = window(self._commits, intervals=self.rules.intervals, distance_min_ms=self.rules.distance_min_ms)
-        self._commits = deque(found)
+        self._commits = deque(window(self._commits, self.rules))
 
     def _evaluate_until(self, next_ms: int) -> Iterator[Row]:
         """Evaluate from the last event until before the next one."""
@@ -143,16 +142,8 @@ class BurrowHistory:
         if lag <= self.rules.allowed_lag:
             return Status.OK, lag
         ring = (self._end_at(asked_ms - step * self.rules.refresh_ms) for step in range(self.rules.intervals))
-        status = evaluate(
-            live,
-            current_lag=lag,
-            now_ms=at_ms,
-            ends=[one for one in ring if one is not None],
-            allowed_lag=self.rules.allowed_lag,
-            complete_min=self.rules.complete_min,
-            intervals=self.rules.intervals,
-        )
-        return status, lag
+        ends = [one for one in ring if one is not None]
+        return evaluate(live, self.rules, current_lag=lag, now_ms=at_ms, ends=ends), lag
 
     def _end_at(self, at_ms: int) -> int | None:
         index = bisect_right(self._ends, at_ms, key=lambda one: one[0])

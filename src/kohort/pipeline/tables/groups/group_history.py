@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 from kohort.model.errors import WireError
 from kohort.pipeline.decode.schemas import GROUP_METADATA
+from kohort.pipeline.tables.contract import COLUMNS
 from kohort.records.consumer_protocol import read_subscription
 
 Row: TypeAlias = dict[str, Any]
@@ -244,7 +245,7 @@ class GroupHistory:
 
     def _row(self, record: Row, group_type: str, event: str, *, metadata_hash: int | None = None) -> Row:
         joined, left, fenced, changed = self._differences()
-        row = dict.fromkeys(COLUMNS) | {
+        row = dict.fromkeys(COLUMNS["rebalances"]) | {
             "group": self.group,
             "group_type": group_type,
             "log_partition": self.log_partition,
@@ -321,30 +322,6 @@ def took_ms(change: Mapping[str, Any]) -> int | None:
     """Return the duration of a rebalance; its last phase, which is the least that it took, if the log tells no more."""
     known: int | None = change["sync_ms"] if change["duration_ms"] is None else change["duration_ms"]
     return known
-
-
-COLUMNS = (
-    "group",
-    "group_type",
-    "log_partition",
-    "log_offset",
-    "began_at_ms",
-    "completed_at_ms",
-    "event",
-    "generation",
-    "protocol_type",
-    "protocol",
-    "leader",
-    "members",
-    "joined",
-    "left",
-    "fenced",
-    "changed",
-    "why",
-    "moved",
-    "sync_ms",
-    "duration_ms",
-)
 
 
 def _has_changed(before: Any, now: Any) -> bool:

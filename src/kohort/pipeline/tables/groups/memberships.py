@@ -17,22 +17,8 @@ from typing import Any
 
 from kohort.pipeline.decode.schemas import COORDINATOR, GROUP_METADATA
 from kohort.pipeline.engines.dispatch import Window, fn, over_frames
+from kohort.pipeline.tables.contract import COLUMNS
 from kohort.pipeline.tables.groups.group_history import CLASSIC, CURRENT, MEMBER_METADATA, record_types
-
-INPUT_COLUMNS = (
-    "kind",
-    "log_partition",
-    "log_offset",
-    "timestamp_ms",
-    "group",
-    "tombstone",
-    "protocol_type",
-    "members",
-    "record_type",
-    "member_id",
-    "value",
-)
-"""Columns to read of `kind` group_metadata and coordinator."""
 
 _MEMBER_RECORDS = record_types(MEMBER_METADATA)
 _ASSIGNMENT_RECORDS = record_types(CURRENT)
@@ -81,11 +67,10 @@ def intervals(snapshots: Any, *, keys: Sequence[str]) -> Any:
 @over_frames
 def member_intervals(records: Any) -> Any:
     """
-    Return one row for every interval of a membership: `group`, `group_type`, `member_id`, `instance_id`, `client_id`,
-    `client_host`, `since_ms`, `until_ms`, `first_log_offset`.
+    Return one row for every interval of a membership.
 
     Args:
-        records: `INPUT_COLUMNS`.
+        records: `group_history.INPUT_COLUMNS`.
     """
     classic = _classic(records, fn.transform("members", _names), _NAMES)
     told = fn.from_json("value", _MEMBER)
@@ -96,8 +81,7 @@ def member_intervals(records: Any) -> Any:
         told["clientHost"].alias("client_host"),
     )
     modern = _modern(records, _MEMBER_RECORDS, fn.array(name), _NAMES)
-    columns = ("member_id", "instance_id", "client_id", "client_host")
-    return _both(classic, modern, columns)
+    return _both(classic, modern, "members")
 
 
 @over_frames
@@ -105,13 +89,11 @@ def assignment_intervals(records: Any) -> Any:
     """
     Return one row for every interval in which a member owned a partition or a task.
 
-    Columns: `group`, `group_type`, `member_id`, `topic`, `topic_id`, `subtopology`, `partition`, `role`, `since_ms`,
-    `until_ms`, `first_log_offset`. Records of classic groups have topic names, other records topic ids. `subtopology` and
-    `role` (`active`, `standby` or `warmup`) are null except for streams groups. Partitions pending revocation do not count as
-    owned.
+    Records of classic groups have topic names, other records topic ids. `subtopology` and `role` are null except for streams
+    groups. Partitions pending revocation do not count as owned.
 
     Args:
-        records: `INPUT_COLUMNS`.
+        records: `group_history.INPUT_COLUMNS`.
     """
     classic = _classic(records, fn.flatten(fn.transform("members", _classic_places)), _PLACE)
     told = fn.from_json("value", _ASSIGNMENT)
@@ -119,36 +101,33 @@ def assignment_intervals(records: Any) -> Any:
     listed += [fn.transform(told[name], partial(_tasks, role)) for name, role in _TASKS.items()]
     places = fn.concat(*(fn.coalesce(fn.flatten(one), fn.array().cast(f"array<{_PLACE}>")) for one in listed))
     modern = _modern(records, _ASSIGNMENT_RECORDS, places, _PLACE)
-    return _both(classic, modern, ("member_id", "topic", "topic_id", "subtopology", "partition", "role"))
+    return _both(classic, modern, "assignments")
 
 
 def _classic(records: Any, items: Any, item_type: str) -> Any:
-    """Return the snapshots of classic groups; a tombstone is an empty one."""
-    nothing = fn.array().cast(f"array<{item_type}>")
-    return (
-        records.where(fn.col("kind") == GROUP_METADATA)
-        .withColumn("items", fn.coalesce(fn.when(~fn.col("tombstone"), items).cast(f"array<{item_type}>"), nothing))
-        .withColumn("group_type", fn.lit(CLASSIC))
-    )
+    """Return the snapshots of classic groups."""
+    ours = _snapshots(records.where(fn.col("kind") == GROUP_METADATA), items, item_type)
+    return ours.withColumn("group_type", fn.lit(CLASSIC))
 
 
 def _modern(records: Any, types: dict[str, str], items: Any, item_type: str) -> Any:
-    """Return the snapshots of single members; a tombstone is an empty one."""
-    nothing = fn.array().cast(f"array<{item_type}>")
+    """Return the snapshots of single members."""
     kinds = fn.create_map(*(fn.lit(word) for pair in types.items() for word in pair))
-    return (
-        records.where((fn.col("kind") == COORDINATOR) & fn.col("record_type").isin(*types))
-        .withColumn("items", fn.coalesce(fn.when(~fn.col("tombstone"), items).cast(f"array<{item_type}>"), nothing))
-        .withColumn("group_type", kinds[fn.col("record_type")])
-        .withColumnRenamed("member_id", "of_member")
-    )
+    is_ours = (fn.col("kind") == COORDINATOR) & fn.col("record_type").isin(*types)
+    ours = _snapshots(records.where(is_ours), items, item_type)
+    return ours.withColumn("group_type", kinds[fn.col("record_type")]).withColumnRenamed("member_id", "of_member")
 
 
-def _both(classic: Any, modern: Any, columns: Sequence[str]) -> Any:
-    shown = ["group", "group_type", *columns, "since_ms", "until_ms", "first_log_offset"]
-    of_groups = intervals(classic, keys=("log_partition", "group", "group_type")).select(*shown)
-    of_members = intervals(modern, keys=("log_partition", "group", "group_type", "of_member")).select(*shown)
-    return of_groups.unionByName(of_members)
+def _snapshots(records: Any, items: Any, item_type: str) -> Any:
+    """Add the items; a tombstone is an empty snapshot."""
+    there, nothing = fn.when(~fn.col("tombstone"), items), fn.array()
+    return records.withColumn("items", fn.coalesce(*(one.cast(f"array<{item_type}>") for one in (there, nothing))))
+
+
+def _both(classic: Any, modern: Any, table: str) -> Any:
+    keys = ("log_partition", "group", "group_type")
+    of_groups, of_members = intervals(classic, keys=keys), intervals(modern, keys=(*keys, "of_member"))
+    return of_groups.select(*COLUMNS[table]).unionByName(of_members.select(*COLUMNS[table]))
 
 
 def _names(member: Any) -> Any:

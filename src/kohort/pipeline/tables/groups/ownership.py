@@ -23,9 +23,8 @@ def partition_flapping(assignments: Any, members: Any = None) -> Any:
     """
     Return one row per partition (or task) of a group.
 
-    Columns: `group`, `group_type`, `topic`, `topic_id`, `subtopology`, `partition`, `stays` (intervals of ownership), `owners`
-    (number of members), `moves` (intervals that began with another owner), `returns` (moves to an earlier owner), `held_p50_ms`
-    and `held_min_ms` (of completed intervals; null if there is none), `first_since_ms`.
+    `stays` counts intervals of ownership, `moves` those that began with another owner. `held_p50_ms` and `held_min_ms` are null
+    if no interval is complete.
 
     Args:
         assignments: as `memberships.assignment_intervals` returns them.
@@ -58,10 +57,8 @@ def partition_flapping(assignments: Any, members: Any = None) -> Any:
 @over_frames
 def time_without_owner(assignments: Any, *, at_ms: int) -> Any:
     """
-    Return one row for every interval in which a partition had no owner, after its first one.
-
-    Columns: `group`, `group_type`, `topic`, `topic_id`, `subtopology`, `partition`, `since_ms`, `until_ms` (null if it still
-    has none), `unowned_ms` (then until `at_ms`).
+    Return one row for every interval in which a partition had no owner, after its first one. If it still has none, `unowned_ms`
+    is the time until `at_ms`.
 
     Args:
         assignments: as `memberships.assignment_intervals` returns them.

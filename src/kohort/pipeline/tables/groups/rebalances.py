@@ -22,51 +22,11 @@ ClassicGroup.currentStateTimestampOrDefault.
 
 from typing import Any
 
-import pyarrow as pa
-
 from kohort.pipeline.decode.schemas import COORDINATOR, GROUP_METADATA
 from kohort.pipeline.engines.dispatch import Window, fn, over_frames
-from kohort.pipeline.tables.groups.group_history import (
-    CREATED,
-    DELETED,
-    EMPTIED,
-    INPUT_COLUMNS,
-    REBALANCED,
-    RECORD_TYPES,
-    REPLACED,
-    GroupHistory,
-)
+from kohort.pipeline.tables.contract import arrow_schema
+from kohort.pipeline.tables.groups.group_history import INPUT_COLUMNS, RECORD_TYPES, GroupHistory
 from kohort.pipeline.tables.replayed import replayed
-
-__all__ = ["CREATED", "DELETED", "EMPTIED", "INPUT_COLUMNS", "REBALANCED", "REPLACED", "rebalance_costs", "rebalances"]
-
-_MEMBERS = pa.list_(
-    pa.struct([(name, pa.string()) for name in ("member_id", "instance_id", "client_id", "client_host")])
-)
-SCHEMA = pa.schema(
-    [
-        ("group", pa.string()),
-        ("group_type", pa.string()),
-        ("log_partition", pa.int32()),
-        ("log_offset", pa.int64()),
-        ("began_at_ms", pa.int64()),
-        ("completed_at_ms", pa.int64()),
-        ("event", pa.string()),
-        ("generation", pa.int32()),
-        ("protocol_type", pa.string()),
-        ("protocol", pa.string()),
-        ("leader", pa.string()),
-        ("members", _MEMBERS),
-        ("joined", _MEMBERS),
-        ("left", _MEMBERS),
-        ("fenced", _MEMBERS),
-        ("changed", _MEMBERS),
-        ("why", pa.list_(pa.string())),
-        ("moved", pa.int32()),
-        ("sync_ms", pa.int64()),
-        ("duration_ms", pa.int64()),
-    ]
-)
 
 
 @over_frames
@@ -82,7 +42,7 @@ def rebalances(records: Any) -> Any:
     that returns is the same owner.
 
     Args:
-        records: `INPUT_COLUMNS`.
+        records: `group_history.INPUT_COLUMNS`.
     """
     is_ours = (fn.col("kind") == GROUP_METADATA) | (
         (fn.col("kind") == COORDINATOR) & fn.col("record_type").isin(*RECORD_TYPES)
@@ -92,7 +52,7 @@ def rebalances(records: Any) -> Any:
         keys=("log_partition", "group"),
         order=("log_offset",),
         start=_history,
-        schema=SCHEMA,
+        schema=arrow_schema("rebalances"),
     )
 
 

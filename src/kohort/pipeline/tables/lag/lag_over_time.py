@@ -19,9 +19,6 @@ from kohort.pipeline.engines.dispatch import Window, fn, over_frames
 from kohort.pipeline.tables.incarnations import INCARNATION, last_end
 from kohort.pipeline.tables.offsets.offset_commits import counting
 
-INPUT_COLUMNS = ("log_topic", "log_partition", "timestamp_ms", "next_offset")
-"""Columns to read of `kind` batch."""
-
 _PARTITION = ("group", "topic", "partition")
 POINTS = 1_000
 """Appended batches of a partition that every group has as events."""
@@ -36,7 +33,7 @@ def lag_over_time(commits: Any, batches: Any, *, points: int = POINTS) -> Any:
 
     Args:
         commits: as `offset_commits` returns them.
-        batches: `INPUT_COLUMNS` of the topics that groups commit to; partitions without any are ignored.
+        batches: `BATCH_COLUMNS` of the topics that groups commit to; partitions without any are ignored.
         points: of a partition with more batches, the last of each of so many equal intervals; and the last before each commit.
     """
     return _sums(_partition_steps(_with_lag(_events(commits, batches, points=points))))

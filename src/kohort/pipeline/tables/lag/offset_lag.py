@@ -3,6 +3,8 @@
 from typing import Any
 
 from kohort.pipeline.engines.dispatch import fn, over_frames
+from kohort.pipeline.tables.contract import COLUMNS
+from kohort.pipeline.tables.incarnations import current
 
 INPUT_COLUMNS = ("log_topic", "log_partition", "next_offset")
 """Columns to read of `kind` segment."""
@@ -25,6 +27,17 @@ def end_offsets(segments: Any) -> Any:
 
 
 @over_frames
+def ends_as_of(batches: Any, *, at_ms: int) -> Any:
+    """
+    Return `end_offsets` at an instant, by the greatest timestamp of each batch, as far as retention has left the logs.
+
+    Args:
+        batches: `log_topic`, `log_partition`, `timestamp_ms` and `next_offset`.
+    """
+    return end_offsets(current(batches, at_ms=at_ms).where(fn.col("timestamp_ms") <= at_ms))
+
+
+@over_frames
 def lag(latest: Any, ends: Any) -> Any:
     """
     Add `end_offset`, `lag` and `is_beyond_end` to latest offsets; they are null if there is no log of the partition.
@@ -35,15 +48,6 @@ def lag(latest: Any, ends: Any) -> Any:
     be 1.
     """
     behind = fn.col("end_offset") - fn.col("offset")
-    return latest.join(ends, on=["topic", "partition"], how="left").select(
-        "group",
-        "topic",
-        "partition",
-        "offset",
-        "leader_epoch",
-        "metadata",
-        "commit_timestamp_ms",
-        "end_offset",
-        fn.when(behind.isNotNull(), fn.greatest(behind, fn.lit(0).cast("bigint"))).alias("lag"),
-        (behind < 0).alias("is_beyond_end"),
-    )
+    lag_known = fn.when(behind.isNotNull(), fn.greatest(behind, fn.lit(0).cast("bigint")))
+    known = latest.join(ends, on=["topic", "partition"], how="left")
+    return known.withColumns({"lag": lag_known, "is_beyond_end": behind < 0}).select(*COLUMNS["lag"])

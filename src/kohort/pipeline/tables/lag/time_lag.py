@@ -18,9 +18,6 @@ from typing import Any
 from kohort.pipeline.decode.schemas import ABORT
 from kohort.pipeline.engines.dispatch import Window, fn, over_frames
 from kohort.pipeline.tables.incarnations import INCARNATION, current, since
-from kohort.pipeline.tables.offsets.as_of import BATCH_COLUMNS
-
-INPUT_COLUMNS = BATCH_COLUMNS
 
 _PLACE = ("topic", "partition")
 
@@ -36,7 +33,7 @@ def time_lag(latest: Any, batches: Any, *, at_ms: int, begins: Any = None) -> An
 
     Args:
         latest: the result of `lag`, or of `latest_offsets`; with the latter a log without batches is unknown.
-        batches: `INPUT_COLUMNS` of the topics that groups commit to.
+        batches: `BATCH_COLUMNS` of the topics that groups commit to.
         begins: log start offsets as `topic`, `partition`, `begin_offset`. Without it the first batch is the start, which is
             wrong if compaction removed that batch, or if `batches` contains deleted ones.
         at_ms: the instant of `latest`; later batches are ignored.

@@ -24,10 +24,8 @@ from typing import Any
 
 from kohort.pipeline.engines.dispatch import Window, fn, over_frames
 from kohort.pipeline.tables.incarnations import INCARNATION, current, since
-from kohort.pipeline.tables.lag.time_lag import INPUT_COLUMNS, first_unread, headers, waiting
+from kohort.pipeline.tables.lag.time_lag import first_unread, headers, waiting
 from kohort.pipeline.tables.offsets.offset_commits import counting
-
-__all__ = ["INPUT_COLUMNS", "POINTS", "time_lag_over_time"]
 
 POINTS = 300
 """Rows of a group: those of a chart."""
@@ -48,7 +46,7 @@ def time_lag_over_time(commits: Any, batches: Any, *, at_ms: int, begins: Any = 
 
     Args:
         commits: as `offset_commits` returns them.
-        batches: `INPUT_COLUMNS` of the topics that groups commit to; partitions without any are ignored.
+        batches: `BATCH_COLUMNS` of the topics that groups commit to; partitions without any are ignored.
         at_ms: the instant of the commits; later batches are ignored.
         begins: log start offsets, as for `time_lag`.
         points: rows of a group at most, at least two. So many intervals less one are spread over its time.

@@ -13,9 +13,7 @@ def commit_frequency(commits: Any) -> Any:
     """
     Return one row per group and partition.
 
-    Columns: `commits`, `first_commit_ms`, `last_commit_ms`, `interval_p50_ms` and `interval_max_ms` (between successive
-    effective commits; null for a single one), `unmoved` (repeated commits of an offset) and `rewinds` (commits of a smaller
-    offset), both in log order.
+    Intervals are those between successive effective commits; null for a single one. `unmoved` and `rewinds` are in log order.
 
     Args:
         commits: as `offset_commits` returns them; tombstones and commits of aborted transactions are ignored.

@@ -4,8 +4,8 @@ from typing import Any
 
 from kohort.pipeline.decode.schemas import DAMAGE, MARKER, OFFSET_COMMIT
 from kohort.pipeline.engines.dispatch import Window, fn, over_frames
-from kohort.pipeline.tables.offsets.fates import is_commit_marker
-from kohort.pipeline.tables.offsets.offset_commits import counting
+from kohort.pipeline.tables.contract import COLUMNS
+from kohort.pipeline.tables.offsets.offset_commits import counting, is_commit_marker
 
 KEY = ("log_partition", "group", "topic", "partition")
 VALUE = ("tombstone", "offset", "leader_epoch", "metadata", "commit_timestamp_ms")
@@ -21,7 +21,8 @@ def latest_offsets(commits: Any) -> Any:
     """
     Select the last effective commit of each key, unless a tombstone follows it; `commits` as `offset_commits` returns them.
 
-    The last commit is the one with the greatest log offset (`fates.replaces`). All commits of a group are in one log partition.
+    The last commit is the one with the greatest log offset (`offset_commits.replaces`). All commits of a group are in one log
+    partition.
     """
     return _standing(_by_key(counting(commits)).agg(fn.max_by(fn.struct(*VALUE), "log_offset").alias("last")))
 
@@ -90,12 +91,4 @@ def _by_key(rows: Any, *more: Any) -> Any:
 
 
 def _standing(last: Any) -> Any:
-    return last.where(~fn.col("last.tombstone")).select(
-        "group",
-        "topic",
-        "partition",
-        "last.offset",
-        "last.leader_epoch",
-        "last.metadata",
-        "last.commit_timestamp_ms",
-    )
+    return last.where(~fn.col("last.tombstone")).select("*", "last.*").select(*COLUMNS["offsets"])

@@ -13,6 +13,7 @@ list the partition for it; open transactions are candidates after 15 minutes).
 from typing import Any
 
 from kohort.pipeline.engines.dispatch import Window, fn, over_frames
+from kohort.pipeline.tables.contract import COLUMNS
 from kohort.pipeline.tables.incarnations import current
 
 INPUT_COLUMNS = (
@@ -39,10 +40,8 @@ def blocking_transactions(batches: Any, found: Any, *, at_ms: int, long_ms: int 
     """
     Return one row for every transaction that is open in a partition.
 
-    Columns: `topic`, `partition`, `producer_id`, `producer_epoch`, `start_offset`, `start_ms`, `last_timestamp_ms`,
-    `duration_ms` (until `at_ms`), `transactional_id` (null if the coordinator has none for the producer), `verdict`,
-    `blocked_records` (offsets from the earliest open transaction of the partition to the end of the log, which `read_committed`
-    readers do not get).
+    `transactional_id` is null if the coordinator has none for the producer. `blocked_records` counts the offsets from the
+    earliest open transaction of the partition to the end of the log, which `read_committed` readers do not get.
 
     `verdict` is `hanging` if the coordinator has no unfinished transaction of the producer with that partition, else `long`
     if it is older than `long_ms`, else `ongoing`. A transaction that completed after `at_ms` was unfinished then: a broker
@@ -91,17 +90,6 @@ def _judged(open_: Any, found: Any, at_ms: int, long_ms: int) -> Any:
     return (
         open_.join(of_producer, on="producer_id", how="left")
         .join(tracked, on=["producer_id", "topic", "partition"], how="left")
-        .select(
-            "topic",
-            "partition",
-            "producer_id",
-            "producer_epoch",
-            "start_offset",
-            "start_ms",
-            "last_timestamp_ms",
-            duration_ms.alias("duration_ms"),
-            "transactional_id",
-            verdict.alias("verdict"),
-            "blocked_records",
-        )
+        .withColumns({"duration_ms": duration_ms, "verdict": verdict})
+        .select(*COLUMNS["blocking_transactions"])
     )

@@ -15,6 +15,7 @@ from typing import Any
 
 from kohort.pipeline.decode.schemas import TRANSACTION
 from kohort.pipeline.engines.dispatch import Window, fn, over_frames
+from kohort.pipeline.tables.contract import COLUMNS
 
 INPUT_COLUMNS = (
     "kind",
@@ -44,15 +45,10 @@ def transactions(records: Any) -> Any:
     """
     Return one row for every transaction.
 
-    Columns: `log_partition`, `transactional_id`, `producer_id`, `producer_epoch` (of its writes; null if only the end of an
-    abort is left, which may have been a fence), `transaction_version`, `timeout_ms`, `partitions`, `start_ms`,
-    `prepared_at_ms`, `completed_at_ms`, `duration_ms` (start to completion), `markers_ms` (preparation to completion), `state`,
-    `outcome`, `ended_by`, `first_log_offset`, `last_log_offset`.
-
-    `outcome` is the decision, also before the markers are written; null, like `state`, if damage hides it. `ended_by` is
-    `timeout` if it was aborted after its timeout, `fence` if its epoch was bumped to abort it, else `client`; null if the log
-    does not
-    tell: with transaction version 2 an abort by the client bumps the epoch, too.
+    `producer_epoch` is that of its writes; null if only the end of an abort is left, which may have been a fence. `outcome` is
+    the decision, also before the markers are written; null, like `state`, if damage hides it. `ended_by` is `timeout` if it was
+    aborted after its timeout, `fence` if its epoch was bumped to abort it, else `client`; null if the log does not tell: with
+    transaction version 2 an abort by the client bumps the epoch, too.
 
     Args:
         records: `INPUT_COLUMNS`.
@@ -61,26 +57,12 @@ def transactions(records: Any) -> Any:
     grouped = steps.groupBy("log_partition", "transactional_id", "number").agg(*_aggregates())
     grouped = grouped.withColumn("state", _ended_state())
     known = grouped.withColumn("outcome", _outcome()).withColumn("producer_epoch", _wrote_with())
-    known = known.withColumn("ended_by", _ended_by())
-    return known.select(
-        "log_partition",
-        "transactional_id",
-        "producer_id",
-        "producer_epoch",
-        "transaction_version",
-        "timeout_ms",
-        "partitions",
-        "start_ms",
-        "prepared_at_ms",
-        "completed_at_ms",
-        (fn.col("completed_at_ms") - fn.col("start_ms")).alias("duration_ms"),
-        (fn.col("completed_at_ms") - fn.col("prepared_at_ms")).alias("markers_ms"),
-        "state",
-        "outcome",
-        "ended_by",
-        "first_log_offset",
-        "last_log_offset",
-    )
+    took = {
+        "ended_by": _ended_by(),
+        "duration_ms": fn.col("completed_at_ms") - fn.col("start_ms"),
+        "markers_ms": fn.col("completed_at_ms") - fn.col("prepared_at_ms"),
+    }
+    return known.withColumns(took).select(*COLUMNS["transactions"])
 
 
 def _numbered(records: Any) -> Any:
@@ -176,38 +158,24 @@ def open_transactions(found: Any, *, at_ms: int) -> Any:
     Return the transactions that are not complete, one row for each of their partitions. `read_committed` consumers cannot read
     past the first record of an open transaction.
 
-    Columns: `topic`, `partition` (null if none was added), `transactional_id`, `producer_id`, `producer_epoch`, `state`,
-    `start_ms`, `age_ms` at `at_ms`, `timeout_ms`, `is_overdue` (older than its timeout).
-
     Args:
         found: as `transactions` returns them; those that began after `at_ms` are ignored.
     """
     age_ms = fn.lit(at_ms).cast("bigint") - fn.col("start_ms")
     has_begun = fn.col("start_ms").isNull() | (fn.col("start_ms") <= at_ms)
+    is_overdue = age_ms > fn.col("timeout_ms")
     return (
         found.where(fn.col("completed_at_ms").isNull() & ~fn.col("state").startswith("Complete") & has_begun)
         .withColumn("place", fn.explode_outer("partitions"))
-        .select(
-            "place.topic",
-            "place.partition",
-            "transactional_id",
-            "producer_id",
-            "producer_epoch",
-            "state",
-            "start_ms",
-            age_ms.alias("age_ms"),
-            "timeout_ms",
-            (age_ms > fn.col("timeout_ms")).alias("is_overdue"),
-        )
+        .select("*", "place.*", age_ms.alias("age_ms"), is_overdue.alias("is_overdue"))
+        .select(*COLUMNS["open_transactions"])
     )
 
 
 @over_frames
 def transaction_statistics(found: Any) -> Any:
     """
-    Return one row per transactional id: `transactions`, `committed`, `aborted`, `open`, `timed_out`, `fenced`, `abort_rate` (of
-    ended transactions; null if there is none), `duration_p50_ms`, `duration_p95_ms`, `duration_p99_ms`, `duration_max_ms`,
-    `producer_ids` (their number).
+    Return one row per transactional id. `abort_rate` is null if no transaction has ended.
 
     Args:
         found: as `transactions` returns them.

@@ -1,17 +1,73 @@
 """
-The type and the meaning of every column of every table: the comments of written columns, `kohort pipeline schema`, and the page
-docs/pipeline-columns.md are made of these lines.
+The columns of every table: their order, types and meaning.
 
-A column of the same name has the same meaning in all tables, unless the table has a line of its own.
-
-Source: `jobs.contract` has the names and their order.
+Readers of published tables rely on them, and runs recognise tables of other releases by them. The frames of the tables, the
+comments of written columns, `kohort pipeline schema` and the page docs/pipeline-columns.md are made of these lines.
 """
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 from kohort.model.errors import ConfigError
-from kohort.pipeline.jobs.contract import COLUMNS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_OFFSETS = "group topic partition offset leader_epoch metadata commit_timestamp_ms"
+_LAG = f"{_OFFSETS} end_offset lag is_beyond_end"
+_REBALANCES = (
+    "group group_type log_partition log_offset began_at_ms completed_at_ms event generation protocol_type protocol leader"
+    " members joined left fenced changed why moved sync_ms duration_ms"
+)
+_OWNED = "topic topic_id subtopology partition"
+
+_TABLES = {
+    "offsets": _OFFSETS,
+    "lag": _LAG,
+    "time_lag": f"{_LAG} next_produced_at_ms time_lag_ms records_lost",
+    "lag_over_time": "group timestamp_ms lag",
+    "time_lag_over_time": "group timestamp_ms waiting_since_ms time_lag_ms time_lag_max_ms",
+    "status": "group topic partition status lag commits last_commit_ms is_rising",
+    "status_history": "group topic partition since_ms until_ms status lag_max",
+    "commit_frequency": (
+        "group topic partition commits first_commit_ms last_commit_ms interval_p50_ms interval_max_ms unmoved rewinds"
+    ),
+    "offset_commits": (
+        "log_partition log_offset group topic partition tombstone offset leader_epoch metadata commit_timestamp_ms fate"
+        " visible_at_ms"
+    ),
+    "rebalances": _REBALANCES,
+    "rebalance_costs": f"{_REBALANCES} lag_before lag_after lag_cost",
+    "members": "group group_type member_id instance_id client_id client_host since_ms until_ms first_log_offset",
+    "assignments": f"group group_type member_id {_OWNED} role since_ms until_ms first_log_offset",
+    "partition_flapping": (
+        f"group group_type {_OWNED} stays owners moves returns held_p50_ms held_min_ms first_since_ms"
+    ),
+    "time_without_owner": f"group group_type {_OWNED} since_ms until_ms unowned_ms",
+    "share_state": (
+        "group topic topic_id partition start_offset end_offset lag delivery_complete_count batches state_epoch"
+        " leader_epoch written_at_ms"
+    ),
+    "transactions": (
+        "log_partition transactional_id producer_id producer_epoch transaction_version timeout_ms partitions start_ms"
+        " prepared_at_ms completed_at_ms duration_ms markers_ms state outcome ended_by first_log_offset last_log_offset"
+    ),
+    "open_transactions": (
+        "topic partition transactional_id producer_id producer_epoch state start_ms age_ms timeout_ms is_overdue"
+    ),
+    "blocking_transactions": (
+        "topic partition producer_id producer_epoch start_offset start_ms last_timestamp_ms duration_ms transactional_id"
+        " verdict blocked_records"
+    ),
+    "transaction_statistics": (
+        "transactional_id transactions committed aborted open timed_out fenced abort_rate duration_p50_ms duration_p95_ms"
+        " duration_p99_ms duration_max_ms producer_ids"
+    ),
+    "damage": "log_topic log_partition segment position size_bytes log_offset problem",
+}
+
+COLUMNS: Mapping[str, tuple[str, ...]] = {name: tuple(columns.split()) for name, columns in _TABLES.items()}
+"""The names of the columns of each table, in order."""
 
 INSTANT = "instant"
 """Milliseconds since 1970, UTC; a timestamp in typed frames."""
@@ -20,6 +76,7 @@ DURATION = "duration"
 _SQL = {INSTANT: "bigint", DURATION: "bigint"}
 _MEMBERS = "array<struct<member_id:string,instance_id:string,client_id:string,client_host:string>>"
 
+# A column of the same name has the same meaning in all tables, unless the table has a line of its own.
 _LINES = """
 group                    | string   | group id
 topic                    | string   | topic name; null if only its id is known
@@ -183,7 +240,24 @@ def columns_of(table: str) -> tuple[Column, ...]:
     return tuple(_COLUMNS.get(f"{table}.{name}") or _COLUMNS[name] for name in COLUMNS[table])
 
 
-def page(tables: Mapping[str, tuple[str, ...]] = COLUMNS) -> str:
+def arrow_schema(table: str, *, without: Collection[str] = ()) -> "pa.Schema":
+    """Return the columns of a table, except some, as Arrow has them."""
+    import pyarrow as pa
+
+    plain = {"string": pa.string(), "int": pa.int32(), "bigint": pa.int64(), "boolean": pa.bool_()}
+
+    def arrow(sql: str) -> pa.DataType:
+        outer, _, inner = sql.removesuffix(">").partition("<")
+        if outer == "array":
+            return pa.list_(arrow(inner))
+        if outer == "struct":
+            return pa.struct([(name, arrow(kind)) for name, kind in (one.split(":") for one in inner.split(","))])
+        return plain[outer]
+
+    return pa.schema([(one.name, arrow(one.sql)) for one in columns_of(table) if one.name not in without])
+
+
+def page() -> str:
     """Return the page of all tables and columns, in Markdown."""
     lines = [
         "# Columns of the pipeline's tables",
@@ -192,7 +266,7 @@ def page(tables: Mapping[str, tuple[str, ...]] = COLUMNS) -> str:
         "`bigint` in milliseconds since 1970 (UTC), a *duration* a `bigint` in milliseconds. `typed(frame, table)` of",
         "`kohort.pipeline` makes timestamps of instants. Written tables carry the descriptions as comments.",
     ]
-    for table in tables:
+    for table in COLUMNS:
         lines += ["", f"## {table}", "", "| column | type | meaning |", "|---|---|---|"]
         lines += [f"| `{one.name}` | {_shown(one.kind)} | {one.comment} |" for one in columns_of(table)]
     return "\n".join(lines) + "\n"
