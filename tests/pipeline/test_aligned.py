@@ -1,14 +1,14 @@
-"""Large tables are printed as the small ones: Arrow formats slices of rows, the functions of `columns` format single rows."""
+"""Tables are printed as if row by row: Arrow formats the plain cells of slices of rows."""
 
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from kohort.cli.pipeline.aligned import SLICE_ROWS, show_table
-from kohort.cli.pipeline.columns import show
+from kohort.cli.pipeline.aligned import SLICE_ROWS, print_table
 from kohort.pipeline.decode.schemas import SCHEMA
 from kohort.pipeline.tables.contract import arrow_schema
+from tests.pipeline.lines import printed
 
 OFFSETS = pa.schema(
     [SCHEMA.field(name) for name in ("group", "topic", "partition", "offset", "leader_epoch", "metadata")]
@@ -42,10 +42,8 @@ def row(number: int) -> dict[str, Any]:
 @pytest.mark.parametrize("count", [0, 1, len(INSTANTS) * len(TEXTS), SLICE_ROWS + 3])
 def test_the_same_text_as_row_by_row(capsys: pytest.CaptureFixture[str], count: int, as_json: bool) -> None:
     table = pa.Table.from_pylist([row(number % 60) for number in range(count)], OFFSETS)
-    show(table.to_pylist(), as_json, "offsets")
-    expected = capsys.readouterr().out
-    show_table(table, as_json, "offsets")
-    assert capsys.readouterr().out == expected
+    print_table(table, as_json, "offsets")
+    assert capsys.readouterr().out == printed(table.to_pylist(), "offsets", as_json=as_json)
 
 
 def test_cells_that_only_a_function_can_format(capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,8 +53,15 @@ def test_cells_that_only_a_function_can_format(capsys: pytest.CaptureFixture[str
         for why, joined, took in ((["joined"], [MEMBER], None), (None, None, 61_000))
     ]
     table = pa.Table.from_pylist(rows, arrow_schema("rebalances"))
-    show(table.to_pylist(), False, "rebalances")
-    expected = capsys.readouterr().out
+    expected = printed(table.to_pylist(), "rebalances")
     assert "joined" in expected
-    show_table(table, False, "rebalances")
+    print_table(table, False, "rebalances")
     assert capsys.readouterr().out == expected
+
+
+def test_an_unknown_value_is_a_dash_whatever_arrow_makes_of_its_type(capsys: pytest.CaptureFixture[str]) -> None:
+    """Rows of Python objects have no schema: a column without a value has no type."""
+    verdict = {"verdict": "OK", "why": "", "status": None, "lag": 0, "time_lag_ms": None, "commits": 0}
+    rows = [{"group": "g", "topic": "t", "partition": 0} | verdict | {"last_commit_ms": None}]
+    print_table(pa.Table.from_pylist(rows), False, "verdicts")
+    assert capsys.readouterr().out == printed(rows, "verdicts")

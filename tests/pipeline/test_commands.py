@@ -8,12 +8,13 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
 from kohort.cli.pipeline import tables
-from kohort.cli.pipeline.columns import show
+from kohort.cli.pipeline.aligned import print_table
 from kohort.cli.pipeline.commands import app
 from kohort.model.errors import ConfigError
 from kohort.pipeline import session
@@ -201,7 +202,8 @@ def test_no_spark_master_is_a_sentence(recorded: Callable[[str], Path]) -> None:
 
 def test_a_table_is_aligned_and_keeps_control_characters_to_itself(capsys: pytest.CaptureFixture[str]) -> None:
     row = {"group": "g", "topic": "t", "partition": 0, "offset": 12, "leader_epoch": -1, "commit_timestamp_ms": 0}
-    show([row | {"metadata": "aio\x00\n"}, row | {"group": "longer", "offset": 5, "metadata": None}], False, "offsets")
+    rows = [row | {"metadata": "aio\x00\n"}, row | {"group": "longer", "offset": 5, "metadata": None}]
+    print_table(pa.Table.from_pylist(rows), False, "offsets")
     assert capsys.readouterr().out.splitlines() == [
         "GROUP   TOPIC  PARTITION  OFFSET  LEADER EPOCH  COMMITTED (UTC)          METADATA",
         "g       t              0      12            -1  1970-01-01 00:00:00.000  aio\\x00\\n",
@@ -210,5 +212,5 @@ def test_a_table_is_aligned_and_keeps_control_characters_to_itself(capsys: pytes
 
 
 def test_an_empty_table_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    show([], False, "lag")
+    print_table(pa.table({}), False, "lag")
     assert capsys.readouterr().out == "no lag\n"

@@ -123,7 +123,7 @@ INSTANTS = [
 @pytest.mark.parametrize(("at_ms", "expected"), INSTANTS)
 def test_offsets_as_of_an_instant(tmp_path: Path, source: Path, at_ms: int, expected: list[tuple[str, int]]) -> None:
     publish(tmp_path / "out", source)
-    rows = published.offsets_as_of(tmp_path / "out", at_ms)
+    rows = published.offsets_as_of(tmp_path / "out", at_ms).to_pylist()
     assert [(row["group"], row["offset"]) for row in rows] == expected
 
 

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from kohort.cli.pipeline.columns import COLUMNS, show
+from kohort.cli.pipeline.columns import TABLES
 from kohort.cli.pipeline.commands import app
 from kohort.pipeline.jobs import publish, published
 from kohort.pipeline.jobs.reading import Reading
 from kohort.pipeline.jobs.tables import Tables
 from kohort.pipeline.tables import contract
 from kohort_lab.history import History
+from tests.pipeline.lines import printed
 
 COMMANDS = {
     "offsets": ("offsets",),
@@ -62,7 +63,7 @@ def told(engine: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Tables,
 
 def test_every_published_table_has_a_command() -> None:
     assert set(published.TABLES) - set(COMMANDS) == {"offset_commits", "damage", "status"}
-    assert {*COMMANDS, "verdicts"} == set(COLUMNS)
+    assert {*COMMANDS, "verdicts"} == set(TABLES)
 
 
 def test_columns_are_those_that_readers_rely_on(told: tuple[Tables, Path]) -> None:
@@ -78,10 +79,9 @@ def test_columns_are_those_that_readers_rely_on(told: tuple[Tables, Path]) -> No
 
 
 @pytest.mark.parametrize("name", CHOSEN)
-def test_the_same_lines(told: tuple[Tables, Path], capsys: pytest.CaptureFixture[str], name: str) -> None:
+def test_the_same_lines(told: tuple[Tables, Path], name: str) -> None:
     tables, out = told
-    show(publish.rows(getattr(tables, name), name), False, name)
-    expected = capsys.readouterr().out
+    expected = printed(publish.rows(getattr(tables, name), name), name)
     assert expected.count("\n") > 1
     command, *options = COMMANDS[name]
     assert CliRunner().invoke(app, [command, str(out), *options]).output == expected

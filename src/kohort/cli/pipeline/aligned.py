@@ -1,7 +1,7 @@
 """
-Aligned lines and JSON of large tables: Arrow formats the cells of a slice of rows at once, and no more than a slice is held.
+Aligned lines and JSON of tables: Arrow formats the plain cells of a slice of rows at once, and no more than a slice is held.
 
-This is speed code beside `columns`, whose functions make the cells that are not plain values; a test prints tables both ways.
+Not with rich: a table can have millions of rows, and lines must not be folded for `grep`.
 """
 
 import json
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import typer
 
-from kohort.cli.pipeline.columns import COLUMNS, Column, Field, Instant, empty_sentence
+from kohort.cli.pipeline.columns import Column, Field, Instant, columns_of
 from kohort.model.text import printable
 
 SLICE_ROWS = 1024
@@ -22,19 +22,19 @@ _LAST_INSTANT_MS = 253_402_300_799_999
 """The end of the year 9999."""
 
 
-def show_table(table: pa.Table, as_json: bool, name: str) -> None:
+def print_table(table: pa.Table, as_json: bool, name: str) -> None:
     """Print the rows of a table on standard output."""
     if as_json:
         _print_json(table)
     elif table.num_rows:
-        for text in _lines(table, COLUMNS[name]):
+        for text in _lines(table, columns_of(name)):
             typer.echo(text)
     else:
-        typer.echo(empty_sentence(name))
+        typer.echo(f"no {name.replace('_', ' ')}")
 
 
 def _print_json(table: pa.Table) -> None:
-    """Print what `columns.to_json` makes of all rows."""
+    """Print a list of all rows. Bytes become hexadecimal digits."""
     before = "["
     for batch in table.to_batches(SLICE_ROWS):
         typer.echo(before + json.dumps(batch.to_pylist(), default=bytes.hex)[1:-1], nl=False)
@@ -76,11 +76,11 @@ def _cells(batch: pa.RecordBatch, columns: list[Column]) -> list[pa.Array]:
 
 def _formatted(batch: pa.RecordBatch, cell: Any) -> pa.Array | None:
     """Format the cells of a column; None if only the function of its cells can."""
-    if isinstance(cell, Instant):
-        return _instants(batch.column(cell.name))
-    if isinstance(cell, Field):
+    if isinstance(cell, Field | Instant):
         values = batch.column(cell.name)
-        if pa.types.is_integer(values.type) or pa.types.is_string(values.type):
+        if isinstance(cell, Instant) and pa.types.is_integer(values.type):
+            return _instants(values)
+        if isinstance(cell, Field) and (pa.types.is_integer(values.type) or pa.types.is_string(values.type)):
             return pc.fill_null(values.cast(pa.string()), "-")
     return None
 

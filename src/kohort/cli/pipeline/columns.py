@@ -1,13 +1,15 @@
-"""Columns of the tables that `kohort pipeline` prints: aligned lines, or JSON."""
+"""Columns of the tables that `kohort pipeline` prints, and the functions of their cells."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import typer
 
-from kohort.model.text import printable
+from kohort.pipeline.report.formatting import duration, instant, rebalance_duration
+from kohort.pipeline.tables.contract import DURATION, INSTANT, column_of
 
 Row = dict[str, Any]
 Cell = Callable[[Row], str]
@@ -15,37 +17,20 @@ Align = Literal["left", "right"]
 Column = tuple[str, Align, Cell]
 
 
-def show(rows: list[Row], as_json: bool, name: str) -> None:
-    """Print the rows of a table on standard output."""
-    if as_json:
-        typer.echo(to_json(rows))
-        return
-    typer.echo("\n".join(_aligned(rows, COLUMNS[name])) if rows else empty_sentence(name))
-
-
-def empty_sentence(name: str) -> str:
-    """Return the line for a table without rows."""
-    return f"no {name.replace('_', ' ')}"
-
-
 def show_schema(rows: list[Row]) -> None:
-    """Print the columns of tables: `table`, `name`, `kind`, `comment`."""
-    names = (("TABLE", "table"), ("COLUMN", "name"), ("TYPE", "kind"), ("MEANING", "comment"))
-    typer.echo("\n".join(_aligned(rows, [_left(title, name) for title, name in names])))
+    """Print the columns of tables: `table`, `name`, `kind`, `comment`. Without Arrow, which an installation may not have."""
+    lines = [
+        ("TABLE", "COLUMN", "TYPE", "MEANING"),
+        *((row["table"], row["name"], row["kind"], row["comment"]) for row in rows),
+    ]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        typer.echo("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
 
 
 def to_json(value: Any) -> str:
     """Encode JSON. Bytes become hexadecimal digits."""
     return json.dumps(value, default=bytes.hex)
-
-
-def _aligned(rows: list[Row], columns: list[Column]) -> Iterator[str]:
-    """Yield aligned lines. Not with rich: a table can have 100,000 rows, and lines must not be folded for `grep`."""
-    cells = [[title for title, _, _ in columns], *([printable(cell(row)) for _, _, cell in columns] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    pads = [str.rjust if align == "right" else str.ljust for _, align, _ in columns]
-    for line in cells:
-        yield "  ".join(pad(text, width) for pad, text, width in zip(pads, line, widths, strict=True)).rstrip()
 
 
 @dataclass(frozen=True)
@@ -65,44 +50,16 @@ class Instant:
     name: str
 
     def __call__(self, row: Row) -> str:
-        from kohort.pipeline.report.formatting import instant
-
         return instant(row[self.name])
 
 
-def _left(title: str, name: str) -> Column:
-    return title, "left", Field(name)
+def _duration(name: str, row: Row) -> str:
+    return duration(row[name])
 
 
-def _right(title: str, name: str) -> Column:
-    return title, "right", Field(name)
-
-
-def _instant(title: str, name: str) -> Column:
-    return title, "left", Instant(name)
-
-
-def _duration(title: str, name: str) -> Column:
-    def cell(row: Row) -> str:
-        from kohort.pipeline.report.formatting import duration
-
-        return duration(row[name])
-
-    return title, "right", cell
-
-
-def _duration_of_rebalance(row: Row) -> str:
-    from kohort.pipeline.report.formatting import rebalance_duration
-
-    return rebalance_duration(row)
-
-
-def _members(title: str, name: str) -> Column:
-    def cell(row: Row) -> str:
-        members = row[name]
-        return "?" if members is None else ", ".join(one["instance_id"] or one["client_id"] for one in members)
-
-    return title, "left", cell
+def _members(name: str, row: Row) -> str:
+    members = row[name]
+    return "?" if members is None else ", ".join(one["instance_id"] or one["client_id"] for one in members)
 
 
 def _partitions(row: Row) -> str:
@@ -120,175 +77,93 @@ def _topic(row: Row) -> str:
     return f"subtopology {row['subtopology']}" if is_task else str(row["topic"] or row["topic_id"])
 
 
-def _share(name: str) -> Cell:
-    return lambda row: "-" if row[name] is None else f"{row[name]:.1%}"
-
-
-_OFFSETS = [
-    _left("GROUP", "group"),
-    _left("TOPIC", "topic"),
-    _right("PARTITION", "partition"),
-    _right("OFFSET", "offset"),
-]
-_LAG: Column = ("LAG", "right", lambda row: "beyond end" if row["is_beyond_end"] else Field("lag")(row))
-_COMMITTED = [
-    _right("LEADER EPOCH", "leader_epoch"),
-    _instant("COMMITTED (UTC)", "commit_timestamp_ms"),
-    _left("METADATA", "metadata"),
-]
-_REBALANCES = [
-    _instant("COMPLETED (UTC)", "completed_at_ms"),
-    _left("GROUP", "group"),
-    _left("TYPE", "group_type"),
-    _left("EVENT", "event"),
-    _right("GENERATION", "generation"),
-    ("WHY", "left", _reasons),
-    ("MEMBERS", "right", lambda row: str(len(row["members"]))),
-    _members("JOINED", "joined"),
-    _members("LEFT", "left"),
-    _right("MOVED", "moved"),
-    ("TOOK", "right", _duration_of_rebalance),
-]
-_OWNED = [_left("GROUP", "group"), ("TOPIC", "left", _topic), _right("PARTITION", "partition")]
-COLUMNS: dict[str, list[Column]] = {
-    "offsets": [*_OFFSETS, *_COMMITTED],
-    "lag": [*_OFFSETS, _right("END", "end_offset"), _LAG, *_COMMITTED],
-    "time_lag": [
-        *_OFFSETS,
-        _right("END", "end_offset"),
-        _LAG,
-        _duration("WAITING", "time_lag_ms"),
-        _right("LOST", "records_lost"),
-        *_COMMITTED,
-    ],
-    "verdicts": [
-        *_OFFSETS[:3],
-        _left("VERDICT", "verdict"),
-        _left("BURROW", "status"),
-        _right("LAG", "lag"),
-        _duration("WAITING", "time_lag_ms"),
-        _right("COMMITS", "commits"),
-        _instant("LAST COMMIT (UTC)", "last_commit_ms"),
-        _left("WHY", "why"),
-    ],
-    "status_history": [
-        *_OFFSETS[:3],
-        _left("STATUS", "status"),
-        _instant("SINCE (UTC)", "since_ms"),
-        _instant("UNTIL (UTC)", "until_ms"),
-        _right("GREATEST LAG", "lag_max"),
-    ],
-    "lag_over_time": [_instant("TIME (UTC)", "timestamp_ms"), _left("GROUP", "group"), _right("LAG", "lag")],
-    "time_lag_over_time": [
-        _instant("TIME (UTC)", "timestamp_ms"),
-        _left("GROUP", "group"),
-        _instant("WAITING SINCE (UTC)", "waiting_since_ms"),
-        _duration("WAITING", "time_lag_ms"),
-        _duration("GREATEST", "time_lag_max_ms"),
-    ],
-    "commit_frequency": [
-        *_OFFSETS[:3],
-        _right("COMMITS", "commits"),
-        _right("UNMOVED", "unmoved"),
-        _right("REWINDS", "rewinds"),
-        _duration("INTERVAL", "interval_p50_ms"),
-        _duration("LONGEST", "interval_max_ms"),
-        _instant("LAST COMMIT (UTC)", "last_commit_ms"),
-    ],
-    "rebalances": _REBALANCES,
-    "rebalance_costs": [
-        *_REBALANCES,
-        _right("LAG BEFORE", "lag_before"),
-        _right("AFTER", "lag_after"),
-        _right("COST", "lag_cost"),
-    ],
-    "assignments": [
-        *_OWNED,
-        _left("ROLE", "role"),
-        _instant("SINCE (UTC)", "since_ms"),
-        _instant("UNTIL (UTC)", "until_ms"),
-        _left("MEMBER", "member_id"),
-    ],
-    "partition_flapping": [
-        *_OWNED,
-        _right("STAYS", "stays"),
-        _right("OWNERS", "owners"),
-        _right("MOVES", "moves"),
-        _right("RETURNS", "returns"),
-        _duration("HELD", "held_p50_ms"),
-        _duration("SHORTEST", "held_min_ms"),
-    ],
-    "time_without_owner": [
-        *_OWNED,
-        _instant("SINCE (UTC)", "since_ms"),
-        _instant("UNTIL (UTC)", "until_ms"),
-        _duration("LASTED", "unowned_ms"),
-    ],
-    "share_state": [
-        *_OWNED,
-        _right("START", "start_offset"),
-        _right("END", "end_offset"),
-        _right("LAG", "lag"),
-        _right("DONE", "delivery_complete_count"),
-        ("IN FLIGHT", "right", lambda row: str(sum(one["state"] != "acknowledged" for one in row["batches"]))),
-        _instant("WRITTEN (UTC)", "written_at_ms"),
-    ],
-    "blocking_transactions": [
-        _left("TOPIC", "topic"),
-        _right("PARTITION", "partition"),
-        _right("PRODUCER", "producer_id"),
-        _right("EPOCH", "producer_epoch"),
-        _right("START OFFSET", "start_offset"),
-        _instant("LAST WRITTEN (UTC)", "last_timestamp_ms"),
-        _duration("DURATION", "duration_ms"),
-        _left("TRANSACTIONAL ID", "transactional_id"),
-        _left("VERDICT", "verdict"),
-        _right("BLOCKED", "blocked_records"),
-    ],
-    "members": [
-        _left("GROUP", "group"),
-        _left("TYPE", "group_type"),
-        _left("CLIENT", "client_id"),
-        _left("INSTANCE", "instance_id"),
-        _left("HOST", "client_host"),
-        _instant("SINCE (UTC)", "since_ms"),
-        _instant("UNTIL (UTC)", "until_ms"),
-        _left("MEMBER", "member_id"),
-    ],
-    "transactions": [
-        _instant("BEGUN (UTC)", "start_ms"),
-        _left("TRANSACTIONAL ID", "transactional_id"),
-        _right("PRODUCER", "producer_id"),
-        _right("EPOCH", "producer_epoch"),
-        _left("OUTCOME", "outcome"),
-        _left("BY", "ended_by"),
-        _duration("TOOK", "duration_ms"),
-        ("PARTITIONS", "left", _partitions),
-    ],
-    "open_transactions": [
-        _left("TOPIC", "topic"),
-        _right("PARTITION", "partition"),
-        _left("TRANSACTIONAL ID", "transactional_id"),
-        _right("PRODUCER", "producer_id"),
-        _right("EPOCH", "producer_epoch"),
-        _left("STATE", "state"),
-        _instant("BEGUN (UTC)", "start_ms"),
-        _duration("AGE", "age_ms"),
-        _duration("TIMEOUT", "timeout_ms"),
-        ("OVERDUE", "left", lambda row: "yes" if row["is_overdue"] else "no"),
-    ],
-    "transaction_statistics": [
-        _left("TRANSACTIONAL ID", "transactional_id"),
-        _right("TRANSACTIONS", "transactions"),
-        _right("COMMITTED", "committed"),
-        _right("ABORTED", "aborted"),
-        _right("OPEN", "open"),
-        _right("TIMED OUT", "timed_out"),
-        _right("FENCED", "fenced"),
-        ("ABORT RATE", "right", _share("abort_rate")),
-        _duration("P50", "duration_p50_ms"),
-        _duration("P95", "duration_p95_ms"),
-        _duration("P99", "duration_p99_ms"),
-        _duration("MAX", "duration_max_ms"),
-    ],
+_SPECIAL: dict[str, tuple[Align, Cell]] = {
+    "@lag": ("right", lambda row: "beyond end" if row["is_beyond_end"] else Field("lag")(row)),
+    "@topic": ("left", _topic),
+    "@why": ("left", _reasons),
+    "@members": ("right", lambda row: str(len(row["members"]))),
+    "@joined": ("left", partial(_members, "joined")),
+    "@left": ("left", partial(_members, "left")),
+    "@took": ("right", rebalance_duration),
+    "@in_flight": ("right", lambda row: str(sum(one["state"] != "acknowledged" for one in row["batches"]))),
+    "@partitions": ("left", _partitions),
+    "@timeout_ms": ("right", partial(_duration, "timeout_ms")),
+    "@is_overdue": ("left", lambda row: "yes" if row["is_overdue"] else "no"),
+    "@abort_rate": ("right", lambda row: "-" if row["abort_rate"] is None else f"{row['abort_rate']:.1%}"),
 }
+"""Cells that are not a column in the format of its type."""
+
+_PLACE = "group | topic | partition"
+_COMMITTED = "leader_epoch | COMMITTED commit_timestamp_ms | metadata"
+_REBALANCES = (
+    "COMPLETED completed_at_ms | group | TYPE group_type | event | generation | WHY @why | MEMBERS @members | JOINED @joined"
+    " | LEFT @left | moved | TOOK @took"
+)
+_OWNED = "group | TOPIC @topic | partition"
+_SINCE = "SINCE since_ms | UNTIL until_ms"
+
+TABLES = {
+    "offsets": f"{_PLACE} | offset | {_COMMITTED}",
+    "lag": f"{_PLACE} | offset | END end_offset | LAG @lag | {_COMMITTED}",
+    "time_lag": (
+        f"{_PLACE} | offset | END end_offset | LAG @lag | WAITING time_lag_ms | LOST records_lost | {_COMMITTED}"
+    ),
+    "verdicts": (
+        f"{_PLACE} | verdict | BURROW status | lag | WAITING time_lag_ms | commits | LAST COMMIT last_commit_ms | why"
+    ),
+    "status_history": f"{_PLACE} | status | {_SINCE} | GREATEST LAG lag_max",
+    "lag_over_time": "TIME timestamp_ms | group | lag",
+    "time_lag_over_time": (
+        "TIME timestamp_ms | group | WAITING SINCE waiting_since_ms | WAITING time_lag_ms | GREATEST time_lag_max_ms"
+    ),
+    "commit_frequency": (
+        f"{_PLACE} | commits | unmoved | rewinds | INTERVAL interval_p50_ms | LONGEST interval_max_ms"
+        " | LAST COMMIT last_commit_ms"
+    ),
+    "rebalances": _REBALANCES,
+    "rebalance_costs": f"{_REBALANCES} | lag_before | AFTER lag_after | COST lag_cost",
+    "assignments": f"{_OWNED} | role | {_SINCE} | MEMBER member_id",
+    "partition_flapping": f"{_OWNED} | stays | owners | moves | returns | HELD held_p50_ms | SHORTEST held_min_ms",
+    "time_without_owner": f"{_OWNED} | {_SINCE} | LASTED unowned_ms",
+    "share_state": (
+        f"{_OWNED} | START start_offset | END end_offset | lag | DONE delivery_complete_count | IN FLIGHT @in_flight"
+        " | WRITTEN written_at_ms"
+    ),
+    "blocking_transactions": (
+        "topic | partition | PRODUCER producer_id | EPOCH producer_epoch | start_offset | LAST WRITTEN last_timestamp_ms"
+        " | DURATION duration_ms | transactional_id | verdict | BLOCKED blocked_records"
+    ),
+    "members": (
+        f"group | TYPE group_type | CLIENT client_id | INSTANCE instance_id | HOST client_host | {_SINCE} | MEMBER member_id"
+    ),
+    "transactions": (
+        "BEGUN start_ms | transactional_id | PRODUCER producer_id | EPOCH producer_epoch | outcome | BY ended_by"
+        " | TOOK duration_ms | PARTITIONS @partitions"
+    ),
+    "open_transactions": (
+        "topic | partition | transactional_id | PRODUCER producer_id | EPOCH producer_epoch | state | BEGUN start_ms"
+        " | AGE age_ms | TIMEOUT @timeout_ms | OVERDUE @is_overdue"
+    ),
+    "transaction_statistics": (
+        "transactional_id | transactions | committed | aborted | open | timed_out | fenced | ABORT RATE @abort_rate"
+        " | P50 duration_p50_ms | P95 duration_p95_ms | P99 duration_p99_ms | MAX duration_max_ms"
+    ),
+}
+"""The columns of each printed table: a name of `tables.contract`, with its title before it if that is another one."""
+
+
+def columns_of(table: str) -> list[Column]:
+    """Return the columns of a printed table. Their types decide how they are aligned and formatted."""
+    return [_column(table, one) for one in TABLES[table].split(" | ")]
+
+
+def _column(table: str, text: str) -> Column:
+    title, _, name = text.rpartition(" ")
+    if name in _SPECIAL:
+        return title, *_SPECIAL[name]
+    title, kind = title or name.upper().replace("_", " "), column_of(table, name).kind
+    if kind == INSTANT:
+        return f"{title} (UTC)", "left", Instant(name)
+    if kind == DURATION:
+        return title, "right", partial(_duration, name)
+    return title, "right" if kind.endswith("int") else "left", Field(name)

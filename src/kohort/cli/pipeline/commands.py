@@ -8,10 +8,9 @@ from typing import Annotated
 import typer
 
 from kohort.cli.options import SECONDS_MAX
-from kohort.cli.pipeline.columns import show, show_schema, to_json
+from kohort.cli.pipeline.columns import show_schema, to_json
 from kohort.cli.pipeline.options import CommandOptions, LogSource, on_source
 from kohort.cli.pipeline.tables import (
-    EXIT_FOUND,
     burrow_rules,
     check_fail_on,
     check_out,
@@ -19,11 +18,9 @@ from kohort.cli.pipeline.tables import (
     check_run,
     fail,
     parse_as_of,
-    read_rows,
     read_tables,
-    read_verdicts,
-    rows_at_least,
     show_table,
+    show_verdicts,
     stderr_console,
     write_full_report,
     write_published_report,
@@ -108,16 +105,8 @@ def status(
     options = replace(options, rules=rules)
     if history:
         show_table(options, "status_history")
-        return
-    rows = read_verdicts(options)
-    if fail_on is None:
-        show(rows, options.as_json, "verdicts")
-        return
-    found = list(rows_at_least(rows, fail_on.upper()))
-    if found or options.as_json:
-        show(found, options.as_json, "verdicts")
-    if found:
-        raise typer.Exit(EXIT_FOUND)
+    else:
+        show_verdicts(options, fail_on)
 
 
 @app.command()
@@ -198,9 +187,8 @@ def transactions(
     choices = {"blocking_transactions": hanging or blocking, "open_transactions": is_open}
     choices |= {"transaction_statistics": statistics}
     name = next((name for name, is_chosen in choices.items() if is_chosen), "transactions")
-    rows = read_rows(replace(options, transactional_id=transactional_id), name)
-    if rows is not None:
-        show([row for row in rows if not hanging or row["verdict"] == "hanging"], options.as_json, name)
+    verdict = "hanging" if hanging else None
+    show_table(replace(options, transactional_id=transactional_id, verdict=verdict), name)
 
 
 @app.command()
@@ -215,7 +203,7 @@ def export_offsets(options: CommandOptions) -> None:
     """
     from kohort.cli.groups.offset_files import csv_text
 
-    rows = read_tables(options, ("offsets",))["offsets"]
+    rows = read_tables(options, ("offsets",))["offsets"].to_pylist()
     if not rows:
         scope = "" if options.group is None else f" of group {options.group!r}"
         fail(f"{options.source} has no offsets{scope} to export")

@@ -79,12 +79,13 @@ class CommandOptions:
     master: str | None = None
     is_verbose: bool = False
     transactional_id: str | None = None
+    verdict: str | None = None
     rules: "Rules | None" = None
 
     @property
     def where(self) -> dict[str, str]:
         """Return the filter of rows: required values by column."""
-        given = {"group": self.group, "transactional_id": self.transactional_id}
+        given = {name: getattr(self, name) for name in ("group", "transactional_id", "verdict")}
         return {name: value for name, value in given.items() if value is not None}
 
 

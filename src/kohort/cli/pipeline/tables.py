@@ -200,63 +200,31 @@ def check_fail_on(verdict: str | None, *, is_history: bool) -> None:
         raise ConfigError(f"--fail-on {verdict!r} is no verdict; verdicts are {', '.join(SEVERITIES[1:])}")
 
 
-def rows_at_least(rows: Sequence[dict[str, Any]], verdict: str) -> Iterator[dict[str, Any]]:
-    """Yield the rows with this verdict or a worse one."""
-    from kohort.pipeline.tables.burrow.verdicts import at_least
-
-    return at_least(rows, verdict)
-
-
 def show_table(options: CommandOptions, name: str) -> None:
     """
-    Print a table, of published tables or of logs. With `--out` it is written instead: it may be larger than the memory of the
-    command. With `--json` too it is both written and printed.
+    Print a table. With `--out` it is written instead: it may be larger than the memory of the command. With `--json` too it is
+    both written and printed.
     """
-    from kohort.cli.pipeline.columns import show
-
-    rows = read_rows(options, name) if _is_published(options) else None
-    if rows is not None:
-        show(rows, options.as_json, name)
-        return
     is_written = options.out is not None and not options.as_json
-    found = _read_tables(options, (name,), is_written=is_written).get(name)
-    if found is not None:
-        from kohort.cli.pipeline.aligned import show_table as print_table
+    table = read_tables(options, (name,), is_written=is_written).get(name)
+    if table is not None:
+        from kohort.cli.pipeline.aligned import print_table
 
-        print_table(found, options.as_json, name)
-
-
-def read_rows(options: CommandOptions, name: str) -> list[dict[str, Any]] | None:
-    """Read the rows of a table as `show_table` does; None if they were written."""
-    return read_tables(options, (name,), is_written=options.out is not None and not options.as_json).get(name)
+        print_table(table, options.as_json, name)
 
 
-def read_tables(
-    options: CommandOptions, names: Sequence[str], *, is_written: bool = False
-) -> dict[str, list[dict[str, Any]]]:
+def read_tables(options: CommandOptions, names: Sequence[str], *, is_written: bool = False) -> dict[str, "pa.Table"]:
     """
-    Read the rows of some tables of the same instant. --out writes the first one.
+    Read some tables of the same instant, in their order, out of logs or of published tables. --out writes the first one.
 
     Args:
         is_written: the first table is written, and not returned.
     """
-    if _is_published(options):
-        with stderr_console():
-            return {name: _published_rows(options, name) for name in names}
-    found = _read_tables(options, names, is_written=is_written)
-    return {name: table.to_pylist() for name, table in found.items()}
-
-
-def _is_published(options: CommandOptions) -> bool:
-    with stderr_console():
+    with stderr_console() as console:
         from kohort.pipeline.jobs import published
 
-        return published.is_published(options.source)
-
-
-def _read_tables(options: CommandOptions, names: Sequence[str], *, is_written: bool) -> dict[str, "pa.Table"]:
-    """As `read_tables`, of logs; the tables are in their order."""
-    with stderr_console() as console:
+        if published.is_published(options.source):
+            return {name: _published_table(options, name) for name in names}
         check_report_directory(options.report_file)
         check_out(options.out, options.master)
         first, *others = names
@@ -284,15 +252,29 @@ def _matching(table: "pa.Table", options: CommandOptions) -> "pa.Table":
     return table
 
 
-def read_verdicts(options: CommandOptions) -> list[dict[str, Any]]:
-    """Read the verdict of each partition, the worst first; see `tables.burrow.verdicts`."""
+def show_verdicts(options: CommandOptions, fail_on: str | None) -> None:
+    """
+    Print the verdict of each partition, the worst first; see `tables.burrow.verdicts`.
+
+    Args:
+        fail_on: print partitions with this verdict or a worse one only, and exit with `EXIT_FOUND` if there are any.
+    """
     found = read_tables(options, ("status", "time_lag", "rebalances", "share_state"))
     with stderr_console():
-        from kohort.pipeline.tables.burrow.verdicts import verdicts
+        import pyarrow as pa
+
+        from kohort.cli.pipeline.aligned import print_table
+        from kohort.pipeline.tables.burrow.verdicts import at_least, verdicts
 
         allowed_lag = 0 if options.rules is None else options.rules.allowed_lag
-        known = (found[name] for name in ("time_lag", "status", "rebalances"))
-        return verdicts(*known, share=found["share_state"], allowed_lag=allowed_lag)
+        known = (found[name].to_pylist() for name in ("time_lag", "status", "rebalances"))
+        rows = verdicts(*known, share=found["share_state"].to_pylist(), allowed_lag=allowed_lag)
+        if fail_on is not None:
+            rows = list(at_least(rows, fail_on.upper()))
+        if rows or options.as_json or fail_on is None:
+            print_table(pa.Table.from_pylist(rows), options.as_json, "verdicts")
+    if rows and fail_on is not None:
+        raise typer.Exit(EXIT_FOUND)
 
 
 def _check_group(tables: "Tables", options: CommandOptions) -> None:
@@ -306,7 +288,7 @@ def _no_group(options: CommandOptions) -> ConfigError:
     return ConfigError(f"{options.source} has no group {options.group!r}{when}")
 
 
-def _published_rows(options: CommandOptions, name: str) -> list[dict[str, Any]]:
+def _published_table(options: CommandOptions, name: str) -> "pa.Table":
     from kohort.pipeline.jobs import published
 
     if options.rules is not None:
@@ -320,12 +302,12 @@ def _published_rows(options: CommandOptions, name: str) -> list[dict[str, Any]]:
     if at_ms is not None and name != "offsets":
         raise ConfigError(f"published tables support --as-of for offsets only; {name} --as-of needs a data directory")
     if at_ms is None:
-        rows = published.rows(options.source, name, where=options.where)
+        table = published.table(options.source, name, where=options.where)
     else:
-        rows = published.offsets_as_of(options.source, at_ms, where=options.where)
-    if not rows and options.group is not None and not published.has_group(options.source, options.group):
+        table = published.offsets_as_of(options.source, at_ms, where=options.where)
+    if not table.num_rows and options.group is not None and not published.has_group(options.source, options.group):
         raise _no_group(options)
-    return rows
+    return table
 
 
 def _check_published_scope(options: CommandOptions, at_ms: int | None) -> None:
@@ -492,7 +474,7 @@ def write_published_report(options: CommandOptions) -> None:
 
     def rows_of(name: str) -> list[dict[str, Any]]:
         if name == "lag_picture":
-            return thinned(published.arrow(options.source, "lag_over_time", where=options.where))
+            return thinned(published.table(options.source, "lag_over_time", where=options.where))
         return published.rows(options.source, name, where=options.where)
 
     data = report_data(

@@ -46,12 +46,7 @@ SORTED_BY = {
 
 def rows(frame: Any, name: str) -> list[dict[str, Any]]:
     """Return the rows of a table in its order, as dicts."""
-    return in_order(frame.toArrow(), name)
-
-
-def in_order(table: Any, name: str) -> list[dict[str, Any]]:
-    """Return the rows of an Arrow table in the order of the named table, as dicts."""
-    found: list[dict[str, Any]] = sorted_table(table, name).to_pylist()
+    found: list[dict[str, Any]] = sorted_table(frame.toArrow(), name).to_pylist()
     return found
 
 

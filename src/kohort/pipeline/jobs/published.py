@@ -21,8 +21,8 @@ from typing import Any
 from kohort.model.errors import ConfigError
 from kohort.pipeline.jobs import stores
 from kohort.pipeline.jobs.pointer import FORMAT, POINTER, VERSIONS, Published, parse_pointer
-from kohort.pipeline.jobs.publish import in_order
-from kohort.pipeline.tables.contract import COLUMNS
+from kohort.pipeline.jobs.publish import sorted_table
+from kohort.pipeline.tables.contract import COLUMNS, arrow_schema
 
 TABLES = tuple(COLUMNS)
 """The tables that a run can publish."""
@@ -128,9 +128,9 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-def rows(directory: str | Path, name: str, *, where: dict[str, str] | None = None) -> list[dict[str, Any]]:
+def table(directory: str | Path, name: str, *, where: Mapping[str, str] | None = None) -> Any:
     """
-    Return the rows of a published table in its order.
+    Return a published table in its order, as an Arrow table.
 
     Args:
         where: required values, by column.
@@ -138,30 +138,43 @@ def rows(directory: str | Path, name: str, *, where: dict[str, str] | None = Non
     Raises:
         ConfigError: the current version has no such table.
     """
-    return in_order(_read(directory, name, where or {}), name)
+    return sorted_table(_read(directory, name, where or {}), name)
 
 
-def arrow(directory: str | Path, name: str, *, where: dict[str, str] | None = None) -> Any:
-    """Return a published table as an Arrow table, unsorted; as `rows`."""
-    return _read(directory, name, where or {})
+def rows(directory: str | Path, name: str, *, where: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
+    """Return the rows of `table`."""
+    found: list[dict[str, Any]] = table(directory, name, where=where).to_pylist()
+    return found
 
 
 def instant_of(directory: str | Path) -> int:
     """Return the instant of the tables of the current version, in milliseconds; 0 if the version does not tell."""
+    return int(_told(directory, "known").get("at_ms", 0))
+
+
+def request_of(directory: str | Path) -> Mapping[str, Any]:
+    """Return the request of the current version: `groups` (None for all) and `as_of_ms` (None for the end of the logs)."""
+    return _told(directory, "wanted")
+
+
+def _told(directory: str | Path, name: str) -> Mapping[str, Any]:
+    """Return a part of the state that the current version was made from, as far as it tells."""
     found = stores.current(stores.opened(str(directory))) if stores.is_store(directory) else current(directory)
     told = found.fingerprint if found is not None else None
-    known = told.get("known") if isinstance(told, dict) else None
-    return int(known["at_ms"]) if isinstance(known, dict) else 0
+    part = told.get(name) if isinstance(told, dict) else None
+    return part if isinstance(part, dict) else {}
 
 
-def offsets_as_of(directory: str | Path, at_ms: int, *, where: dict[str, str] | None = None) -> list[dict[str, Any]]:
-    """Return the rows of table `offsets` at an instant, from the published commits."""
+def offsets_as_of(directory: str | Path, at_ms: int, *, where: Mapping[str, str] | None = None) -> Any:
+    """Return table `offsets` at an instant, from the published commits, as an Arrow table."""
+    import pyarrow as pa
+
     latest: dict[tuple[str, str, int], dict[str, Any]] = {}
-    for row in in_order(_read(directory, "offset_commits", where or {}), "offset_commits"):
+    for row in rows(directory, "offset_commits", where=where):
         if row["visible_at_ms"] is not None and row["visible_at_ms"] <= at_ms:
             latest[row["group"], row["topic"], row["partition"]] = row
-    columns = ("group", "topic", "partition", "offset", "leader_epoch", "metadata", "commit_timestamp_ms")
-    return [{name: row[name] for name in columns} for _, row in sorted(latest.items()) if not row["tombstone"]]
+    standing = [row for _, row in sorted(latest.items()) if not row["tombstone"]]
+    return pa.Table.from_pylist(standing, arrow_schema("offsets"))
 
 
 def is_of_this_release(found: Published, names: Iterable[str]) -> bool:
@@ -202,15 +215,7 @@ def _is(column: str, value: str) -> Any:
     return ds.field(column) == value
 
 
-def request_of(directory: str | Path) -> Mapping[str, Any]:
-    """Return the request of the current version: `groups` (None for all) and `as_of_ms` (None for the end of the logs)."""
-    found = stores.current(stores.opened(str(directory))) if stores.is_store(directory) else current(directory)
-    told = found.fingerprint if found is not None else None
-    wanted = told.get("wanted") if isinstance(told, dict) else None
-    return wanted if isinstance(wanted, dict) else {}
-
-
-def _read(directory: str | Path, name: str, where: dict[str, str]) -> Any:
+def _read(directory: str | Path, name: str, where: Mapping[str, str]) -> Any:
     import pyarrow.dataset as ds
 
     table = _table(directory, name)

@@ -237,7 +237,12 @@ def columns_of(table: str) -> tuple[Column, ...]:
     """
     if table not in COLUMNS:
         raise ConfigError(f"there is no table {table!r}; there are {', '.join(COLUMNS)}")
-    return tuple(_COLUMNS.get(f"{table}.{name}") or _COLUMNS[name] for name in COLUMNS[table])
+    return tuple(column_of(table, name) for name in COLUMNS[table])
+
+
+def column_of(table: str, name: str) -> Column:
+    """Return a column, as it is in a table."""
+    return _COLUMNS.get(f"{table}.{name}") or _COLUMNS[name]
 
 
 def arrow_schema(table: str, *, without: Collection[str] = ()) -> "pa.Schema":
