@@ -8,23 +8,12 @@ from typing import Annotated
 import typer
 
 from kohort.cli.options import SECONDS_MAX
+from kohort.cli.pipeline.checks import burrow_rules, check_fail_on, check_report_directory, fail, stderr_console
 from kohort.cli.pipeline.columns import show_schema, to_json
-from kohort.cli.pipeline.options import CommandOptions, LogSource, on_source
-from kohort.cli.pipeline.tables import (
-    burrow_rules,
-    check_fail_on,
-    check_out,
-    check_report_directory,
-    check_run,
-    fail,
-    parse_as_of,
-    read_tables,
-    show_table,
-    show_verdicts,
-    stderr_console,
-    write_full_report,
-    write_published_report,
-)
+from kohort.cli.pipeline.export_command import serve_metrics
+from kohort.cli.pipeline.options import CommandOptions, Groups, LogSource, on_source
+from kohort.cli.pipeline.run_command import INTERVAL_S, follow_source, run_pipeline
+from kohort.cli.pipeline.tables import read_tables, show_table, show_verdicts, write_full_report, write_published_report
 from kohort.model.numbers import INT64_MAX
 
 app = typer.Typer(
@@ -33,9 +22,6 @@ app = typer.Typer(
     help="Explain groups from coordinator logs: small ones in this process, large ones with Spark.",
     epilog="Needs pip install 'kohort[tables]', and Spark 'kohort[pipeline]' and Java 17 or newer.",
 )
-
-DEFAULT_INTERVAL_S = 10.0
-"""Shortest time between two versions of `run --stream`."""
 
 
 @app.command()
@@ -224,7 +210,7 @@ def run(
             metavar="URI", help="Object store to publish to as well: s3://bucket/kohort, gs://, abfs:// or file://."
         ),
     ] = None,
-    groups: Annotated[str | None, typer.Option(metavar="NAMES", help="Only these groups, separated by commas.")] = None,
+    groups: Groups = None,
     is_stream: Annotated[bool, typer.Option("--stream", help="Continue until SIGTERM or Ctrl-C.")] = False,
     every: Annotated[
         float | None,
@@ -246,18 +232,17 @@ def run(
 
     Reads only new records, and writes nothing if there are none.
     """
-    from kohort.cli.pipeline.run_command import RunOptions, local_out, run_pipeline
-
-    group_ids = None if groups is None else frozenset(name.strip() for name in groups.split(",") if name.strip())
     with stderr_console() as console:
-        check_run(options, group_ids, every_s=every, is_stream=is_stream)
-        as_of_ms = parse_as_of(options.as_of)
-        check_out(out, options.master)
-        run_options = RunOptions(
-            options.source, local_out(out), group_ids, as_of_ms, is_anew, options.config, options.master, history, store
-        )
         run_pipeline(
-            run_options, console, every_s=(DEFAULT_INTERVAL_S if every is None else every) if is_stream else None
+            options,
+            console,
+            out,
+            groups,
+            store_uri=store,
+            is_anew=is_anew,
+            has_history=history,
+            is_stream=is_stream,
+            every_s=every,
         )
 
 
@@ -267,10 +252,10 @@ def follow(
     options: CommandOptions,
     *,
     out: Annotated[str, typer.Option("--out", metavar="DIR", help="Local directory for the tables, as for `run`.")],
-    groups: Annotated[str | None, typer.Option(metavar="NAMES", help="Only these groups, separated by commas.")] = None,
+    groups: Groups = None,
     every: Annotated[
         float, typer.Option(metavar="SECONDS", min=0, max=SECONDS_MAX, help="Shortest time between two versions.")
-    ] = DEFAULT_INTERVAL_S,
+    ] = INTERVAL_S,
     patience: Annotated[
         float, typer.Option(metavar="SECONDS", min=0, max=SECONDS_MAX, help="How long the source may be unreachable.")
     ] = 600.0,
@@ -283,19 +268,8 @@ def follow(
 
     Every record counts once, also if the driver or a worker is killed. Brokers may restart, and topics may be created again.
     """
-    from kohort.cli.pipeline.follow_command import FollowOptions, follow_source
-    from kohort.cli.pipeline.run_command import local_out
-
-    group_ids = None if groups is None else frozenset(name.strip() for name in groups.split(",") if name.strip())
     with stderr_console() as console:
-        check_run(options, group_ids, every_s=every, is_stream=True)
-        check_out(out)
-        follow_source(
-            FollowOptions(
-                options.source, local_out(out), group_ids, options.config, options.master, every, patience, max_records
-            ),
-            console,
-        )
+        follow_source(options, console, out, groups, every_s=every, patience_s=patience, records_max=max_records)
 
 
 @app.command()
@@ -345,10 +319,8 @@ def export(
     Needs neither Spark nor Java. Follows a running cluster, or a data directory that grows. Metrics have the names of the known
     lag exporters, so their dashboards work.
     """
-    from kohort.cli.pipeline.export_command import ExportOptions, serve_metrics
-
     with stderr_console():
-        serve_metrics(ExportOptions(options.source, options.config, host, port, interval, names, cluster_name))
+        serve_metrics(options, host=host, port=port, interval_s=interval, names=names, cluster_name=cluster_name)
 
 
 @app.command()

@@ -1,28 +1,17 @@
 """`kohort pipeline export`: an endpoint for Prometheus."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import typer
 
+from kohort.cli.pipeline.options import CommandOptions
 from kohort.cli.pipeline.run_command import connection_options, stop_signal
 from kohort.model.errors import ConfigError
 
 
-@dataclass(frozen=True)
-class ExportOptions:
-    """Options of `kohort pipeline export`."""
-
-    source: str
-    config: Path | None
-    host: str
-    port: int
-    interval_s: float
-    names: str
-    cluster_name: str | None
-
-
-def serve_metrics(options: ExportOptions) -> None:
+def serve_metrics(
+    options: CommandOptions, *, host: str, port: int, interval_s: float, names: str, cluster_name: str | None
+) -> None:
     """
     Poll a source and serve the metrics, until SIGINT or SIGTERM.
 
@@ -35,18 +24,18 @@ def serve_metrics(options: ExportOptions) -> None:
     from kohort.pipeline.sources.options import connecting
 
     _check_source(options.source)
-    schemes = _schemes(options.names)
+    schemes = _schemes(names)
     security = connecting(connection_options(options.config))
-    exporter = Exporter(options.source, security, cluster_name=options.cluster_name, schemes=schemes)
+    exporter = Exporter(options.source, security, cluster_name=cluster_name, schemes=schemes)
     first = exporter.poll()
     if not first.at_ms:
         raise ConfigError(first.problems[-1])
-    endpoint = Endpoint(exporter, options.host, options.port, interval_s=options.interval_s)
+    endpoint = Endpoint(exporter, host, port, interval_s=interval_s)
     endpoint.start()
-    typer.echo(f"Metrics of {options.source}: http://{options.host}:{endpoint.port}/metrics", err=True)
+    typer.echo(f"Metrics of {options.source}: http://{host}:{endpoint.port}/metrics", err=True)
     with stop_signal() as stopped:
-        stopped.wait(options.interval_s)
-        exporter.run(stopped, options.interval_s)
+        stopped.wait(interval_s)
+        exporter.run(stopped, interval_s)
     endpoint.stop()
     exporter.close()
 

@@ -27,6 +27,7 @@ LogSource: TypeAlias = Annotated[
 ]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Group: TypeAlias = Annotated[str | None, typer.Option(help="Only this group.")]
+Groups: TypeAlias = Annotated[str | None, typer.Option(metavar="NAMES", help="Only these groups, separated by commas.")]
 Out: TypeAlias = Annotated[
     str | None,
     typer.Option(

@@ -1,7 +1,8 @@
-"""`kohort pipeline run`: publish tables once, or continuously, with progress."""
+"""`kohort pipeline run` and `follow`: publish tables once, or continuously, with progress."""
 
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -12,63 +13,142 @@ from typing import Any
 import typer
 
 from kohort.cli.output import echo
+from kohort.cli.pipeline.checks import check_logs, check_out, parse_as_of
+from kohort.cli.pipeline.options import CommandOptions
 from kohort.cli.pipeline.progress import print_damage, shown_progress
 from kohort.client.security import SUPPORTED_CONFIGS, read_properties
 from kohort.model.errors import ConfigError
 
 POLL_INTERVAL_S = 1.0
+INTERVAL_S = 10.0
+"""Shortest time between two versions, by default."""
+_MASTER = "local[*,4]"
+"""Spark repeats a task of a killed worker on any other master; a local one needs the number of attempts."""
+_CHECK_S = 0.5
+_PAUSE_FIRST_S = 1.0
+_PAUSE_LAST_S = 30.0
 _SHARED = "file://"
 """The begin of a directory that all executors of a cluster mount."""
 
 
-@dataclass(frozen=True)
-class RunOptions:
-    """Options of `kohort pipeline run`."""
-
-    source: str
-    out: Path
-    groups: frozenset[str] | None
-    as_of_ms: int | None
-    is_anew: bool
-    config: Path | None
-    master: str | None
-    has_history: bool = False
-    store: str | None = None
-
-
-def run_pipeline(options: RunOptions, console: Any, *, every_s: float | None) -> None:
+def run_pipeline(
+    options: CommandOptions,
+    console: Any,
+    out: str,
+    groups: str | None,
+    *,
+    store_uri: str | None,
+    is_anew: bool,
+    has_history: bool,
+    is_stream: bool,
+    every_s: float | None,
+) -> None:
     """
     Publish the tables of a source.
 
     Args:
-        every_s: if given, continue until SIGINT or SIGTERM and wait at least this long between two versions.
+        groups: names, separated by commas; None for all.
+        is_stream: continue until SIGINT or SIGTERM, and wait at least `every_s` between two versions.
 
     Raises:
-        ConfigError: the source cannot be read, or the directory contains something else.
+        ConfigError: options exclude each other, the source cannot be read, or the directory contains something else.
     """
     from kohort.pipeline.jobs import published, stores
-    from kohort.pipeline.runs.run import Run, Source
     from kohort.pipeline.runs.state import RunRequest
 
+    group_ids = _group_ids(groups)
+    if every_s is not None and not is_stream:
+        raise ConfigError("--every needs --stream")
+    if is_stream and options.as_of is not None:
+        raise ConfigError("--as-of and --stream exclude each other")
+    check_logs(options)
+    as_of_ms = parse_as_of(options.as_of)
+    check_out(out, options.master)
+    directory = local_out(out)
     # Opened first, so that an unreachable store is reported before the logs are read.
-    store = None if options.store is None else stores.opened(options.store)
+    store = None if store_uri is None else stores.opened(store_uri)
     with ExitStack() as stack:
-        running = Run(
-            Source(absolute(options.source), connection_options(options.config)),
-            options.out.absolute(),
-            RunRequest(options.groups, options.as_of_ms, published.TABLES if options.has_history else published.USUAL),
-            LazySpark(stack, options.master, console).session,
-            is_anew=options.is_anew,
-        )
-        if every_s is None:
-            _once(running, console, options.out, store)
+        request = RunRequest(group_ids, as_of_ms, published.TABLES if has_history else published.USUAL)
+        running = _run(options, directory, request, LazySpark(stack, options.master, console))
+        running.is_anew = is_anew
+        if not is_stream:
+            _once(running, console, directory, store)
             return
         with stop_signal() as stopped:
             while not stopped.is_set():
-                _once(running, console, options.out, store)
-                stopped.wait(every_s)
+                _once(running, console, directory, store)
+                stopped.wait(INTERVAL_S if every_s is None else every_s)
                 while not stopped.is_set() and not running.has_news():
                     stopped.wait(POLL_INTERVAL_S)
+
+
+def follow_source(
+    options: CommandOptions,
+    console: Any,
+    out: str,
+    groups: str | None,
+    *,
+    every_s: float,
+    patience_s: float,
+    records_max: int,
+) -> None:
+    """
+    Follow a source until SIGINT or SIGTERM. The current micro-batch is finished first.
+
+    Raises:
+        ConfigError: the source cannot be read at the start, or for longer than `patience_s`; the directory contains something
+            else.
+    """
+    from kohort.pipeline.failures import sentence
+    from kohort.pipeline.jobs.reading import SHORT_BYTES
+    from kohort.pipeline.runs.follow import Follower
+    from kohort.pipeline.runs.state import RunRequest
+
+    request = RunRequest(_group_ids(groups))
+    check_logs(options)
+    check_out(out)
+    directory = local_out(out)
+    with ExitStack() as stack:
+        sessions = LazySpark(stack, options.master or _MASTER, console)
+        running = _run(options, directory, request, sessions)
+        follower = Follower(running, lambda outcome: print_outcome(outcome, running, directory), records_max)
+        # A source that cannot be read is an error at the start, before Spark is started; later it may come back.
+        running.logs.state()
+        stopped = stack.enter_context(stop_signal())
+        spark = stack.enter_context(sessions.session(SHORT_BYTES))
+        good_s, pause_s, batches = time.monotonic(), _PAUSE_FIRST_S, 0
+        while not stopped.is_set():
+            query = follower.start(spark, {"processingTime": f"{every_s} seconds"})
+            while query.isActive and not stopped.wait(_CHECK_S):
+                if follower.batches > batches or query.recentProgress:
+                    good_s, pause_s, batches = time.monotonic(), _PAUSE_FIRST_S, follower.batches
+            with follower.publishing:
+                failure = None if query.isActive else query.exception()
+                query.stop()
+            if failure is None:
+                continue
+            told = sentence(failure)
+            if told is None:
+                raise failure
+            if time.monotonic() - good_s > patience_s:
+                raise ConfigError(f"{told}; gave up after {patience_s:g} s")
+            typer.echo(f"Again in {pause_s:g} s: {told}", err=True)
+            stopped.wait(pause_s)
+            pause_s = min(2 * pause_s, _PAUSE_LAST_S)
+
+
+def _group_ids(groups: str | None) -> frozenset[str] | None:
+    found = None if groups is None else frozenset(name.strip() for name in groups.split(",") if name.strip())
+    if found is not None and not found:
+        raise ConfigError("--groups is empty; leave it out for all groups")
+    return found
+
+
+def _run(options: CommandOptions, out: Path, request: Any, sessions: "LazySpark") -> Any:
+    from kohort.pipeline.runs.run import Run, Source
+
+    source = Source(absolute(options.source), connection_options(options.config))
+    return Run(source, out.absolute(), request, sessions.session)
 
 
 def connection_options(config: Path | None) -> dict[str, str]:
@@ -175,14 +255,19 @@ class LazySpark:
         Raises:
             ConfigError: Spark does not start.
         """
-        from kohort.pipeline.jobs.reading import SHORT_BYTES, shuffle_partitions
-        from kohort.pipeline.session import session
-
         if self.spark is None:
-            parts, is_short = shuffle_partitions(log_bytes), log_bytes < SHORT_BYTES
-            with self.console.status("Starting Spark ..."):
-                self.spark = self.stack.enter_context(session(self.master, shuffle_partitions=parts, is_short=is_short))
+            self.spark = started(self.stack, self.master, self.console, log_bytes)
         yield self.spark
+
+
+def started(stack: ExitStack, master: str | None, console: Any, log_bytes: int) -> Any:
+    """Start a Spark session for logs of a size; it stops with `stack`."""
+    from kohort.pipeline.jobs.reading import SHORT_BYTES, shuffle_partitions
+    from kohort.pipeline.session import session
+
+    parts, is_short = shuffle_partitions(log_bytes), log_bytes < SHORT_BYTES
+    with console.status("Starting Spark ..."):
+        return stack.enter_context(session(master, shuffle_partitions=parts, is_short=is_short))
 
 
 @contextmanager

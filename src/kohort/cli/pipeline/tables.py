@@ -7,197 +7,28 @@ command runs, so that `kohort --help` stays fast.
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from kohort.cli.pipeline.checks import check_out, check_report_directory, parse_as_of, stderr_console
 from kohort.cli.pipeline.columns import to_json
 from kohort.cli.pipeline.options import CommandOptions
 from kohort.cli.pipeline.progress import print_damage, shown_progress
+from kohort.cli.pipeline.run_command import connection_options, started
 from kohort.model.errors import ConfigError
-from kohort.model.numbers import INT64_MAX, is_number
-from kohort.model.text import printable_lines
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from kohort.pipeline.jobs.tables import Tables
-    from kohort.pipeline.tables.burrow.evaluator import Rules
 
-_EXIT_ERROR = 2
 EXIT_FOUND = 1
 """The exit code of `status --fail-on` if a partition has the verdict or a worse one."""
-_OF_SPARK = ("pyspark", "py4j", "pandas")
 _LATEST_ONLY = ("offsets", "lag")
 """Tables that need only the latest offsets, not the history."""
 _DEFAULT_REPORT = Path("kohort-report.html")
-
-
-@contextmanager
-def stderr_console() -> Iterator[Any]:
-    """Make a console on a copy of standard error (Spark redirects it at its start), and report errors as sentences on it."""
-    import os
-
-    with os.fdopen(os.dup(2), "w") as stderr:
-        console = _Console(stderr)
-        with _errors_as_sentences(console):
-            yield console
-
-
-class _Console:
-    """A console of rich, which is imported at its first use: 30 ms and 5 MB that most questions do not need."""
-
-    def __init__(self, file: Any) -> None:
-        self._file = file
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._console, name)
-
-    def __enter__(self) -> Any:
-        return self._console.__enter__()
-
-    def __exit__(self, *raised: object) -> None:
-        self._console.__exit__(*raised)
-
-    @cached_property
-    def _console(self) -> Any:
-        from rich.console import Console
-
-        return Console(file=self._file)
-
-
-@contextmanager
-def _errors_as_sentences(console: Any) -> Iterator[None]:
-    """Print an error that the user can fix as a sentence, and exit with code 2. Other errors propagate."""
-    try:
-        yield
-    except ImportError as exc:
-        extra = "pipeline" if exc.name in _OF_SPARK else "tables"
-        text = f"kohort pipeline: {exc.name} is missing: pip install 'kohort[{extra}]'"
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
-        raise typer.Exit(_EXIT_ERROR) from exc
-    except Exception as exc:
-        # Spark and the operating system raise many kinds of exceptions. An error of our own code has no sentence.
-        from kohort.pipeline.failures import sentence
-
-        message = sentence(exc)
-        if message is None:
-            raise
-        console.print(printable_lines(f"kohort pipeline: {message}"), markup=False, highlight=False, soft_wrap=True)
-        raise typer.Exit(_EXIT_ERROR) from exc
-
-
-def fail(sentence: str) -> None:
-    """Print a sentence and exit with code 2."""
-    with stderr_console():
-        raise ConfigError(sentence)
-
-
-def check_run(
-    options: CommandOptions, groups: frozenset[str] | None, *, every_s: float | None, is_stream: bool
-) -> None:
-    if groups is not None and not groups:
-        raise ConfigError("--groups is empty; leave it out for all groups")
-    if every_s is not None and not is_stream:
-        raise ConfigError("--every needs --stream")
-    if is_stream and options.as_of is not None:
-        raise ConfigError("--as-of and --stream exclude each other")
-    check_logs(options)
-
-
-def check_logs(options: CommandOptions) -> None:
-    from kohort.pipeline.jobs import published
-
-    if published.is_published(options.source):
-        raise ConfigError(
-            f"{options.source} contains published tables; this command needs logs: a data directory or kafka://HOST:PORT"
-        )
-
-
-def check_report_directory(report_file: Path | None) -> None:
-    """Check the directory of the report before reading the logs."""
-    if report_file is not None and not report_file.absolute().parent.is_dir():
-        raise ConfigError(f"the report cannot be written to {report_file}: the directory does not exist")
-
-
-def check_out(out: str | Path | None, master: str | None = None) -> None:
-    """
-    Check that tables can be written to a directory, before the logs are read.
-
-    Raises:
-        ConfigError: a part of the path is a file, the directory cannot be written to, or the executors of a cluster would write
-            into directories of their own machines.
-    """
-    import os
-
-    from kohort.pipeline.jobs.publish import CATALOG
-
-    if out is None or "://" in str(out) or str(out).startswith(CATALOG):
-        return
-    if master is not None and not master.startswith("local"):
-        raise ConfigError(
-            f"{out} is a directory of this machine, and the executors of {master} would write into their own; name a place"
-            f" that all of them reach: hdfs://, s3a://, or file://{Path(out).absolute()} if they all mount it"
-        )
-    target = Path(out).absolute()
-    there = next(path for path in (target, *target.parents) if path.exists())
-    if not there.is_dir():
-        raise ConfigError(f"tables cannot be written to {out}: {there} is not a directory")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise ConfigError(f"tables cannot be written to {out}: {there}: Permission denied")
-
-
-def parse_as_of(as_of: str | None) -> int | None:
-    """
-    Parse --as-of into milliseconds since 1970. The default time zone is UTC.
-
-    Raises:
-        ConfigError: the text is neither a time nor a number, or lies in the future.
-    """
-    from datetime import UTC, datetime
-
-    if as_of is None:
-        return None
-    try:
-        moment = None if is_number(as_of, 0, INT64_MAX) else datetime.fromisoformat(as_of)
-    except ValueError as exc:
-        raise ConfigError(
-            f"--as-of {as_of!r} is not a time; write 2026-11-21T09:30:00, or milliseconds since 1970"
-        ) from exc
-    if moment is not None and moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    at_ms = int(as_of) if moment is None else round(moment.timestamp() * 1000)
-    now = datetime.now(UTC)
-    if at_ms > now.timestamp() * 1000:
-        raise ConfigError(f"--as-of {as_of} is in the future: it is {now:%Y-%m-%dT%H:%M:%S} (UTC) now")
-    return at_ms
-
-
-def burrow_rules(intervals: int | None, allowed_lag: int | None, min_distance_s: int | None) -> "Rules | None":
-    """Make the rules of `status` from the options; None if none is given."""
-    from kohort.pipeline.tables.burrow.evaluator import Rules
-
-    given = {"intervals": intervals, "allowed_lag": allowed_lag}
-    given["distance_min_ms"] = None if min_distance_s is None else min_distance_s * 1000
-    rules = {name: value for name, value in given.items() if value is not None}
-    return Rules(**rules) if rules else None
-
-
-def check_fail_on(verdict: str | None, *, is_history: bool) -> None:
-    """
-    Check the option --fail-on.
-
-    Raises:
-        ConfigError: there is no such verdict, or the command shows history.
-    """
-    from kohort.pipeline.tables.burrow.verdicts import SEVERITIES
-
-    if verdict is not None and is_history:
-        raise ConfigError("--fail-on judges the present; it cannot be used with --history")
-    if verdict is not None and verdict.upper() not in SEVERITIES[1:]:
-        raise ConfigError(f"--fail-on {verdict!r} is no verdict; verdicts are {', '.join(SEVERITIES[1:])}")
 
 
 def show_table(options: CommandOptions, name: str) -> None:
@@ -330,7 +161,6 @@ def _open_tables(options: CommandOptions, console: Any, name: str = "offsets") -
     """Start an engine, show progress, and provide the tables of a source."""
     import tempfile
 
-    from kohort.cli.pipeline.run_command import connection_options
     from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE
     from kohort.pipeline.engines.choice import LOCAL_BYTES_MAX, choose
     from kohort.pipeline.jobs.reading import Reading, coordinator_log_bytes
@@ -378,12 +208,7 @@ def _session(stack: ExitStack, options: CommandOptions, console: Any, log_bytes:
 
         spare_pandas()
         return stack.enter_context(LocalSession())
-    from kohort.pipeline.jobs.reading import SHORT_BYTES, shuffle_partitions
-    from kohort.pipeline.session import session
-
-    parts, is_short = shuffle_partitions(log_bytes), log_bytes < SHORT_BYTES
-    with console.status("Starting Spark ..."):
-        return stack.enter_context(session(options.master, shuffle_partitions=parts, is_short=is_short))
+    return started(stack, options.master, console, log_bytes)
 
 
 def _write_and_collect(tables: "Tables", name: str, out: str | None, file_format: str | None = None) -> "pa.Table":
