@@ -14,7 +14,8 @@ Files are not flushed; the flushes are recorded. Calls on paths outside the dire
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from errno import EIO
 from pathlib import Path
 from types import TracebackType
@@ -145,69 +146,61 @@ class FaultyFiles:
             self._descriptors[fd] = self._nodes[path]
             return fd
 
-    def _pwrite(self, fd: int, data: bytes | bytearray | memoryview, position: int) -> int:
+    @contextmanager
+    def _changing(self, call: str, fd: int) -> Iterator[int | None]:
+        """Enter a call that changes an open file, under the lock; the value is the node, None for a file of others."""
         path = self._open.get(fd)
         if path is not None:
-            self._enter("write", path)
+            self._enter(call, path)
         with self._lock:
+            yield None if path is None else self._descriptors[fd]
+
+    def _pwrite(self, fd: int, data: bytes | bytearray | memoryview, position: int) -> int:
+        with self._changing("write", fd) as node:
             written: int = self._originals["pwrite"](fd, data, position)
-            if path is not None:
-                self._wrote(fd, position, bytes(memoryview(data)[:written]))
+            if node is not None:
+                self._wrote(node, position, bytes(memoryview(data)[:written]))
             return written
 
     def _pwritev(self, fd: int, pieces: Sequence[bytes | bytearray | memoryview], position: int) -> int:
         return self._pwrite(fd, b"".join(pieces), position)
 
     def _write(self, fd: int, data: bytes | bytearray | memoryview) -> int:
-        path = self._open.get(fd)
-        if path is not None:
-            self._enter("write", path)
-        with self._lock:
+        with self._changing("write", fd) as node:
             written: int = self._originals["write"](fd, data)
-            if path is not None:
+            if node is not None:
                 position = self._positions[fd]
                 if position < 0:
-                    position = self._sizes[self._descriptors[fd]]
+                    position = self._sizes[node]
                 else:
                     self._positions[fd] = position + written
-                self._wrote(fd, position, bytes(memoryview(data)[:written]))
+                self._wrote(node, position, bytes(memoryview(data)[:written]))
             return written
 
-    def _wrote(self, fd: int, position: int, data: bytes) -> None:
-        node = self._descriptors[fd]
+    def _wrote(self, node: int, position: int, data: bytes) -> None:
         self._sizes[node] = max(self._sizes[node], position + len(data))
         self._note(Wrote(node, position, data))
 
     def _truncate(self, fd: int, size_bytes: int) -> None:
-        path = self._open.get(fd)
-        if path is not None:
-            self._enter("truncate", path)
-        with self._lock:
+        with self._changing("truncate", fd) as node:
             self._originals["truncate"](fd, size_bytes)
-            if path is not None:
-                self._sizes[self._descriptors[fd]] = size_bytes
-                self._note(Resized(self._descriptors[fd], size_bytes))
+            if node is not None:
+                self._sizes[node] = size_bytes
+                self._note(Resized(node, size_bytes))
 
     def _allocate(self, fd: int, offset: int, size_bytes: int) -> None:
-        path = self._open.get(fd)
-        if path is not None:
-            self._enter("allocate", path)
-        with self._lock:
+        with self._changing("allocate", fd) as node:
             os.ftruncate(fd, max(os.fstat(fd).st_size, offset + size_bytes))
-            if path is not None:
-                node = self._descriptors[fd]
-                if offset + size_bytes > self._sizes[node]:
-                    self._sizes[node] = offset + size_bytes
-                    self._note(Resized(node, offset + size_bytes))
+            if node is not None and offset + size_bytes > self._sizes[node]:
+                self._sizes[node] = offset + size_bytes
+                self._note(Resized(node, offset + size_bytes))
 
     def _fsync(self, fd: int) -> None:
-        path = self._open.get(fd)
-        if path is None:
+        with self._changing("sync", fd) as node:
+            if node is not None:
+                self._note(Synced(node))
+        if node is None:
             self._originals["fsync"](fd)
-            return
-        self._enter("sync", path)
-        with self._lock:
-            self._note(Synced(self._descriptors[fd]))
 
     _fdatasync = _fsync
 

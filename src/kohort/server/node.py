@@ -172,7 +172,7 @@ class Node:
         """The brokers: the ids that follow the first one's are those of the others."""
         settings = self._settings
         racks = settings.racks or (settings.config.get_str("broker.rack"),) * settings.brokers
-        cluster = Cluster(self._node_id, self._cluster_id, rack=racks[0])
+        cluster = Cluster(self._node_id, self.cluster_id, rack=racks[0])
         for number in range(1, settings.brokers):
             cluster.register(RegisteredBroker(self._node_id + number, racks[number]))
         return cluster
@@ -182,7 +182,7 @@ class Node:
         if settings.data_dir is None:
             from kohort.storage.memory import MemoryStore
 
-            self._cluster_id = uuid_text(uuid4())
+            self.cluster_id = uuid_text(uuid4())
             return MemoryStore(
                 self._ready_queue.defer, call_soon_threadsafe=self._call_soon_threadsafe, clock=self._clock
             )
@@ -203,7 +203,7 @@ class Node:
             on_recovery=self._on_recovery,
             check=check_directory,
         )
-        self._cluster_id = store.cluster_id
+        self.cluster_id = store.cluster_id
         return store
 
     def _make_processor(self) -> InlineProcessor:
@@ -226,11 +226,12 @@ class Node:
 
     def _elsewhere(self, threads: DaemonThreads, work: Callable[[], None], done: Callable[[], None]) -> None:
         """Run what may take long on another thread, and `done` on the event-loop thread."""
-        threads.submit(partial(self._compute, work, done))
 
-    def _compute(self, work: Callable[[], None], done: Callable[[], None]) -> None:
-        work()
-        self._call_soon_threadsafe(done)
+        def compute() -> None:
+            work()
+            self._call_soon_threadsafe(done)
+
+        threads.submit(compute)
 
     def _call_soon(self, action: Any) -> None:
         self._loop.call_soon(self._ready_queue.defer, action)
@@ -265,7 +266,7 @@ class Node:
             from kohort.server.control import Control, control_path
 
             commands = {"stop": self.stop_broker, "start": self.start_broker}
-            self._control = Control(control_path(self._cluster_id), commands)
+            self._control = Control(control_path(self.cluster_id), commands)
             await self._control.start()
         host, port = self.bound[self._node_id][0]
         return host, port
@@ -312,10 +313,6 @@ class Node:
     def metrics_port(self) -> int | None:
         """The port of the metrics listener; None without one."""
         return None if self._metrics_server is None else int(self._metrics_server.sockets[0].getsockname()[1])
-
-    @property
-    def cluster_id(self) -> str:
-        return self._cluster_id
 
     @property
     def missing_data(self) -> str | None:
