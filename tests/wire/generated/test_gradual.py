@@ -1,6 +1,7 @@
 """Reading and writing long messages in steps. tests/wire/test_codec.py compares the results with those of the quick codecs."""
 
 from collections.abc import Generator
+from struct import pack
 from typing import Any
 
 import pytest
@@ -70,6 +71,12 @@ def test_unknown_tagged_fields_are_skipped_in_steps_and_count() -> None:
         steps_of(gradual_request_reader(ApiKey.HEARTBEAT, 4)(bytes(body), 0, 9))
     with pytest.raises(WireError):
         steps_of(gradual_request_reader(ApiKey.HEARTBEAT, 4)(bytes(body[:-2]), 0, ELEMENTS))
+
+
+@pytest.mark.parametrize("body", [pack(">i", -2), pack(">ih", 1, -2)], ids=["an array", "a string"])
+def test_a_length_below_that_of_null_is_refused(body: bytes) -> None:
+    with pytest.raises(WireError, match="has a length of -2"):
+        steps_of(gradual_request_reader(ApiKey.DESCRIBE_GROUPS, 0)(body, 0, ELEMENTS))
 
 
 def test_a_long_response_is_written_in_steps() -> None:
