@@ -35,6 +35,7 @@ class ReplicationControl:
         self._catalog = catalog
         self._configs = configs
         self._cluster = cluster
+        self._is_active = cluster.is_active
         self.is_healing = False
         """Whether the changes of the start are not durable yet. Until then partitions may be shown without a leader."""
 
@@ -42,9 +43,6 @@ class ReplicationControl:
         """`min.insync.replicas` of a topic."""
         value = self._configs.parsed("min.insync.replicas", topic.configs)
         return value if isinstance(value, int) else 1
-
-    def is_active(self, node_id: int) -> bool:
-        return self._cluster.is_active(node_id)
 
     # -- brokers -----------------------------------------------------------------------------------------------
 
@@ -68,7 +66,7 @@ class ReplicationControl:
         """
         self._cluster.brokers[node_id].is_fenced = True
         _log.info("broker.fenced broker=%d", node_id)
-        yield from self._apply(lambda state, min_isr: fenced(state, node_id, self.is_active, min_isr=min_isr), done)
+        yield from self._apply(lambda state, min_isr: fenced(state, node_id, self._is_active, min_isr=min_isr), done)
 
     def unfence(self, broker: RegisteredBroker, done: Callable[[ErrorCode], None]) -> Generator[None, None, None]:
         """
@@ -83,7 +81,7 @@ class ReplicationControl:
         yield from self._apply(self._caught_up, done)
 
     def _caught_up(self, state: PartitionState, min_isr: int) -> PartitionState:
-        return caught_up(state, self.is_active, min_isr=min_isr)
+        return caught_up(state, self._is_active, min_isr=min_isr)
 
     def _apply(self, transition: Transition, done: Callable[[ErrorCode], None]) -> Generator[None, None, None]:
         """Apply a transition to all partitions, some at a time."""
@@ -132,21 +130,14 @@ class ReplicationControl:
                 return self._catalog.with_states(topic, states) if has_changed else None
         return None
 
-    def moved(self, topic: Topic, transition: Transition, indexes: Iterable[int] | None = None) -> Topic | None:
-        """
-        A topic after a transition of its partitions; None if nothing changes.
-
-        Args:
-            indexes: the partitions to change; None for all.
-        """
-        min_isr = self.min_isr(topic)
+    def moved(self, topic: Topic, transition: Transition, index: int) -> Topic | None:
+        """A topic after a transition of one partition; None if nothing changes."""
         states = list(self._catalog.states(topic))
-        has_changed = False
-        for index in range(len(states)) if indexes is None else indexes:
-            new = transition(states[index], min_isr)
-            has_changed |= new is not states[index]
-            states[index] = new
-        return self._catalog.with_states(topic, states) if has_changed else None
+        new = transition(states[index], self.min_isr(topic))
+        if new is states[index]:
+            return None
+        states[index] = new
+        return self._catalog.with_states(topic, states)
 
     # -- admins ------------------------------------------------------------------------------------------------
 
@@ -159,7 +150,7 @@ class ReplicationControl:
         state = self._catalog.state(topic, index)
         if (state.leader == state.replicas[0]) if election is Election.PREFERRED else state.leader >= 0:
             return ErrorCode.ELECTION_NOT_NEEDED, topic
-        moved = self.moved(topic, lambda state, min_isr: self._elected(state, min_isr, election), [index])
+        moved = self.moved(topic, lambda state, min_isr: self._elected(state, min_isr, election), index)
         if moved is not None:
             return ErrorCode.NONE, moved
         if election is Election.PREFERRED:
@@ -167,8 +158,8 @@ class ReplicationControl:
         return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, topic
 
     def _elected(self, state: PartitionState, min_isr: int, election: Election) -> PartitionState:
-        led = change(state, self.is_active, min_isr=min_isr, election=election)
-        return state if led is state else caught_up(led, self.is_active, min_isr=min_isr)
+        led = change(state, self._is_active, min_isr=min_isr, election=election)
+        return state if led is state else caught_up(led, self._is_active, min_isr=min_isr)
 
 
 class _Pending:

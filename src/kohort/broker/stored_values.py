@@ -21,9 +21,10 @@ from kohort.broker.catalog_view import SCRAM, CatalogChange, Setting
 from kohort.broker.configs import client_metrics
 from kohort.broker.configs.broker_changes import usable
 from kohort.broker.configs.client_metrics import CLIENT_METRICS_KIND
-from kohort.broker.configs.definitions import TOPIC_KEYS, BrokerConfig
+from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.configs.dynamic_configs import ALL_BROKERS, BROKER_KIND
 from kohort.broker.configs.group_configs import parse_group_value
+from kohort.broker.configs.topic_configs import parse_topic_value
 from kohort.broker.features import FEATURE_KIND, check_level
 from kohort.broker.quotas.limits import QUOTAS
 from kohort.model.errors import ConfigError, CoordinatorError
@@ -44,7 +45,7 @@ def set_aside_unusable(catalog: Catalog, config: BrokerConfig) -> None:
             put=tuple(
                 msgspec.structs.replace(topic, configs=kept)
                 for topic in catalog.topics()
-                if (kept := _kept("topic", topic.name, topic.configs, _check_topic_config)) != topic.configs
+                if (kept := _kept("topic", topic.name, topic.configs, parse_topic_value)) != topic.configs
             ),
             groups=tuple(
                 msgspec.structs.replace(group, configs=kept)
@@ -82,12 +83,6 @@ def _kept(kind: str, name: str, values: Mapping[str, V], check: Callable[[str, V
         except (ConfigError, CoordinatorError) as error:
             _tell(kind, name, key, error)
     return kept
-
-
-def _check_topic_config(name: str, text: str) -> None:
-    if name not in TOPIC_KEYS:
-        raise ConfigError(f"Unknown topic config name: {name}")
-    TOPIC_KEYS[name].parse(text)
 
 
 def _brokers(catalog: Catalog, config: BrokerConfig) -> Iterator[Setting]:

@@ -142,7 +142,7 @@ class Reassignments:
         if not 0 <= index < topic.partition_count:
             raise CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {name}:{index}.")
         state = self._catalog.state(topic, index)
-        is_active = self._control.is_active
+        is_active = self._cluster.is_active
         if target is None:
             if not state.is_reassigned:
                 raise CoordinatorError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
@@ -153,7 +153,7 @@ class Reassignments:
                     "election.",
                 )
             return self._control.moved(
-                topic, lambda state, min_isr: cancelled(state, is_active, min_isr=min_isr), [index]
+                topic, lambda state, min_isr: cancelled(state, is_active, min_isr=min_isr), index
             )
         message = assignment_error(target, self._cluster.brokers)
         if message is not None:
@@ -165,7 +165,7 @@ class Reassignments:
                 f"The replication factor is changed from {len(origin)} to {len(target)}",
             )
         return self._control.moved(
-            topic, lambda state, min_isr: reassigned(state, target, is_active, min_isr=min_isr), [index]
+            topic, lambda state, min_isr: reassigned(state, target, is_active, min_isr=min_isr), index
         )
 
     def elect_leaders(

@@ -212,9 +212,19 @@ class TopicConfigs:
         """
         check_lengths(overrides)
         for name, text in overrides.items():
-            if name not in TOPIC_KEYS:
-                raise ConfigError(f"Unknown topic config name: {name}")
-            TOPIC_KEYS[name].parse(text)
+            parse_topic_value(name, text)
         self._check_lags(overrides)
         if self.parsed("remote.storage.enable", overrides):
             raise ConfigError("Tiered Storage functionality is disabled in the broker.")
+
+
+def parse_topic_value(name: str, text: str) -> Value:
+    """
+    Parse a topic's own value.
+
+    Raises:
+        ConfigError: the key is unknown, or the value is invalid.
+    """
+    if name not in TOPIC_KEYS:
+        raise ConfigError(f"Unknown topic config name: {name}")
+    return TOPIC_KEYS[name].parse(text)
