@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from kohort.group.configs import GroupConfig
-from kohort.group.offsets import long_commits
+from kohort.group.offsets import transactional_commit
 from kohort.machine.bulk import LONG_RECORDS_STEP
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.runtime.states import State
@@ -145,7 +145,7 @@ def test_a_long_commit_beyond_the_bound_of_pending_offsets_is_refused(
     group_id: str, code: ErrorCode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those that are pending already are counted once. The same partitions of another group are others."""
-    monkeypatch.setattr(long_commits, "PENDING_OFFSETS_MAX", 3)
+    monkeypatch.setattr(transactional_commit, "PENDING_OFFSETS_MAX", 3)
     coordinator = Coordinator()
     topics = TOPICS["all exist"]
     answer(coordinator, request_of(topics), is_long=True)

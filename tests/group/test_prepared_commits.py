@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kohort.group.configs import GroupConfig
-from kohort.group.offsets.commit import accept
+from kohort.group.offsets.commit import record
 from kohort.group.offsets.prepared_commits import PreparedCommit, PreparedRecords, with_offsets
 from kohort.group.records import GroupRecordSerde
 from kohort.model.errors import ErrorCode
@@ -244,12 +244,7 @@ def test_its_records_are_packed_as_a_builder_of_batches_writes_them(
     assert len(run.pack(first)) <= run.size_bytes
 
 
-def test_what_a_plan_is_made_of_is_what_a_commit_logs() -> None:
-    coordinator = Coordinator()
-    request = commit({("orders", 0): 5, ("payments", 3): 6}, coordinator, metadata=None)
-    records, response = accept(request, 4096, 12, -1)
-    assert [(record.topic, record.partition, record.offset, record.metadata) for record in records] == [
-        ("orders", 0, 5, ""),
-        ("payments", 3, 6, ""),
-    ]
-    assert [entry.error_code for topic in response.topics for entry in topic.partitions] == [0, 0]
+def test_missing_metadata_is_logged_as_empty() -> None:
+    entry = m.OffsetCommitRequestPartition(partition_index=3, committed_offset=5, committed_metadata=None)
+    found = record("group", ("orders", None, entry), 12, -1)
+    assert (found.topic, found.partition, found.offset, found.metadata) == ("orders", 3, 5, "")

@@ -269,9 +269,11 @@ class GroupWorkload:
 
         is_long = next(self._numbers) % 2 == 0
 
+        entries = [(_TOPIC, None, partition) for partition in partitions]
+
         def operation(shard: GroupShard, now_ms: int) -> Result[Any, Any]:
-            result = offset_commit(shard.context, request, _VERSION, now_ms)
-            # As the service does with thousands of partitions.
+            result = offset_commit(shard, now_ms, request, entries, _VERSION)
+            # As with hundreds of partitions.
             return Result(LongRecords(list(result.records), _itself), result.response) if is_long else result
 
         return self._work("commit", member, operation, _ignore)
@@ -294,11 +296,13 @@ class GroupWorkload:
             topics=[m.TxnOffsetCommitRequestTopic(name=_TOPIC, partitions=[entry])],
         )
 
-        def operation(shard: GroupShard, now_ms: int) -> Result[Any, Any]:
-            return txn_offset_commit(shard.context, request, now_ms)
-
         return Work(
-            operation,
+            Operation(
+                txn_offset_commit,
+                request,
+                [(_TOPIC, None, entry)],
+                {(member.group_id, (_TOPIC, entry.partition_index))},
+            ),
             producer=Producer("transaction", producer_id, 0),
             on_answer=partial(self._committed, "transactional commit"),
         )
@@ -319,8 +323,8 @@ def _guarantee(is_kept: bool, otherwise: str) -> None:
 
 def _code(answer: Any) -> int:
     """The error code of a response."""
-    if isinstance(answer, m.OffsetCommitResponse | m.TxnOffsetCommitResponse):
-        return answer.topics[0].partitions[0].error_code
+    if isinstance(answer, ErrorCode):
+        return answer
     code: int = answer.error_code
     return code
 

@@ -26,6 +26,7 @@ from kohort.transaction.shard import TransactionShard
 from kohort.transaction.states import EMPTY, TransactionState
 from kohort.transaction.transaction import Transaction
 from kohort.wire import messages as m
+from kohort.wire.apis import ApiKey
 from kohort.wire.batches import read_records
 
 ID = "tx"
@@ -292,7 +293,7 @@ class Bench:
                 topics=listed,
             )
             request = m.AddPartitionsToTxnRequest(transactions=[transaction])
-        answer = self.ask(self.service.partitions.add_partitions_to_txn, request, version)
+        answer = self.ask(self.service.handlers()[ApiKey.ADD_PARTITIONS_TO_TXN], request, version)
         if answer.error_code:
             return dict.fromkeys(partitions, ErrorCode(answer.error_code))
         results = (

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kohort.machine.gradual import HANDLER_STEP, LongHandler
+from kohort.machine.gradual import HANDLER_STEP, Stepwise
 from kohort.model.errors import ErrorCode
 from kohort.model.ids import TopicPartition
 from kohort.testing import FixedContext
@@ -85,7 +85,7 @@ def test_the_answer_has_the_form_of_the_request() -> None:
         v3_and_below_producer_epoch=0,
         v3_and_below_topics=topics,
     )
-    answer = bench.ask(bench.service.partitions.add_partitions_to_txn, request, 3)
+    answer = bench.ask(bench.service.handlers()[ApiKey.ADD_PARTITIONS_TO_TXN], request, 3)
     assert [
         (topic.name, [result.partition_index for result in topic.results_by_partition])
         for topic in answer.results_by_topic_v3_and_below
@@ -102,14 +102,16 @@ def test_verification_by_partition() -> None:
 
 def test_no_transactions_at_all() -> None:
     bench = Bench()
-    answer = bench.ask(bench.service.partitions.add_partitions_to_txn, m.AddPartitionsToTxnRequest(transactions=[]), 5)
+    answer = bench.ask(
+        bench.service.handlers()[ApiKey.ADD_PARTITIONS_TO_TXN], m.AddPartitionsToTxnRequest(transactions=[]), 5
+    )
     assert (answer.error_code, list(answer.results_by_transaction)) == (0, [])
 
 
 def steps_of(bench: Bench, request: m.AddPartitionsToTxnRequest, version: int) -> Generator[Any, None, Any]:
     """The steps in which a long request is handled."""
     handler = bench.service.handlers()[ApiKey.ADD_PARTITIONS_TO_TXN]
-    assert isinstance(handler, LongHandler)
+    assert isinstance(handler, Stepwise)
     return handler.in_steps(request, FixedContext(version), lambda _: None)
 
 
@@ -162,7 +164,7 @@ def test_a_long_addition_is_answered_as_a_short_one(
             take_all(steps_of(bench, request, version), answers.append)
             bench.settle()
         else:
-            answers.append(bench.ask(bench.service.partitions.add_partitions_to_txn, request, version))
+            answers.append(bench.ask(bench.service.handlers()[ApiKey.ADD_PARTITIONS_TO_TXN], request, version))
         found.append((answers, bench.state(), bench.transaction().partitions))  # type: ignore[union-attr]
     assert found[0] == found[1]
 

@@ -9,6 +9,7 @@ from kohort.transaction.markers import MAX_WAITING
 from kohort.transaction.records import TransactionRecordSerde
 from kohort.transaction.states import COMPLETE_COMMIT, EMPTY, ONGOING
 from kohort.wire import messages as m
+from kohort.wire.apis import ApiKey
 from kohort.wire.batches import encode_batch
 from tests.transaction.bench import ID, T0, T1, TIMEOUT_MS, Bench, transaction
 
@@ -147,7 +148,7 @@ def test_a_request_of_version_2_under_level_0_does_not_wedge_the_id() -> None:
         topics=[m.AddPartitionsToTxnTopic(name="t", partitions=[1])],
     )
     answer = bench.ask(
-        bench.service.partitions.add_partitions_to_txn, m.AddPartitionsToTxnRequest(transactions=[adding]), 4
+        bench.service.handlers()[ApiKey.ADD_PARTITIONS_TO_TXN], m.AddPartitionsToTxnRequest(transactions=[adding]), 4
     )
     assert (answer.error_code, list(answer.results_by_transaction)) == (ErrorCode.UNSUPPORTED_VERSION, [])
     assert bench.end(1000, 0)[0] is ErrorCode.NONE

@@ -56,4 +56,4 @@ class GroupRecordSerde(CoordinatorRecordSerde):
 
 def utf16_length(text: str) -> int:
     """The length of a Java string, which `offset.metadata.max.bytes` counts in spite of its name."""
-    return len(text) + sum(char > "\uffff" for char in text)
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2

@@ -8,6 +8,7 @@ Source: Kafka GroupCoordinatorService, and the group handlers of KafkaApis.
 """
 
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from kohort.group.configs import GroupConfig
@@ -21,29 +22,27 @@ from kohort.group.kinds import KINDS, GroupKind
 from kohort.group.listing import GroupFilter, Listed, begin_listing, filter_of, list_groups
 from kohort.group.metrics import GroupGauges
 from kohort.group.offsets import validation, versions
-from kohort.group.offsets.commit import commit_refused, offset_commit
+from kohort.group.offsets.commit import offset_commit
+from kohort.group.offsets.commit_answers import (
+    TOPIC_IDS_SINCE,
+    CommitAnswers,
+    offset_commit_answers,
+    txn_offset_commit_answers,
+)
 from kohort.group.offsets.deletion import offset_delete
 from kohort.group.offsets.fetch import fetch_offsets, fetch_refused
-from kohort.group.offsets.long_commits import (
-    OffsetCommitOf,
-    TxnOffsetCommitOf,
-    long_offset_commit,
-    long_txn_offset_commit,
-    offset_commit_of,
-    partitions_of,
-    txn_offset_commit_of,
-)
 from kohort.group.offsets.offsets import GroupOffsets
 from kohort.group.offsets.prepared_commits import RepeatedCommits
 from kohort.group.offsets.transactional_commit import (
+    partitions_of,
     producer_of,
     transactional_error,
-    txn_commit_refused,
     txn_offset_commit,
 )
-from kohort.machine.gradual import HANDLER_STEP, LOOK_STEP, Awaited, LongHandler, chunks
+from kohort.machine.gradual import HANDLER_STEP, LOOK_STEP, Awaited, Stepwise, chunks
 from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.machine.shard import Reply, Result, Runner
+from kohort.machine.steps import Operation
 from kohort.model.context import RequestContext
 from kohort.model.errors import ErrorCode
 from kohort.model.ids import coordinator_partition
@@ -52,6 +51,7 @@ from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.generated.gradual import drain
 
+A = TypeVar("A")
 T = TypeVar("T")
 
 
@@ -77,8 +77,8 @@ class GroupService(GroupFront):
     def handlers(self) -> dict[ApiKey, Callable[..., Any]]:
         """The method of each API."""
         handlers: dict[ApiKey, Callable[..., Any]] = {
-            ApiKey.OFFSET_COMMIT: RepeatedCommits(self, self.offset_commit, self.commit_in_steps),
-            ApiKey.TXN_OFFSET_COMMIT: LongHandler(self.txn_offset_commit, self.txn_commit_in_steps),
+            ApiKey.OFFSET_COMMIT: RepeatedCommits(self, self.commit_offsets),
+            ApiKey.TXN_OFFSET_COMMIT: Stepwise(self.commit_transactional_offsets),
             ApiKey.OFFSET_FETCH: self.offset_fetch,
             ApiKey.OFFSET_DELETE: self.offset_delete,
             ApiKey.LIST_GROUPS: self.list_groups,
@@ -162,117 +162,64 @@ class GroupService(GroupFront):
 
     # Offsets
 
-    def offset_commit(
-        self, request: m.OffsetCommitRequest, context: RequestContext, reply: Reply[m.OffsetCommitResponse]
-    ) -> m.OffsetCommitResponse | None:
-        if self.is_active and validation.is_plain_commit(request, context, self.image):
-            return self._commit(request, context, reply)
-        checked = validation.check_commit(request, context, self.image)
-        if not checked.request.topics:
-            # Kafka does not ask the group when no topic is left.
-            return checked.merge(m.OffsetCommitResponse())
-        if not self.is_active:
-            return checked.merge(commit_refused(checked.request, ErrorCode.COORDINATOR_NOT_AVAILABLE))
-        response = self._commit(checked.request, context, checked.merging(reply))
-        return None if response is None else checked.merge(response)
-
-    def commit_in_steps(
+    def commit_offsets(
         self, request: m.OffsetCommitRequest, context: RequestContext, _reply: Reply[m.OffsetCommitResponse]
     ) -> Generator[Any, None, m.OffsetCommitResponse]:
-        """A request with many elements. The group takes its offsets as a whole, as those of a short request."""
-
-        def check() -> Generator[None, None, tuple[validation.CheckedCommit, OffsetCommitOf]]:
-            checked = yield from validation.check_commit_in_steps(request, context, self.image)
-            commit = offset_commit_of(checked.request)
-            yield from commit.accept(self.config.offset_metadata_max_bytes)
-            return checked, commit
-
-        checked, commit = yield from self._of_one_image(check)
-        accepted, version = checked.request, context.api_version
-        if accepted.topics:
+        """OffsetCommit. The group takes the offsets as a whole. It is not asked when no topic is left, as in Kafka."""
+        version = context.api_version
+        by_id = version >= TOPIC_IDS_SINCE
+        answers = yield from self._checked(offset_commit_answers, request.topics, by_id=by_id)
+        if answers.asked:
             code = ErrorCode.NONE if self.is_active else ErrorCode.COORDINATOR_NOT_AVAILABLE
             if code is ErrorCode.NONE:
                 awaited: Awaited[ErrorCode] = Awaited()
                 response = self.runner.write(
-                    self.partition_for(accepted.group_id),
-                    lambda shard, now_ms: long_offset_commit(shard.context, accepted, commit.entries, version, now_ms),
+                    coordinator_partition(request.group_id, self.runner.partition_count),
+                    Operation(offset_commit, request, answers.entries, version),
                     awaited.reply,
                     append_error,
                 )
                 code = yield from awaited.get(response)
             if code is not ErrorCode.NONE:
-                yield from commit.refuse(code)
-        return (yield from checked.merge_in_steps(m.OffsetCommitResponse(topics=commit.answers)))
+                yield from answers.refuse(code)
+        return m.OffsetCommitResponse(topics=(yield from answers.topics()))
 
-    def _of_one_image(self, check: Callable[[], Generator[None, None, T]]) -> Generator[None, None, T]:
-        """The result of a check in steps. It is repeated in one step if topics have changed meanwhile."""
-        version = self.image.version
-        checked = yield from check()
-        return checked if self.image.version == version else drain(check())
-
-    def _commit(
-        self, request: m.OffsetCommitRequest, context: RequestContext, reply: Reply[m.OffsetCommitResponse]
-    ) -> m.OffsetCommitResponse | None:
-        version = context.api_version
-        return self.runner.write(
-            coordinator_partition(request.group_id, self.runner.partition_count),
-            lambda shard, now_ms: offset_commit(shard.context, request, version, now_ms),
-            reply,
-            lambda error: commit_refused(request, append_error(error)),
-        )
-
-    def txn_offset_commit(
-        self, request: m.TxnOffsetCommitRequest, context: RequestContext, reply: Reply[m.TxnOffsetCommitResponse]
-    ) -> m.TxnOffsetCommitResponse | None:
-        checked = validation.check_txn_commit(request, self.image)
-        accepted = checked.request
-        if not accepted.topics:
-            # As for OffsetCommit, Kafka asks neither the group nor the transaction coordinator.
-            return checked.merge(m.TxnOffsetCommitResponse())
-        code = self.refusal(request.group_id)
-        if code is not ErrorCode.NONE:
-            return checked.merge(txn_commit_refused(accepted, code))
-        version = context.api_version
-        response = self.runner.write_transactional(
-            self.partition_for(request.group_id),
-            producer_of(request, version),
-            lambda shard, now_ms: txn_offset_commit(shard.context, accepted, now_ms),
-            lambda response: reply(checked.merge(response)),
-            lambda error: txn_commit_refused(accepted, transactional_error(error, version)),
-        )
-        return None if response is None else checked.merge(response)
-
-    def txn_commit_in_steps(
+    def commit_transactional_offsets(
         self, request: m.TxnOffsetCommitRequest, context: RequestContext, _reply: Reply[m.TxnOffsetCommitResponse]
     ) -> Generator[Any, None, m.TxnOffsetCommitResponse]:
-        """A request with many elements, whose offsets become pending as a whole."""
-
-        def check() -> Generator[None, None, tuple[validation.CheckedTxnCommit, TxnOffsetCommitOf]]:
-            checked = yield from validation.check_txn_commit_in_steps(request, self.image)
-            commit = txn_offset_commit_of(checked.request)
-            yield from commit.accept(self.config.offset_metadata_max_bytes)
-            return checked, commit
-
-        checked, commit = yield from self._of_one_image(check)
-        accepted, version = checked.request, context.api_version
-        if accepted.topics:
+        """
+        TxnOffsetCommit. The offsets become pending as a whole. As for OffsetCommit, neither the group nor the transaction
+        coordinator is asked when no topic is left.
+        """
+        version = context.api_version
+        answers = yield from self._checked(txn_offset_commit_answers, request.topics, by_id=False)
+        if answers.asked:
             code = self.refusal(request.group_id)
             if code is ErrorCode.NONE:
-                partitions = yield from partitions_of(request.group_id, commit.entries)
+                partitions = yield from partitions_of(request.group_id, answers.entries)
                 awaited: Awaited[ErrorCode] = Awaited()
                 response = self.runner.write_transactional(
                     self.partition_for(request.group_id),
                     producer_of(request, version),
-                    lambda shard, now_ms: long_txn_offset_commit(
-                        shard.context, accepted, commit.entries, partitions, now_ms
-                    ),
+                    Operation(txn_offset_commit, request, answers.entries, partitions),
                     awaited.reply,
-                    lambda error: transactional_error(error, version),
+                    partial(transactional_error, version),
                 )
                 code = yield from awaited.get(response)
             if code is not ErrorCode.NONE:
-                yield from commit.refuse(code)
-        return (yield from checked.merge_in_steps(m.TxnOffsetCommitResponse(topics=commit.answers)))
+                yield from answers.refuse(code)
+        return m.TxnOffsetCommitResponse(topics=(yield from answers.topics()))
+
+    def _checked(
+        self, make: Callable[[], CommitAnswers[A, T]], topics: Sequence[Any], *, by_id: bool
+    ) -> Generator[None, None, CommitAnswers[A, T]]:
+        """Check the topics of a commit in steps; again in one step if topics have changed meanwhile."""
+        answers, version = make(), self.image.version
+        yield from answers.check(topics, self.image, self.config.offset_metadata_max_bytes, by_id=by_id)
+        if self.image.version != version:
+            answers = make()
+            drain(answers.check(topics, self.image, self.config.offset_metadata_max_bytes, by_id=by_id))
+        return answers
 
     def offset_fetch(
         self, request: m.OffsetFetchRequest, context: RequestContext, reply: Reply[m.OffsetFetchResponse]

@@ -122,3 +122,8 @@ class LongRecords(Sequence[R_co]):
         """Make all records, in lists of `LONG_RECORDS_STEP`."""
         for low in range(0, len(self._entries), LONG_RECORDS_STEP):
             yield self[low : low + LONG_RECORDS_STEP]
+
+
+def records_of(entries: Sequence[Any], make: Callable[[Any], R_co]) -> Sequence[R_co]:
+    """The records of an operation, one for each entry: in slices, if they are too many for one turn."""
+    return LongRecords(entries, make) if len(entries) > LONG_RECORDS_STEP else list(map(make, entries))

@@ -1,6 +1,7 @@
 """Handlers that work in steps."""
 
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 K = TypeVar("K")
@@ -100,38 +101,63 @@ def gathered_by_topic(
     return results
 
 
-class LongHandler:
+class Stepwise:
     """
-    A request handler with another form for long requests, which returns a generator and works in steps. Usual requests are
-    handled by a plain call. A step of the long form may yield a function `wait(resume)`, as `Awaited` does.
+    A request handler in steps: one form for short and for long requests.
+
+    `in_steps` is a generator function. Its generator yields None between two steps, or a function `wait(resume)`, as `Awaited`
+    does, and returns the response. A call takes the steps of a short request at once; the server takes those of a long one in
+    slices.
     """
 
-    def __init__(
-        self,
-        handler: Callable[[Any, Any, Any], Any],
-        in_steps: Callable[[Any, Any, Any], Generator[Any, None, Any]],
-    ) -> None:
-        self._handler = handler
+    __slots__ = ("in_steps",)
+
+    def __init__(self, in_steps: Callable[[Any, Any, Any], Generator[Any, None, Any]]) -> None:
         self.in_steps = in_steps
 
     def __call__(self, request: Any, context: Any, reply: Any, /) -> Any:
-        return self._handler(request, context, reply)
+        """Return the response, or None if it is given to `reply` later."""
+        return take_steps(self.in_steps(request, context, reply), reply)
+
+
+def take_steps(steps: Generator[Any, None, T], reply: Callable[[T], object]) -> T | None:
+    """Take all steps up to a wait, and the others when it ends. Return the result, or None if `reply` gets it later."""
+    while True:
+        try:
+            wait = next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        if wait is not None:
+            wait(partial(_take_more, steps, reply))
+            return None
+
+
+def _take_more(steps: Generator[Any, None, T], reply: Callable[[T], object]) -> None:
+    result = take_steps(steps, reply)
+    if result is not None:
+        reply(result)
 
 
 class Awaited(Generic[T]):
     """
     The response of an operation for which a handler in steps waits: `yield from awaited.get(operation(awaited.reply))`.
+
+    The response may come on any thread.
     """
+
+    __slots__ = ("_first", "_response", "_resume")
 
     def __init__(self) -> None:
         self._response: T | None = None
         self._resume: Callable[[], None] | None = None
+        self._first: list[None] = [None]
+        """Taken by the first of two: the response, and the wait for it. `list.pop` is atomic."""
 
     def reply(self, response: T) -> None:
         """Take the response, if it comes later."""
         self._response = response
-        if self._resume is not None:
-            self._resume()
+        self._meet()
 
     def get(self, response: T | None) -> Generator[Any, None, T]:
         """Return the response; None as argument stands for a response that comes later."""
@@ -144,3 +170,11 @@ class Awaited(Generic[T]):
 
     def _wait(self, resume: Callable[[], None]) -> None:
         self._resume = resume
+        self._meet()
+
+    def _meet(self) -> None:
+        try:
+            self._first.pop()
+        except IndexError:
+            assert self._resume is not None, "an operation is answered once"
+            self._resume()

@@ -7,12 +7,12 @@ AddPartitionsToTxnManager.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from kohort.machine.front import Front
-from kohort.machine.gradual import CHUNK, HANDLER_STEP, Awaited, LongHandler, chunks
+from kohort.machine.gradual import CHUNK, HANDLER_STEP, Awaited, Stepwise, chunks
 from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.machine.shard import Producer, Reply, Result, Runner
 from kohort.machine.steps import Operation
@@ -55,31 +55,14 @@ class PartitionApis:
     def handlers(self) -> dict[ApiKey, Callable[..., Any]]:
         """The method of each API."""
         return {
-            ApiKey.ADD_PARTITIONS_TO_TXN: LongHandler(self.add_partitions_to_txn, self.add_in_steps),
+            ApiKey.ADD_PARTITIONS_TO_TXN: Stepwise(self.add_partitions_to_txn),
             ApiKey.ADD_OFFSETS_TO_TXN: self.add_offsets_to_txn,
         }
 
     def add_partitions_to_txn(
-        self,
-        request: m.AddPartitionsToTxnRequest,
-        context: RequestContext,
-        reply: Reply[m.AddPartitionsToTxnResponse],
-    ) -> m.AddPartitionsToTxnResponse | None:
-        version = context.api_version
-        if version < _BATCHED_SINCE:
-            return self._add_of_client(request, version, reply)
-        transactions = request.transactions
-        aggregator: ResponseAggregator[Added, m.AddPartitionsToTxnResponse] = ResponseAggregator(
-            len(transactions), partial(_added_response, transactions), reply
-        )
-        for index, transaction in enumerate(transactions):
-            aggregator.put(index, self._add(transaction, version, aggregator.reply_to(index)))
-        return aggregator.finish()
-
-    def add_in_steps(
         self, request: m.AddPartitionsToTxnRequest, context: RequestContext, _reply: Reply[m.AddPartitionsToTxnResponse]
     ) -> Generator[Any, None, m.AddPartitionsToTxnResponse]:
-        """A request with many elements. Each transaction gets its partitions at once, as in a short request."""
+        """Each transaction gets its partitions at once. The versions of clients have one transaction."""
         version = context.api_version
         is_of_client = version < _BATCHED_SINCE
         transactions = [_transaction_of_client(request)] if is_of_client else request.transactions
@@ -87,46 +70,35 @@ class PartitionApis:
         aggregator: ResponseAggregator[Added, Sequence[Added]] = ResponseAggregator(
             len(transactions), list, awaited.reply
         )
-        for index, transaction in enumerate(transactions):
+        for index, transaction in enumerate(transactions, 1):
             partitions: Added = {}
             refused: Added = {}
-            for name, indexes in _in_pieces(transaction.topics):
-                self._check(name, indexes, version, partitions, refused)
-                yield
-            aggregator.put(
-                index, self._add_checked(transaction, version, partitions, refused, aggregator.reply_to(index))
-            )
+            for topic in transaction.topics:
+                for indexes in chunks(topic.partitions, HANDLER_STEP):
+                    self._check(topic.name, indexes, version, partitions, refused)
+                    yield
+            reply = aggregator.reply_to(index - 1)
+            aggregator.put(index - 1, self._add_checked(transaction, version, partitions, refused, reply))
             if index % CHUNK == 0:
                 yield
         parts = yield from awaited.get(aggregator.finish())
         if is_of_client:
             return m.AddPartitionsToTxnResponse(
-                results_by_topic_v3_and_below=(yield from _by_topic_in_steps(transactions[0].topics, parts[0]))
+                results_by_topic_v3_and_below=(yield from _by_topic(transactions[0].topics, parts[0]))
             )
         results = []
-        for index, transaction in enumerate(transactions):
-            if ErrorCode.UNSUPPORTED_VERSION in parts[index].values():
-                return _unsupported()
-            by_topic = yield from _by_topic_in_steps(transaction.topics, parts[index])
-            results.append(_result_of(transaction, by_topic))
+        for index, transaction in enumerate(transactions, 1):
+            codes = parts[index - 1]
+            if ErrorCode.UNSUPPORTED_VERSION in codes.values():
+                # Kafka's request fails as a whole.
+                return m.AddPartitionsToTxnResponse(error_code=int(ErrorCode.UNSUPPORTED_VERSION))
+            by_topic = yield from _by_topic(transaction.topics, codes)
+            results.append(
+                m.AddPartitionsToTxnResult(transactional_id=transaction.transactional_id, topic_results=by_topic)
+            )
             if index % HANDLER_STEP == 0:
                 yield
         return m.AddPartitionsToTxnResponse(results_by_transaction=results)
-
-    def _add_of_client(
-        self, request: m.AddPartitionsToTxnRequest, version: int, reply: Reply[m.AddPartitionsToTxnResponse]
-    ) -> m.AddPartitionsToTxnResponse | None:
-        """The versions of clients have one transaction."""
-        topics = request.v3_and_below_topics
-        added = self._add(_transaction_of_client(request), version, partial(_reply_to_client, topics, reply))
-        return None if added is None else _response_to_client(topics, added)
-
-    def _add(self, transaction: m.AddPartitionsToTxnTransaction, version: int, reply: Reply[Added]) -> Added | None:
-        partitions: Added = {}
-        refused: Added = {}
-        for topic in transaction.topics:
-            self._check(topic.name, topic.partitions, version, partitions, refused)
-        return self._add_checked(transaction, version, partitions, refused, reply)
 
     def _check(self, name: str, indexes: Sequence[int], version: int, partitions: Added, refused: Added) -> None:
         """Put partitions of a topic into `partitions`, and those that cannot be added also into `refused`."""
@@ -325,16 +297,6 @@ def _answer_verification(verified: Callable[[CoordinatorError | None], None], co
         verified(CoordinatorError(code))
 
 
-def _response_to_client(topics: Sequence[m.AddPartitionsToTxnTopic], added: Added) -> m.AddPartitionsToTxnResponse:
-    return m.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_by_topic(topics, added))
-
-
-def _reply_to_client(
-    topics: Sequence[m.AddPartitionsToTxnTopic], reply: Reply[m.AddPartitionsToTxnResponse], added: Added
-) -> None:
-    reply(_response_to_client(topics, added))
-
-
 def _transaction_of_client(request: m.AddPartitionsToTxnRequest) -> m.AddPartitionsToTxnTransaction:
     """The transaction of a request of the versions of clients."""
     return m.AddPartitionsToTxnTransaction(
@@ -346,67 +308,19 @@ def _transaction_of_client(request: m.AddPartitionsToTxnRequest) -> m.AddPartiti
     )
 
 
-def _in_pieces(topics: Sequence[m.AddPartitionsToTxnTopic]) -> Iterator[tuple[str, Sequence[int]]]:
-    """Yield name and partitions of each topic, `HANDLER_STEP` partitions at a time."""
-    for topic in topics:
-        for indexes in chunks(topic.partitions, HANDLER_STEP):
-            yield topic.name, indexes
-
-
-def _added_response(
-    transactions: Sequence[m.AddPartitionsToTxnTransaction], parts: Sequence[Added]
-) -> m.AddPartitionsToTxnResponse:
-    if any(ErrorCode.UNSUPPORTED_VERSION in codes.values() for codes in parts):
-        return _unsupported()
-    return m.AddPartitionsToTxnResponse(
-        results_by_transaction=[
-            _result_of(transaction, _by_topic(transaction.topics, codes))
-            for transaction, codes in zip(transactions, parts, strict=True)
-        ]
-    )
-
-
-def _unsupported() -> m.AddPartitionsToTxnResponse:
-    """Kafka's request fails as a whole."""
-    return m.AddPartitionsToTxnResponse(error_code=int(ErrorCode.UNSUPPORTED_VERSION))
-
-
-def _result_of(
-    transaction: m.AddPartitionsToTxnTransaction, by_topic: list[m.AddPartitionsToTxnTopicResult]
-) -> m.AddPartitionsToTxnResult:
-    return m.AddPartitionsToTxnResult(transactional_id=transaction.transactional_id, topic_results=by_topic)
-
-
-def _by_topic(topics: Sequence[m.AddPartitionsToTxnTopic], codes: Added) -> list[m.AddPartitionsToTxnTopicResult]:
-    """The codes in the form of the request: a partition that is listed twice is answered twice."""
-    return [
-        m.AddPartitionsToTxnTopicResult(
-            name=topic.name, results_by_partition=_by_partition(topic.name, topic.partitions, codes)
-        )
-        for topic in topics
-    ]
-
-
-def _by_topic_in_steps(
+def _by_topic(
     topics: Sequence[m.AddPartitionsToTxnTopic], codes: Added
 ) -> Generator[None, None, list[m.AddPartitionsToTxnTopicResult]]:
+    """The codes in the form of the request: a partition that is listed twice is answered twice."""
     results = []
-    for number, topic in enumerate(topics, 1):
+    seen = 0
+    for topic in topics:
         partitions: list[m.AddPartitionsToTxnPartitionResult] = []
-        for indexes in chunks(topic.partitions, HANDLER_STEP):
-            partitions += _by_partition(topic.name, indexes, codes)
-            if len(indexes) == HANDLER_STEP:
+        for index in topic.partitions:
+            code = int(codes[TopicPartition(topic.name, index)])
+            partitions.append(m.AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code))
+            seen += 1
+            if seen % HANDLER_STEP == 0:
                 yield
         results.append(m.AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=partitions))
-        if number % HANDLER_STEP == 0:
-            yield
     return results
-
-
-def _by_partition(name: str, indexes: Sequence[int], codes: Added) -> list[m.AddPartitionsToTxnPartitionResult]:
-    return [
-        m.AddPartitionsToTxnPartitionResult(
-            partition_index=index, partition_error_code=int(codes[TopicPartition(name, index)])
-        )
-        for index in indexes
-    ]

@@ -1,17 +1,19 @@
 """
 OffsetCommit (8), versions 2 to 10.
 
-2 to 4 may carry a retention time; 6 adds the leader epoch, 7 static members, 10 topic ids in place of names (the service has
-replaced them by names). The service has checked that topics and partitions exist (`validation`).
+2 to 4 may carry a retention time; 6 adds the leader epoch, 7 static members, 10 topic ids in place of names. The service has
+answered each partition as if the group allowed the commit (`commit_answers`).
 
 Source: Kafka OffsetMetadataManager.commitOffset.
 """
 
-from functools import lru_cache
-from typing import Final, TypeAlias
+from collections.abc import Sequence
+from typing import Final
 
-from kohort.group.context import GroupContext
-from kohort.group.records import GroupRecord, utf16_length
+from kohort.group.context import GroupContext, HasContext
+from kohort.group.offsets.commit_answers import Entry
+from kohort.group.records import GroupRecord
+from kohort.machine.bulk import records_of
 from kohort.machine.shard import Result
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.records.offset_commits import NO_TIMESTAMP_MS
@@ -22,65 +24,46 @@ UNKNOWN_GROUP_HAS_OWN_CODE_SINCE: Final = 9
 NO_RETENTION_MS: Final = -1
 TIMESTAMP_MS_MAX: Final = (1 << 63) - 1
 
-CommitResult: TypeAlias = Result[GroupRecord, m.OffsetCommitResponse]
 
-
-def offset_commit(context: GroupContext, request: m.OffsetCommitRequest, api_version: int, now_ms: int) -> CommitResult:
-    """Log the offset of each partition. A partition with too long metadata is refused, the others are not."""
+def offset_commit(
+    shard: HasContext, now_ms: int, request: m.OffsetCommitRequest, entries: Sequence[Entry], api_version: int
+) -> Result[GroupRecord, ErrorCode]:
+    """Log the offset of each entry, all in one batch. The response is the code of all partitions asked for."""
     try:
-        validate(context, request, api_version)
+        validate(shard.context, request, api_version)
     except CoordinatorError as exc:
-        return Result(response=commit_refused(request, exc.code))
-    expire_ms = expire_timestamp_ms(request, now_ms)
-    records, response = accept(request, context.config.offset_metadata_max_bytes, now_ms, expire_ms)
-    context.counters.offset_commits += len(records)
-    return Result(records, response)
-
-
-def expire_timestamp_ms(request: m.OffsetCommitRequest, now_ms: int) -> int:
-    """The time at which the offsets expire by the request itself; -1 if the retention of the broker applies."""
+        return Result(response=exc.code)
     retention_ms = request.retention_time_ms
-    return NO_TIMESTAMP_MS if retention_ms == NO_RETENTION_MS else min(now_ms + retention_ms, TIMESTAMP_MS_MAX)
+    expire_ms = NO_TIMESTAMP_MS if retention_ms == NO_RETENTION_MS else min(now_ms + retention_ms, TIMESTAMP_MS_MAX)
+    return accepted(shard.context, request.group_id, entries, now_ms, expire_ms)
 
 
-def accept(
-    request: m.OffsetCommitRequest, metadata_max: int, now_ms: int, expire_ms: int
-) -> tuple[list[OffsetCommit], m.OffsetCommitResponse]:
-    """The records and the response of a commit that the group allows."""
-    group_id = request.group_id
-    records: list[OffsetCommit] = []
-    topics: list[m.OffsetCommitResponseTopic] = []
-    for topic in request.topics:
-        partitions: list[m.OffsetCommitResponsePartition] = []
-        for entry in topic.partitions:
-            index, metadata = entry.partition_index, entry.committed_metadata or ""
-            if is_metadata_too_large(metadata, metadata_max):
-                code = _TOO_LARGE
-            else:
-                code = 0
-                offset, leader_epoch = entry.committed_offset, entry.committed_leader_epoch
-                records.append(
-                    OffsetCommit(
-                        group_id, topic.name, index, offset, leader_epoch, metadata, now_ms, expire_ms, topic.topic_id
-                    )
-                )
-            partitions.append(answer(index, code))
-        topics.append(m.OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
-    return records, m.OffsetCommitResponse(topics=topics)
+def accepted(
+    context: GroupContext, group_id: str, entries: Sequence[Entry], now_ms: int, expire_ms: int
+) -> Result[GroupRecord, ErrorCode]:
+    """
+    The records of a commit that the group allows.
+
+    Args:
+        expire_ms: the time at which the offsets expire by the request itself; -1 if the retention of the broker applies.
+    """
+    context.counters.offset_commits += len(entries)
+    return Result(records_of(entries, lambda entry: record(group_id, entry, now_ms, expire_ms)), ErrorCode.NONE)
 
 
-def is_metadata_too_large(metadata: str, metadata_max: int) -> bool:
-    """Whether metadata is longer than `offset.metadata.max.bytes`, which counts UTF-16 units."""
-    return len(metadata) * 2 > metadata_max and utf16_length(metadata) > metadata_max
-
-
-@lru_cache(maxsize=4_096)
-def answer(partition: int, error_code: int) -> m.OffsetCommitResponsePartition:
-    """Cached: most commits name the same partitions and succeed."""
-    return m.OffsetCommitResponsePartition(partition_index=partition, error_code=error_code)
-
-
-_TOO_LARGE: Final = int(ErrorCode.OFFSET_METADATA_TOO_LARGE)
+def record(group_id: str, entry: Entry, now_ms: int, expire_ms: int) -> OffsetCommit:
+    topic, topic_id, partition = entry
+    return OffsetCommit(
+        group_id,
+        topic,
+        partition.partition_index,
+        partition.committed_offset,
+        partition.committed_leader_epoch,
+        partition.committed_metadata or "",
+        now_ms,
+        expire_ms,
+        topic_id,
+    )
 
 
 def validate(context: GroupContext, request: m.OffsetCommitRequest, api_version: int) -> None:
@@ -102,20 +85,3 @@ def validate(context: GroupContext, request: m.OffsetCommitRequest, api_version:
     member_id = request.member_id
     group.validate_offset_commit(member_id, request.group_instance_id, generation, api_version, is_transactional=False)
     context.managers[group.kind].on_offset_commit(group, member_id)
-
-
-def commit_refused(request: m.OffsetCommitRequest | m.OffsetCommitResponse, code: ErrorCode) -> m.OffsetCommitResponse:
-    """Refuse every partition of a request, given as the request itself or as its response."""
-    return m.OffsetCommitResponse(
-        topics=[
-            m.OffsetCommitResponseTopic(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    m.OffsetCommitResponsePartition(partition_index=entry.partition_index, error_code=int(code))
-                    for entry in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )

@@ -19,14 +19,15 @@ import msgspec
 from kohort.group.context import GroupContext, HasContext
 from kohort.group.errors import append_error
 from kohort.group.front import GroupFront
-from kohort.group.offsets.commit import NO_RETENTION_MS, accept, commit_refused, validate
+from kohort.group.offsets.commit import NO_RETENTION_MS, record, validate
+from kohort.group.offsets.commit_answers import TOPIC_IDS_SINCE, offset_commit_answers, topic_by_id
 from kohort.group.offsets.offsets import CommittedOffset, GroupOffsets, Partition
-from kohort.group.offsets.validation import TOPIC_IDS_SINCE, check_commit, topic_by_id
 from kohort.group.records import GroupRecord, utf16_length
 from kohort.machine.bulk import PackedRecords
+from kohort.machine.gradual import Stepwise, take_steps
 from kohort.machine.shard import Reply, Result
 from kohort.model.context import RequestContext
-from kohort.model.errors import CoordinatorError
+from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.model.ids import coordinator_partition
 from kohort.model.image import ClusterImage, TopicImage
 from kohort.records.offset_commits import NO_TIMESTAMP_MS, offset_key, offset_value
@@ -35,13 +36,11 @@ from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.batches import RECORD_OVERHEAD_BYTES, record_front
 from kohort.wire.encoders import response_encoder
+from kohort.wire.generated.gradual import drain
 from kohort.wire.primitives import INT64
 from kohort.wire.templates import PreparedResponse, RequestTemplate, TemplateMatch
 
 CommitResponse: TypeAlias = m.OffsetCommitResponse | PreparedResponse
-PlainCommit: TypeAlias = Callable[
-    [m.OffsetCommitRequest, RequestContext, Reply[m.OffsetCommitResponse]], m.OffsetCommitResponse | None
-]
 
 _pack_long: Final = INT64.pack
 
@@ -55,30 +54,21 @@ _LAYOUTS_MAX: Final = 3
 """A commit has one layout for each position in a batch: the first one, or behind other commits of its partition."""
 
 
-class RepeatedCommits:
-    """
-    The handler of OffsetCommit requests, repeated ones and others; see `kohort.wire.templates`.
+class RepeatedCommits(Stepwise):
+    """The handler of OffsetCommit requests, repeated ones and others; see `kohort.wire.templates`."""
 
-    Args:
-        commit: the handler of a plain request.
-        in_steps: the handler of a long request, as that of a `kohort.machine.gradual.LongHandler`.
-    """
-
-    def __init__(
-        self, front: GroupFront, commit: PlainCommit, in_steps: Callable[..., Generator[Any, None, Any]]
-    ) -> None:
+    def __init__(self, front: GroupFront, in_steps: Callable[..., Generator[Any, None, Any]]) -> None:
+        super().__init__(in_steps)
         self._front = front
-        self._commit = commit
-        self.in_steps = in_steps
 
     def __call__(
         self, request: m.OffsetCommitRequest | TemplateMatch, context: RequestContext, reply: Reply[CommitResponse]
     ) -> CommitResponse | None:
         if not isinstance(request, TemplateMatch):
-            return self._commit(request, context, reply)
+            return take_steps(self.in_steps(request, context, reply), reply)
         prepared = self.prepared(request, context)
         if prepared is None:
-            return self._commit(request.unfold(), context, reply)
+            return take_steps(self.in_steps(request.unfold(), context, reply), reply)
         version, offsets = context.api_version, request.numbers
         return self._front.runner.write(
             coordinator_partition(prepared.request.group_id, self._front.runner.partition_count),
@@ -157,22 +147,40 @@ class Preparation(msgspec.Struct, frozen=True):
 def prepare(template: RequestTemplate, context: RequestContext, image: ClusterImage) -> Preparation:
     """Prepare the commits of a template."""
     request: m.OffsetCommitRequest = template.request
-    checked = check_commit(request, context, image)
+    is_by_id = context.api_version >= TOPIC_IDS_SINCE
+    answers = offset_commit_answers()
+    drain(answers.check(request.topics, image, _ANY_LENGTH, by_id=is_by_id))
     commit = None
-    if request.retention_time_ms == NO_RETENTION_MS and checked.request.topics and not checked.refused:
-        commits, response = accept(checked.request, _ANY_LENGTH, 0, NO_TIMESTAMP_MS)
-        encode = response_encoder(ApiKey.OFFSET_COMMIT, context.api_version)
-        answer = checked.merge(response)
-        commit = PreparedCommit(checked.request, commits, answer, PreparedResponse(encode(0, answer)))
+    if request.retention_time_ms == NO_RETENTION_MS and answers.asked and not answers.refused:
+        commits = [record(request.group_id, entry, 0, NO_TIMESTAMP_MS) for entry in answers.entries]
+        response = m.OffsetCommitResponse(topics=drain(answers.topics()))
+        encoded = response_encoder(ApiKey.OFFSET_COMMIT, context.api_version)(0, response)
+        commit = PreparedCommit(request, commits, response, PreparedResponse(encoded))
         if commit.size_bytes > GROWTH_MAX * template.body_bytes:
             commit = None
-    is_by_id = context.api_version >= TOPIC_IDS_SINCE
     keys = [topic.topic_id if is_by_id else topic.name for topic in request.topics]
     return Preparation(is_by_id, [(key, _topic(image, key, is_by_id=is_by_id)) for key in keys], commit)
 
 
 def _topic(image: ClusterImage, key: Any, *, is_by_id: bool) -> TopicImage | None:
     return topic_by_id(image, key) if is_by_id else image.topic(key)
+
+
+def commit_refused(answer: m.OffsetCommitResponse, code: ErrorCode) -> m.OffsetCommitResponse:
+    """Refuse every partition of a commit, by its response on success."""
+    return m.OffsetCommitResponse(
+        topics=[
+            m.OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    m.OffsetCommitResponsePartition(partition_index=entry.partition_index, error_code=int(code))
+                    for entry in topic.partitions
+                ],
+            )
+            for topic in answer.topics
+        ]
+    )
 
 
 def commit_prepared(

@@ -3,26 +3,28 @@ TxnOffsetCommit (28), versions 0 to 5: offsets that are committed together with 
 
 2 adds the leader epoch, 3 the member that consumed the records (KIP-447), 4 the error TRANSACTION_ABORTABLE. From 5 on the
 transaction coordinator adds the partition of the group to the transaction; before, the producer has added it with
-AddOffsetsToTxn (KIP-890). The service has checked that topics and partitions exist (`validation`), and the runtime has verified
-the transaction.
+AddOffsetsToTxn (KIP-890). The service has answered each partition (`commit_answers`), and the runtime has verified the
+transaction.
 
 The offsets are pending until the transaction ends (`Offsets.pending`).
 
 Source: Kafka OffsetMetadataManager.commitTransactionalOffset, validateTransactionalOffsetCommit.
 """
 
-from collections.abc import Collection
+from collections.abc import Generator, Mapping, Sequence
 from typing import Final
 
-from kohort.group.context import GroupContext
+from kohort.group.context import GroupContext, HasContext
 from kohort.group.errors import append_error
-from kohort.group.offsets.commit import is_metadata_too_large
-from kohort.group.offsets.offsets import GroupPartition, Partition
+from kohort.group.offsets.commit import accepted
+from kohort.group.offsets.commit_answers import Entry
+from kohort.group.offsets.offsets import GroupPartition
 from kohort.group.records import GroupRecord
+from kohort.machine.gradual import HANDLER_STEP
 from kohort.machine.shard import Producer, Result
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.model.limits import PENDING_OFFSETS_MAX
-from kohort.records.values import OffsetCommit
+from kohort.records.offset_commits import NO_TIMESTAMP_MS
 from kohort.wire import messages as m
 
 LOAD_IN_PROGRESS_SINCE: Final = 2
@@ -40,46 +42,40 @@ def producer_of(request: m.TxnOffsetCommitRequest, api_version: int) -> Producer
     )
 
 
+def partitions_of(group_id: str, entries: Sequence[Entry]) -> Generator[None, None, set[GroupPartition]]:
+    """Make, in steps, the keys of the offsets that become pending."""
+    found: set[GroupPartition] = set()
+    for number, (topic, _, partition) in enumerate(entries, 1):
+        found.add((group_id, (topic, partition.partition_index)))
+        if number % HANDLER_STEP == 0:
+            yield
+    return found
+
+
 def txn_offset_commit(
-    context: GroupContext, request: m.TxnOffsetCommitRequest, now_ms: int
-) -> Result[GroupRecord, m.TxnOffsetCommitResponse]:
+    shard: HasContext,
+    now_ms: int,
+    request: m.TxnOffsetCommitRequest,
+    entries: Sequence[Entry],
+    partitions: set[GroupPartition],
+) -> Result[GroupRecord, ErrorCode]:
     """
-    Log the offset of each partition. A partition is refused if its metadata is too long or the transaction has too many pending
-    offsets; the others are not.
+    Log the offset of each entry, all in one batch. The response is the code of all partitions asked for.
+
+    If the transaction had too many pending offsets afterwards, the commit is refused as a whole.
+
+    Args:
+        partitions: those of `entries`.
     """
+    context = shard.context
     try:
         validate(context, request)
     except CoordinatorError as exc:
-        return Result(response=txn_commit_refused(request, exc.code))
-    group_id, metadata_max = request.group_id, context.config.offset_metadata_max_bytes
-    pending: Collection[GroupPartition] = context.offsets.pending.get(request.producer_id, ())
-    room = PENDING_OFFSETS_MAX - len(pending)
-    new: set[Partition] = set()
-    records: list[GroupRecord] = []
-    topics: list[m.TxnOffsetCommitResponseTopic] = []
-    for topic in request.topics:
-        answers: list[m.TxnOffsetCommitResponsePartition] = []
-        for entry in topic.partitions:
-            metadata = entry.committed_metadata or ""
-            partition = topic.name, entry.partition_index
-            is_new = (group_id, partition) not in pending and partition not in new
-            code = ErrorCode.NONE
-            if is_metadata_too_large(metadata, metadata_max):
-                code = ErrorCode.OFFSET_METADATA_TOO_LARGE
-            elif is_new and len(new) >= room:
-                code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
-            else:
-                if is_new:
-                    new.add(partition)
-                records.append(
-                    OffsetCommit(
-                        group_id, *partition, entry.committed_offset, entry.committed_leader_epoch, metadata, now_ms
-                    )
-                )
-            answers.append(answer(entry.partition_index, code))
-        topics.append(m.TxnOffsetCommitResponseTopic(name=topic.name, partitions=answers))
-    context.counters.offset_commits += len(records)
-    return Result(records, m.TxnOffsetCommitResponse(topics=topics))
+        return Result(response=exc.code)
+    pending: Mapping[GroupPartition, object] = context.offsets.pending.get(request.producer_id, {})
+    if len(pending) + len(partitions - pending.keys()) > PENDING_OFFSETS_MAX:
+        return Result(response=ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+    return accepted(context, request.group_id, entries, now_ms, NO_TIMESTAMP_MS)
 
 
 def validate(context: GroupContext, request: m.TxnOffsetCommitRequest) -> None:
@@ -102,19 +98,7 @@ def validate(context: GroupContext, request: m.TxnOffsetCommitRequest) -> None:
     )
 
 
-def txn_commit_refused(request: m.TxnOffsetCommitRequest, code: ErrorCode) -> m.TxnOffsetCommitResponse:
-    """Refuse every partition of a request."""
-    return m.TxnOffsetCommitResponse(
-        topics=[
-            m.TxnOffsetCommitResponseTopic(
-                name=topic.name, partitions=[answer(entry.partition_index, code) for entry in topic.partitions]
-            )
-            for topic in request.topics
-        ]
-    )
-
-
-def transactional_error(error: Exception, api_version: int) -> ErrorCode:
+def transactional_error(api_version: int, error: Exception) -> ErrorCode:
     """
     The code of a request whose transaction could not be verified, or whose records could not be written.
 
@@ -129,7 +113,3 @@ def transactional_error(error: Exception, api_version: int) -> ErrorCode:
     if code is ErrorCode.TRANSACTION_ABORTABLE and api_version < ABORTABLE_SINCE:
         return ErrorCode.INVALID_TXN_STATE
     return code
-
-
-def answer(partition: int, code: int) -> m.TxnOffsetCommitResponsePartition:
-    return m.TxnOffsetCommitResponsePartition(partition_index=partition, error_code=int(code))

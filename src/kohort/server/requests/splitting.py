@@ -16,8 +16,8 @@ from kohort.wire.generated.gradual import drain
 
 def in_parts(api_key: ApiKey, version: int, handler: Handler) -> Handler:
     """
-    A handler that passes a request on in parts, as a generator; the handler itself if its API has no rule. A handler with a
-    form for long requests (`kohort.machine.gradual.LongHandler`) is replaced by this form.
+    A handler that passes a request on in parts, as a generator; the handler itself if its API has no rule. A handler in
+    steps (`kohort.machine.gradual.Stepwise`) gives its steps.
     """
     in_steps: Handler | None = getattr(handler, "in_steps", None)
     if in_steps is not None:
