@@ -25,7 +25,7 @@ import msgspec
 from kohort.broker.catalog import Catalog
 from kohort.broker.cluster import Cluster
 from kohort.broker.partitions import LocalPartitions, Partition
-from kohort.broker.ports import FLUSH_MS_MIN, CallLater, Cancel, Context, Leadership, NoResponse
+from kohort.broker.ports import CallLater, Context, Leadership, NoResponse
 from kohort.broker.records.large_batches import LargeBatches, Steps
 from kohort.broker.records.produce_refusals import (
     NO_OFFSET,
@@ -41,44 +41,23 @@ from kohort.broker.records.produce_verification import (
     VerificationError,
     Verified,
 )
+from kohort.broker.records.produce_write import NONE, ProduceWrite
 from kohort.broker.records.validation import (
-    AT_ONCE_RECORDS,
-    NO_TIMESTAMP,
     LargeBatch,
-    decompressed_at_once,
-    validate_batch,
 )
 from kohort.machine.shard import Reply
 from kohort.model.errors import CoordinatorError, ErrorCode, StorageError
-from kohort.model.ids import INTERNAL_TOPICS
 from kohort.runtime.ports import Clock
-from kohort.storage.producer_states import BatchMetadata
 from kohort.wire import messages as m
-from kohort.wire.batch_header import ATTRIBUTES_LOW_AT, CODEC_MASK, LOG_OVERHEAD_BYTES, TRANSACTIONAL
-from kohort.wire.batches import BatchHeader, read_header
-from kohort.wire.produced import validate_produced
+from kohort.wire.batch_header import ATTRIBUTES_LOW_AT, TRANSACTIONAL
+from kohort.wire.batches import read_header
 
 if TYPE_CHECKING:
     Data = m.ProduceRequestPartitionProduceData
     Answer = m.ProduceResponsePartitionProduceResponse
 
-ADMIN_CLIENT_ID: Final = "__admin_client"
-"""The one client id that may write to internal topics. Source: Kafka AdminUtils."""
-
-ALL: Final = -1
-NONE: Final = 0
-_ACKS: Final = (ALL, NONE, 1)
 _TOPIC_IDS_SINCE: Final = 13
 _LEADER_SINCE: Final = 10
-
-_PARTITION_COST: Final = 20
-"""The work of a partition, in records that are scanned in the same time."""
-_BYTES_COST: Final = 9
-"""The same for decompression: a record for each 512 bytes that come out."""
-_WORK_AT_ONCE: Final = AT_ONCE_RECORDS + _PARTITION_COST
-
-_NOTHING_VERIFIED: Final = Verified()
-"""Of requests without a transactional id: nothing is put in."""
 
 _NO_FAILURES: Final = frozenset(
     {
@@ -93,7 +72,6 @@ _NO_FAILURES: Final = frozenset(
 )
 """Errors that do not count as failed Produce requests."""
 
-_PartitionAnswer: Final = m.ProduceResponsePartitionProduceResponse
 _TopicKey = tuple[str, UUID | None]
 _Topics = dict[_TopicKey, dict[int, "Data"]]
 
@@ -126,7 +104,7 @@ class Produce:
     def produce(
         self, request: m.ProduceRequest, context: Context, reply: Reply[m.ProduceResponse]
     ) -> m.ProduceResponse | NoResponse | None:
-        write = _Write(request, context, self._clock.now_ms())
+        write = ProduceWrite(request, context, self._clock.now_ms())
         if request.transactional_id is not None:
             return self._verify(write, request, request.transactional_id, reply)
         if has_transactional_batch(request):
@@ -135,7 +113,7 @@ class Produce:
 
     def append_batches(
         self,
-        write: _Write,
+        write: ProduceWrite,
         topics: _Topics,
         reply: Reply[m.ProduceResponse],
         when_appended: Callable[[], None] | None = None,
@@ -160,7 +138,7 @@ class Produce:
             return None
         return self._appended(write, reply)
 
-    def _appended(self, write: _Write, reply: Reply[m.ProduceResponse]) -> m.ProduceResponse | NoResponse | None:
+    def _appended(self, write: ProduceWrite, reply: Reply[m.ProduceResponse]) -> m.ProduceResponse | NoResponse | None:
         if write.acks == NONE:
             return NoResponse.CLOSE_CONNECTION if write.has_error else NoResponse.NO_OP
         if write.pending:
@@ -170,7 +148,7 @@ class Produce:
 
     def _append_in_steps(
         self,
-        write: _Write,
+        write: ProduceWrite,
         topics: _Topics,
         reply: Reply[m.ProduceResponse],
         when_appended: Callable[[], None] | None,
@@ -199,7 +177,7 @@ class Produce:
                 when_appended()
         return self._appended(write, reply)
 
-    def _answer_in_steps(self, write: _Write, topic: str | None, data: Data) -> Steps[Answer]:
+    def _answer_in_steps(self, write: ProduceWrite, topic: str | None, data: Data) -> Steps[Answer]:
         partition = None
         try:
             partition = self._find(topic, data.index)
@@ -221,7 +199,7 @@ class Produce:
         topic = self._catalog.topic_by_id(topic_id) if topic_id else None
         return topic.name if topic else None
 
-    def _answer(self, write: _Write, topic: str | None, data: Data) -> Answer:
+    def _answer(self, write: ProduceWrite, topic: str | None, data: Data) -> Answer:
         partition = None
         try:
             partition = self._find(topic, data.index)
@@ -231,7 +209,7 @@ class Produce:
 
     def _refused(
         self,
-        write: _Write,
+        write: ProduceWrite,
         partition: Partition | None,
         data: Data,
         error: CoordinatorError | StorageError,
@@ -248,7 +226,7 @@ class Produce:
             return self._tell_leader(write, topic or "", answer)
         return answer
 
-    def _tell_leader(self, write: _Write, name: str, answer: Answer) -> Answer:
+    def _tell_leader(self, write: ProduceWrite, name: str, answer: Answer) -> Answer:
         """Name the leader of the partition, with its address. Source: KIP-951."""
         topic = self._catalog.topic(name)
         if topic is None:
@@ -286,7 +264,7 @@ class Produce:
         return partition
 
     def _verify(
-        self, write: _Write, request: m.ProduceRequest, transactional_id: str, reply: Reply[m.ProduceResponse]
+        self, write: ProduceWrite, request: m.ProduceRequest, transactional_id: str, reply: Reply[m.ProduceResponse]
     ) -> m.ProduceResponse | NoResponse | None:
         """
         Append once the transaction coordinator has answered for every transactional batch.
@@ -302,7 +280,7 @@ class Produce:
         self._verifier.verify(transactional_id, write.api_version, batches, waiting.on_verified)
         return waiting.returned()
 
-    def _transactional_batches(self, topics: _Topics, write: _Write) -> list[TransactionalBatch]:
+    def _transactional_batches(self, topics: _Topics, write: ProduceWrite) -> list[TransactionalBatch]:
         """The batches to verify. Batches that are refused whatever the coordinator says are left to `_append`."""
         found = []
         for (name, topic_id), partitions in topics.items():
@@ -360,7 +338,7 @@ class _AfterVerification:
     def __init__(
         self,
         produce: Produce,
-        write: _Write,
+        write: ProduceWrite,
         topics: _Topics,
         reply: Reply[m.ProduceResponse],
         when_appended: Callable[[], None],
@@ -387,219 +365,3 @@ class _AfterVerification:
         """The response; None if it is given to `reply` later."""
         self._is_inside = False
         return self._response
-
-
-class _Write:
-    """
-    One request in progress: its answers, and which of them wait for the high watermark.
-
-    Attributes:
-        verified: the outcome of the verification of the transactional batches.
-        endpoints: the leaders of the partitions that this broker does not lead.
-        is_in_steps: whether batches are appended in later turns.
-
-    Source: Kafka DelayedProduce.
-    """
-
-    __slots__ = (
-        "_cancel",
-        "_is_complete",
-        "_reply",
-        "_request",
-        "_watched",
-        "_work_left",
-        "acks",
-        "api_version",
-        "context",
-        "endpoints",
-        "has_error",
-        "is_in_steps",
-        "now_ms",
-        "pending",
-        "topics",
-        "verified",
-    )
-
-    def __init__(self, request: m.ProduceRequest, context: Context, now_ms: int) -> None:
-        self._request = request
-        self.acks: int = request.acks
-        self.context = context
-        self.api_version = context.api_version
-        self.now_ms = now_ms
-        self._work_left = _WORK_AT_ONCE
-        self._is_complete = False
-        self._watched = 0
-        self.is_in_steps = False
-        self._reply: Reply[m.ProduceResponse] | None = None
-        self._cancel: Cancel | None = None
-        self.has_error = False
-        self.topics: list[m.ProduceResponseTopicProduceResponse] = []
-        self.pending: dict[tuple[int, int], tuple[Partition, int]] = {}
-        """By place of the topic in the response and partition index: the partition, and the end offset to wait for."""
-        self.verified = _NOTHING_VERIFIED
-        self.endpoints: dict[int, m.ProduceResponseNodeEndpoint] = {}
-
-    def begin_topic(self, name: str, topic_id: UUID | None) -> list[Answer]:
-        """Begin the answer for a topic; returns the answers for its partitions, to be filled."""
-        answers: list[Answer] = []
-        self.topics.append(
-            m.ProduceResponseTopicProduceResponse(name=name, topic_id=topic_id, partition_responses=answers)
-        )
-        return answers
-
-    def answers_of(self, place: int) -> list[Answer]:
-        """The answers of a topic that was begun."""
-        answers = self.topics[place].partition_responses
-        assert isinstance(answers, list), "`begin_topic`"
-        return answers
-
-    def begin_step(self) -> None:
-        """Allow as much work at once as for a new request."""
-        self._work_left = _WORK_AT_ONCE
-
-    def append(self, partition: Partition, data: Data) -> Answer:
-        """
-        Validate and append a batch.
-
-        Raises:
-            CoordinatorError, StorageError: nothing was appended.
-            LargeBatch: as well; it is to be validated in steps, or when others have had their turn.
-        """
-        header, records = self.check(partition, data)
-        self._work_left -= header.record_count + _PARTITION_COST
-        if self._work_left < 0:
-            raise LargeBatch
-        plain = None
-        if header.attributes & CODEC_MASK:
-            plain = decompressed_at_once(records, header)
-            self._work_left -= len(plain) >> _BYTES_COST
-        batch = validate_batch(
-            records, header, partition.rules, self.now_ms, where=partition.topic_partition, plain=plain
-        )
-        return self.store(partition, data, header, batch)
-
-    def check(self, partition: Partition, data: Data) -> tuple[BatchHeader, bytes]:
-        """
-        Check what does not depend on the records; returns the header and the bytes of the batch.
-
-        Raises:
-            CoordinatorError: the batch is refused.
-        """
-        records = data.records or b""
-        unverified = self.verified.errors.get(partition.topic_partition)
-        if unverified is not None:
-            raise unverified
-        if self.acks not in _ACKS and is_one_batch(records):
-            raise CoordinatorError(ErrorCode.INVALID_REQUIRED_ACKS)
-        batch_bytes_max = partition.log.config.max_message_bytes
-        header = validate_produced(records, api_version=self.api_version, batch_bytes_max=batch_bytes_max)
-        self.check_topic(partition)
-        if self.acks == ALL and partition.isr_count < partition.rules.min_insync_replicas:
-            partition.check_isr()
-        size = header.length + LOG_OVERHEAD_BYTES
-        if size < len(records):
-            records = records[:size]
-        return header, records
-
-    def store(self, partition: Partition, data: Data, header: BatchHeader, batch: bytes | bytearray) -> Answer:
-        """
-        Append a valid batch.
-
-        Raises:
-            CoordinatorError, StorageError: nothing was appended.
-        """
-        log = partition.log
-        if header.producer_id >= 0:
-            guard = self.verified.guards.get(partition.topic_partition)
-            duplicate = log.producers.validate(header, guard)
-            if duplicate is not None:
-                return self._answer_duplicate(partition, data, duplicate)
-        end_offset = partition.append(batch)
-        traffic = partition.traffic
-        traffic.produce_requests += 1
-        traffic.messages_in += header.record_count
-        traffic.bytes_in += len(batch)
-        index = data.index
-        if self.acks != NONE:
-            self.pending[len(self.topics) - 1, index] = partition, end_offset
-        return _PartitionAnswer(
-            index=index,
-            base_offset=end_offset - header.record_count,
-            log_append_time_ms=self.now_ms if partition.rules.is_log_append_time else NO_TIMESTAMP,
-            log_start_offset=log.log_start_offset,
-        )
-
-    def _answer_duplicate(self, partition: Partition, data: Data, duplicate: BatchMetadata) -> Answer:
-        """Answer with the offset of the batch in the log, which may not be durable yet."""
-        partition.traffic.produce_requests += 1
-        if self.acks != NONE and duplicate.last_offset >= partition.log.high_watermark:
-            self.pending[len(self.topics) - 1, data.index] = partition, duplicate.last_offset + 1
-        return _PartitionAnswer(
-            index=data.index,
-            base_offset=duplicate.first_offset,
-            log_append_time_ms=duplicate.timestamp_ms,
-            log_start_offset=partition.log.log_start_offset,
-        )
-
-    def check_topic(self, partition: Partition) -> None:
-        """
-        Raises:
-            CoordinatorError: the client may not write to the topic.
-        """
-        if partition.topic.name in INTERNAL_TOPICS and self.context.client_id != ADMIN_CLIENT_ID:
-            raise CoordinatorError(
-                ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {partition.topic.name}"
-            )
-
-    def response(self) -> m.ProduceResponse:
-        if self.endpoints:
-            return m.ProduceResponse(responses=self.topics, node_endpoints=list(self.endpoints.values()))
-        return m.ProduceResponse(responses=self.topics)
-
-    def wait(self, reply: Reply[m.ProduceResponse], call_later: CallLater) -> None:
-        """
-        Reply when the high watermark has passed every pending batch, at the latest after the request's timeout, or
-        `FLUSH_MS_MIN` if that is less.
-        """
-        self._reply = reply
-        self._cancel = call_later(max(self._request.timeout_ms, FLUSH_MS_MIN), self._on_deadline)
-        if not self.is_in_steps:
-            self.watch()
-
-    def watch(self) -> None:
-        """Watch the high watermark for the pending batches that are not watched yet, in the turn of their append."""
-        pending = self.pending
-        for place, (partition, end_offset) in islice(pending.items(), self._watched, None):
-            partition.when_replicated(end_offset, partial(self._on_replicated, place))
-        self._watched = len(pending)
-
-    def _on_replicated(self, place: tuple[int, int], code: ErrorCode) -> None:
-        if self._is_complete:
-            return
-        del self.pending[place]
-        self._watched -= 1
-        if code:
-            self._fail(place, code)
-        if not self.pending and self._reply is not None:
-            self._complete(self._reply)
-
-    def _on_deadline(self) -> None:
-        if self._reply is not None:
-            for place in self.pending:
-                self._fail(place, ErrorCode.REQUEST_TIMED_OUT)
-            self._complete(self._reply)
-
-    def _fail(self, place: tuple[int, int], code: ErrorCode) -> None:
-        """Put an error into an answer. The batch stays in the log, but the client cannot know that."""
-        topic_place, index = place
-        answers = self.answers_of(topic_place)
-        for number, answer in enumerate(answers):
-            if answer.index == index:
-                answers[number] = msgspec.structs.replace(answer, error_code=code)
-
-    def _complete(self, reply: Reply[m.ProduceResponse]) -> None:
-        self._reply = None
-        self._is_complete = True
-        if self._cancel is not None:
-            self._cancel()
-        reply(self.response())
