@@ -13,7 +13,6 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from kohort.machine.front import Front
 from kohort.machine.gradual import CHUNK, HANDLER_STEP, Awaited, Stepwise, chunks
-from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.machine.shard import Producer, Reply, Result, Runner
 from kohort.machine.steps import Operation
 from kohort.model.context import RequestContext
@@ -64,31 +63,23 @@ class PartitionApis:
     ) -> Generator[Any, None, m.AddPartitionsToTxnResponse]:
         """Each transaction gets its partitions at once. The versions of clients have one transaction."""
         version = context.api_version
-        is_of_client = version < _BATCHED_SINCE
-        transactions = [_transaction_of_client(request)] if is_of_client else request.transactions
-        awaited: Awaited[Sequence[Added]] = Awaited()
-        aggregator: ResponseAggregator[Added, Sequence[Added]] = ResponseAggregator(
-            len(transactions), list, awaited.reply
-        )
-        for index, transaction in enumerate(transactions, 1):
-            partitions: Added = {}
-            refused: Added = {}
-            for topic in transaction.topics:
-                for indexes in chunks(topic.partitions, HANDLER_STEP):
-                    self._check(topic.name, indexes, version, partitions, refused)
-                    yield
-            reply = aggregator.reply_to(index - 1)
-            aggregator.put(index - 1, self._add_checked(transaction, version, partitions, refused, reply))
-            if index % CHUNK == 0:
+        if version < _BATCHED_SINCE:
+            transaction = _transaction_of_client(request)
+            awaited, response = yield from self._begin(transaction, version)
+            codes = yield from awaited.get(response)
+            by_topic = yield from _by_topic(transaction.topics, codes)
+            return m.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=by_topic)
+        begun = []
+        for transaction in request.transactions:
+            begun.append((yield from self._begin(transaction, version)))
+            if len(begun) % CHUNK == 0:
                 yield
-        parts = yield from awaited.get(aggregator.finish())
-        if is_of_client:
-            return m.AddPartitionsToTxnResponse(
-                results_by_topic_v3_and_below=(yield from _by_topic(transactions[0].topics, parts[0]))
-            )
+        added: list[Added] = []
+        for awaited, response in begun:
+            added.append((yield from awaited.get(response)))
         results = []
-        for index, transaction in enumerate(transactions, 1):
-            codes = parts[index - 1]
+        for index, transaction in enumerate(request.transactions):
+            codes = added[index]
             if ErrorCode.UNSUPPORTED_VERSION in codes.values():
                 # Kafka's request fails as a whole.
                 return m.AddPartitionsToTxnResponse(error_code=int(ErrorCode.UNSUPPORTED_VERSION))
@@ -96,9 +87,22 @@ class PartitionApis:
             results.append(
                 m.AddPartitionsToTxnResult(transactional_id=transaction.transactional_id, topic_results=by_topic)
             )
-            if index % HANDLER_STEP == 0:
+            if len(results) % HANDLER_STEP == 0:
                 yield
         return m.AddPartitionsToTxnResponse(results_by_transaction=results)
+
+    def _begin(
+        self, transaction: m.AddPartitionsToTxnTransaction, version: int
+    ) -> Generator[None, None, tuple[Awaited[Added], Added | None]]:
+        """Check the partitions of a transaction in steps, and begin to add them; the arguments of `Awaited.get`."""
+        partitions: Added = {}
+        refused: Added = {}
+        for topic in transaction.topics:
+            for indexes in chunks(topic.partitions, HANDLER_STEP):
+                self._check(topic.name, indexes, version, partitions, refused)
+                yield
+        awaited: Awaited[Added] = Awaited()
+        return awaited, self._add_checked(transaction, version, partitions, refused, awaited.reply)
 
     def _check(self, name: str, indexes: Sequence[int], version: int, partitions: Added, refused: Added) -> None:
         """Put partitions of a topic into `partitions`, and those that cannot be added also into `refused`."""
