@@ -55,18 +55,9 @@ class SerialExecution:
                 self._settle()
 
     def _enqueue(self, action: Callable[[], object]) -> None:
-        processing_time = self._metrics.event_processing_time
+        self._queue.append(self._measured(action))
 
-        def run() -> None:
-            processed = processing_time.count
-            try:
-                action()
-            finally:
-                self._metrics.events_processed_late += processing_time.count - processed
-
-        self._queue.append(self._measured(run))
-
-    def _measured(self, action: Callable[[], None]) -> Callable[[], None]:
+    def _measured(self, action: Callable[[], object]) -> Callable[[], None]:
         """Count an action as queued until it runs."""
         metrics, now_ms = self._metrics, self._now_ms
         arrived_ms = now_ms()
@@ -81,14 +72,17 @@ class SerialExecution:
 
     def _settle(self) -> None:
         """Deliver replies and run queued actions until none is left, or a long operation has begun."""
+        metrics = self._metrics
         while self._outbox or (self._queue and not self._busy):
             self._deliver()
             if self._queue and not self._busy:
+                processed = metrics.event_processing_time.count
                 self._busy = True
                 try:
                     self._queue.popleft()()
                 finally:
                     self._busy = self._held is not None
+                    metrics.events_processed_late += metrics.event_processing_time.count - processed
 
     def _deliver(self) -> None:
         while self._outbox:

@@ -38,20 +38,13 @@ class ThreadedContext(Context[S]):
         on_error: Callable[[Exception], T],
         producer: Producer | None = None,
     ) -> T | None:
-        run = partial(super().write, operation, reply, on_error, producer)
-
-        def event() -> None:
-            response = run()
-            if response is not None and reply is not None:
-                self._outbox.append((reply, response))
-                self._deliver()
-
         def reject() -> None:
             response = on_error(CoordinatorError(ErrorCode.NOT_COORDINATOR))
             if reply is not None:
                 reply(response)
 
-        self._executor.run(event, reject)
+        event = partial(self._write_queued, operation, reply, on_error, producer)
+        self._executor.run(partial(self._exclusively, event), reject)
         return None
 
     def end_transaction(self, end: EndTransaction, reply: Reply[Exception | None], timeout_ms: int | None) -> None:
