@@ -25,19 +25,8 @@ _log = logging.getLogger("kohort.runtime")
 Operation = Callable[[Any, Exception | None, int], Result[Any, None]]
 """`operation(result, error, now_ms)`: the task's return value, or None and its exception."""
 
+_Task = tuple[Callable[[], Any], Operation]
 Write = Callable[[Callable[[Any, int], Result[Any, Any]], Reply[Any], Callable[[Exception], None]], object]
-
-
-class _Task:
-    """The task of one key."""
-
-    __slots__ = ("is_cancelled", "operation", "task")
-
-    def __init__(self, task: Callable[[], Any], operation: Operation) -> None:
-        self.task = task
-        self.operation = operation
-        self.is_cancelled = False
-        """Set under the shard's exclusivity, read by the thread; a task that reads it too late runs in vain."""
 
 
 class ShardExecutor:
@@ -56,6 +45,7 @@ class ShardExecutor:
         self._write = write
         self._metrics = metrics
         self._tasks: dict[str, _Task] = {}
+        """Changed under the shard's exclusivity, and read by the thread: a task that is cancelled too late runs in vain."""
         self._is_closed = False
 
     def __len__(self) -> int:
@@ -64,7 +54,7 @@ class ShardExecutor:
     def schedule(self, key: str, task: Callable[[], Any], operation: Operation, /) -> bool:
         if key in self._tasks or self._is_closed:
             return False
-        scheduled = self._tasks[key] = _Task(task, operation)
+        scheduled = self._tasks[key] = task, operation
         queued_ms = self._clock.now_ms()
         self._executor.run_in_background(lambda: self._run(key, scheduled, queued_ms))
         return True
@@ -73,24 +63,21 @@ class ShardExecutor:
         return key in self._tasks
 
     def cancel(self, key: str, /) -> None:
-        scheduled = self._tasks.pop(key, None)
-        if scheduled is not None:
-            scheduled.is_cancelled = True
+        self._tasks.pop(key, None)
 
     def close(self) -> None:
         """Cancel all tasks, and take none from now on."""
         self._is_closed = True
-        for key in list(self._tasks):
-            self.cancel(key)
+        self._tasks.clear()
 
     def _run(self, key: str, scheduled: _Task, queued_ms: int) -> None:
         """Run the task; called on the background thread."""
-        if scheduled.is_cancelled:
+        if self._tasks.get(key) is not scheduled:
             return
         started_ms = self._clock.now_ms()
         result, error = None, None
         try:
-            found = scheduled.task()
+            found = scheduled[0]()
             result = _run_steps(found) if isinstance(found, Generator) else found
         except Exception as exc:  # noqa: BLE001 -- the operation decides what follows from it
             error = exc
@@ -110,7 +97,7 @@ class ShardExecutor:
             queued_ms, started_ms, ended_ms = times_ms
             self._metrics.background_queue_time.record(started_ms - queued_ms)
             self._metrics.background_processing_time.record(ended_ms - started_ms)
-            done = scheduled.operation(result, error, now_ms)
+            done = scheduled[1](result, error, now_ms)
             # With a response the operation has a deadline, and a timeout is a failure.
             return done.replace(response=_DONE) if done.records else done
 
@@ -119,7 +106,7 @@ class ShardExecutor:
             if not self._is_closed:
                 _log.error("shard.background_failed key=%s error=%s", key, failure)
 
-        if not scheduled.is_cancelled:
+        if self._tasks.get(key) is scheduled:
             self._write(run, _ignore, failed)
 
 
