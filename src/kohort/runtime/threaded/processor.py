@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from itertools import count
-from typing import Self, TypeAlias
+from typing import NamedTuple, Self, TypeAlias
 
 from kohort.model.errors import InvariantError
 from kohort.runtime.background import DaemonThreads
@@ -28,18 +28,13 @@ Key: TypeAlias = tuple[int, int]
 """The number of an event queue set, and a partition."""
 
 
-class _Event:
+class _Event(NamedTuple):
     """An event with its rejection. `queues` counts it."""
 
-    __slots__ = ("queued_ms", "queues", "reject", "run")
-
-    def __init__(
-        self, queues: "ThreadedEventQueues", run: Callable[[], None], reject: Callable[[], None], queued_ms: int
-    ) -> None:
-        self.queues = queues
-        self.run = run
-        self.reject = reject
-        self.queued_ms = queued_ms
+    queues: "ThreadedEventQueues"
+    run: Callable[[], None]
+    reject: Callable[[], None]
+    queued_ms: int
 
 
 def _dropped() -> None:
@@ -169,14 +164,14 @@ class ThreadedProcessor:
         try:
             self._events.add(key, event, first=first)
         except RejectedError:
-            event.queues.left(1)
+            event.queues.left()
             event.reject()
 
     def close_keys(self, keys: list[Key]) -> None:
         """Reject the queued events of these keys, and all later ones; wait for those in progress."""
         self.deadlines.remove(keys)
         for event in self._events.close_keys(keys):
-            event.queues.left(1)
+            event.queues.left()
             event.reject()
         self._events.wait_until_done(keys)
 
@@ -198,7 +193,7 @@ class ThreadedProcessor:
                 self._events.done(key)
 
     def _run(self, event: _Event) -> None:
-        event.queues.left(1)
+        event.queues.left()
         if self._is_stopping.is_set():
             event.reject()
             return
@@ -256,9 +251,9 @@ class ThreadedEventQueues:
         with self._changing:
             self._size += 1
 
-    def left(self, count: int) -> None:
+    def left(self) -> None:
         with self._changing:
-            self._size -= count
+            self._size -= 1
 
 
 class ThreadedPartitionExecutor:
@@ -277,21 +272,18 @@ class ThreadedPartitionExecutor:
     def may_wait(self) -> bool:
         return not self._processor.is_own_thread()
 
-    def run(self, event: Callable[[], None], reject: Callable[[], None], /) -> None:
-        self._enqueue(event, reject)
+    def run(self, event: Callable[[], None], reject: Callable[[], None], /, *, first: bool = False) -> None:
+        self._queues.entered()
+        queued = _Event(self._queues, event, reject, self._processor.clock.now_ms())
+        self._processor.enqueue(self.key, queued, first=first)
 
     def run_first(self, event: Callable[[], None]) -> None:
-        self._enqueue(event, _dropped, first=True)
+        self.run(event, _dropped, first=True)
 
     def defer(self, event: Callable[[], None], /) -> None:
-        self._enqueue(event, _dropped)
+        self.run(event, _dropped)
 
     call_soon = call_soon_threadsafe = defer
-
-    def _enqueue(self, run: Callable[[], None], reject: Callable[[], None], *, first: bool = False) -> None:
-        self._queues.entered()
-        event = _Event(self._queues, run, reject, self._processor.clock.now_ms())
-        self._processor.enqueue(self.key, event, first=first)
 
     def _wake_at(self, at_ms: int) -> None:
         self._processor.deadlines.set(self.key, at_ms, lambda: self.defer(self._advance))
