@@ -60,21 +60,13 @@ def node_families(
     yield from families.producer_families(logs, late)
     yield from families.produce_families(invalid, verification)
     yield from families.cleaner_families(cleaner)
-    yield from families.purgatory_families("fetch", fetches)
+    yield from families.purgatory_families(fetches)
     yield from families.telemetry_families(broker.telemetry, now_ms)
     yield from coordinators.metrics()
-    topics = list(broker.catalog.topics())
-    partitions = sum(topic.partition_count for topic in topics)
-    registered = broker.cluster.brokers
-    fenced = sum(each.is_fenced for each in registered.values())
-    state = families.STOPPING if connections.is_draining else families.RUNNING
-    yield from families.controller_families(logs, len(topics), partitions, state, len(registered) - fenced, fenced)
-    yield from families.replica_families(state for topic in topics for state in topic.partitions)
+    yield from families.controller_families(broker, logs, is_stopping=connections.is_draining)
     yield from families.traffic_families(broker.partitions.traffic)
-    prefix, sessions = (
-        "kafka.server:type=FetchSessionCache,name=NumIncrementalFetch",
-        [api.fetch.sessions for api in apis],
-    )
+    prefix = "kafka.server:type=FetchSessionCache,name=NumIncrementalFetch"
+    sessions = [api.fetch.sessions for api in apis]
     yield from figure("", f"{prefix}Sessions", "Fetch sessions.", sum(map(len, sessions)))
     cached = sum(each.partition_count for each in sessions)
     yield from figure("", f"{prefix}PartitionsCached", "Partitions of fetch sessions.", cached)

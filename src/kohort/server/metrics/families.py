@@ -14,6 +14,7 @@ from typing import Final
 from prometheus_client.metrics_core import HistogramMetricFamily, Metric
 from prometheus_client.samples import Sample
 
+from kohort.broker.broker import Broker
 from kohort.broker.records.produce_verification import VerificationMetrics
 from kohort.broker.records.traffic import TopicTraffic, Traffic
 from kohort.broker.replicas import NO_LEADER, PartitionState
@@ -242,50 +243,39 @@ def cleaner_families(metrics: CleanerMetrics) -> Iterator[Metric]:
     yield from figure(own, mbean, about, since_s, kafka=[1000 * since_s])
 
 
-def purgatory_families(operation: str, metrics: PurgatoryMetrics) -> Iterator[Metric]:
-    """
-    A purgatory; Kafka's DelayedOperationPurgatory.
-
-    Args:
-        operation: the word in the names, "fetch".
-    """
-    own, mbean = (
-        f"kohort_{operation}_purgatory",
-        "kafka.server:type=DelayedOperationPurgatory,name={},delayedOperation={{}}",
-    )
-    labels = {"delayedOperation": operation.capitalize()}
+def purgatory_families(metrics: PurgatoryMetrics) -> Iterator[Metric]:
+    """The purgatory of Fetch; Kafka's DelayedOperationPurgatory."""
+    labels = {"delayedOperation": "Fetch"}
     for name, kafka, about, value in (
         ("size", "PurgatorySize", "Entries in watch lists, one per operation and key.", metrics.size),
         ("delayed_operations", "NumDelayedOperations", "Operations that wait.", metrics.delayed_operations),
     ):
-        yield from figure(f"{own}_{name}", mbean.format(kafka), about, value, kafka=[(labels, value)])
+        mbean = f"kafka.server:type=DelayedOperationPurgatory,name={kafka},delayedOperation={{}}"
+        yield from figure(f"kohort_fetch_purgatory_{name}", mbean, about, value, kafka=[(labels, value)])
 
 
-def controller_families(
-    logs: Sequence[LogMetrics], topics: int, partitions: int, state: int, brokers: int, fenced: int
-) -> Iterator[Metric]:
-    """
-    Kafka's ReplicaManager, KafkaServer and KafkaController.
-
-    Args:
-        topics, partitions: those of the catalog; this broker leads all of them.
-        state: the state of the broker.
-        brokers, fenced: the brokers of the process that run, and those that were stopped.
-    """
+def controller_families(broker: Broker, logs: Sequence[LogMetrics], *, is_stopping: bool) -> Iterator[Metric]:
+    """Kafka's ReplicaManager, KafkaServer and KafkaController. The process leads all partitions of the catalog."""
     offline = sum(log.is_offline for log in logs)
+    topics = list(broker.catalog.topics())
+    partitions = sum(topic.partition_count for topic in topics)
+    brokers = broker.cluster.brokers.values()
+    fenced = sum(each.is_fenced for each in brokers)
+    state = STOPPING if is_stopping else RUNNING
     manager, controller = "kafka.server:type=ReplicaManager,name=", "kafka.controller:type=KafkaController,name="
     for mbean, about, value in (
         (f"{manager}PartitionCount", "Partitions of this broker.", partitions),
         (f"{manager}LeaderCount", "Partitions that this broker leads.", partitions - offline),
         ("kafka.server:type=KafkaServer,name=BrokerState", "3 if running, 6 while stopping.", state),
         (f"{controller}ActiveControllerCount", "1: this process keeps the catalog of topics.", 1),
-        (f"{controller}ActiveBrokerCount", "Brokers that run.", brokers),
+        (f"{controller}ActiveBrokerCount", "Brokers that run.", len(brokers) - fenced),
         (f"{controller}FencedBrokerCount", "Brokers that were stopped.", fenced),
-        (f"{controller}GlobalTopicCount", "Topics.", topics),
+        (f"{controller}GlobalTopicCount", "Topics.", len(topics)),
         (f"{controller}GlobalPartitionCount", "Partitions.", partitions),
         (f"{controller}OfflinePartitionsCount", "Partitions without a leader.", offline),
     ):
         yield from figure("", mbean, about, value)
+    yield from replica_families(state for topic in topics for state in topic.partitions)
 
 
 def replica_families(states: Iterable[PartitionState]) -> Iterator[Metric]:
