@@ -2,15 +2,14 @@
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
 from kohort.testing.kafka import KafkaNode
 from kohort.testing.served import ServedKohort
 from kohort_lab.checks import SETTINGS, new_parser, run_check
-from kohort_lab.exactly_once.torture import Outcome, Plan, Restartable, torture
+from kohort_lab.exactly_once.torture import Outcome, Plan, torture
 
 OWN_SESSION_TIMEOUT_MS = 1_500
 DEFAULT = Plan()
@@ -41,18 +40,9 @@ def run(arguments: argparse.Namespace, directory: Path, rng: Random, report: Cal
     )
     if not own:
         return torture(arguments.bootstrap, directory, plan, rng=rng, on_step=report)
-    with _started(arguments.server, directory) as (bootstrap, broker):
-        return torture(bootstrap, directory, plan, rng=rng, broker=broker, on_step=report)
-
-
-@contextmanager
-def _started(server: str, directory: Path) -> Iterator[tuple[str, Restartable]]:
-    if server == "kafka":
-        with KafkaNode(directory / "kafka", SETTINGS) as node:
-            yield node.bootstrap, node
-    else:
-        with ServedKohort(directory / "kohort", SETTINGS) as served:
-            yield served.bootstrap, served
+    make: type[KafkaNode | ServedKohort] = KafkaNode if arguments.server == "kafka" else ServedKohort
+    with make(directory / arguments.server, SETTINGS) as broker:
+        return torture(broker.bootstrap, directory, plan, rng=rng, broker=broker, on_step=report)
 
 
 def main(arguments: Sequence[str]) -> int:

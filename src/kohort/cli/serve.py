@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kohort.broker.cluster import Endpoint
     from kohort.server.logs import LogWriter
     from kohort.server.node import Node
+    from kohort.server.settings import Settings
     from kohort.storage.logs.recovery import RecoveryProgress
 
 BROKERS_MAX = 16
@@ -201,29 +202,28 @@ def serve(arguments: Sequence[str]) -> None:
     )
 
 
-def _run(log: "LogWriter", settings: object) -> None:
+def _run(log: "LogWriter", settings: "Settings") -> None:
     try:
         from uvloop import run
     except ImportError:  # uvloop does not exist for every platform
         run = asyncio.run
     failures, missing_data = run(_serve(settings, log))
     # The process ends even if nobody reads stderr: the log's thread writes these lines too.
+    line = "kohort stopped"
     if failures:
-        log.write_line(
+        line = (
             f"kohort: {failures[0]}. Nothing was acknowledged after the failure. Repair the disk and start again: "
             "acknowledged data is recovered"
         )
-        log.flush()
-        raise SystemExit(EXIT_FAILED)
-    if missing_data is not None:
-        log.write_line(
+    elif missing_data is not None:
+        line = (
             f"kohort: stopped, and acknowledged data is missing: {missing_data}. The next start refuses the partition; "
             "`kohort log repair --dry-run` shows what can be kept"
         )
-        log.flush()
-        raise SystemExit(EXIT_FAILED)
-    log.write_line("kohort stopped")
+    log.write_line(line)
     log.flush()
+    if failures or missing_data is not None:
+        raise SystemExit(EXIT_FAILED)
 
 
 def raise_open_files() -> None:
@@ -283,13 +283,11 @@ def _text(endpoint: "Endpoint") -> str:
     return f"[{endpoint.host}]:{endpoint.port}" if ":" in endpoint.host else f"{endpoint.host}:{endpoint.port}"
 
 
-async def _serve(settings: object, log: "LogWriter") -> tuple[list[str], str | None]:
+async def _serve(settings: "Settings", log: "LogWriter") -> tuple[list[str], str | None]:
     """Serve until a signal or a failure; return the reasons of the failure, and what the stop found missing."""
     from kohort.server.heap import keep_freed_memory
     from kohort.server.node import Node
-    from kohort.server.settings import Settings
 
-    assert isinstance(settings, Settings)
     keep_freed_memory()
     # The flusher thread runs a few lines after each flush, and clients wait for them.
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)

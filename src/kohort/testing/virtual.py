@@ -42,10 +42,8 @@ class VirtualNode:
 
     def settle(self) -> None:
         """Run turns until no callback is left that does not wait for time."""
-        self._turn.run()
-        while self._later:
-            self._later.popleft()()
-            self._turn.run()
+        while self.run_later_turn():
+            pass
 
     def call_later(self, delay_ms: int, action: Callable[[], None]) -> Callable[[], None]:
         """Run `action` in `delay_ms`; the returned function cancels it."""
