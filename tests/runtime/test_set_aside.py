@@ -1,14 +1,13 @@
 """A record that cannot be decoded costs itself, not the load of its partition: without numpy and with it."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from struct import pack_into
 
 import pytest
 
 from kohort.model.errors import CorruptError
-from kohort.runtime.loading import windows
-from kohort.runtime.loading.columnar import scan_columns
+from kohort.runtime.loading import columnar, windows
 from kohort.runtime.loading.loader import load
 from kohort.runtime.loading.set_aside import DETAILS_MAX, find_set_aside
 from kohort.runtime.loading.windows import Load, LoadSummary
@@ -66,7 +65,7 @@ def by_columns(log: FaultyLog, shard: TableShard, summary: LoadSummary) -> Itera
     under_way = Load(log, shard, PutSerde(), summary, lambda: 0)
     offset = 0
     while offset < log.end_offset:
-        offset = yield from under_way.window(scan_columns, offset, log.end_offset)
+        offset = yield from under_way.window(columnar.scan_columns, offset, log.end_offset)
 
 
 WAYS = pytest.mark.parametrize("way", [all_at_once, by_columns])
@@ -253,6 +252,31 @@ def test_the_window_of_a_load_is_its_buffer(monkeypatch: pytest.MonkeyPatch) -> 
     assert summary.records == 5
     asked.clear()
     under_way = Load(log, fresh(), PutSerde(), LoadSummary(), lambda: 0, 1)
-    assert len(list(under_way.window(scan_columns, 0, 5))) > 0
+    assert len(list(under_way.window(columnar.scan_columns, 0, 5))) > 0
     assert asked == [2]
     assert windows.LOAD_BUFFER_BYTES == 5 * 1024 * 1024
+
+
+def test_loads_at_the_same_time_share_the_memory_of_one_window() -> None:
+    asked: list[int] = []
+
+    class Watched(FaultyLog):
+        def read(self, offset: int, *, bytes_max: int, up_to: int | None = None) -> bytes:
+            asked.append(bytes_max)
+            return super().read(offset, bytes_max=bytes_max, up_to=up_to)
+
+    log = Watched()
+    log.append(GOOD, leader_epoch=0)
+
+    def begun() -> Generator[None, None, int]:
+        steps = Load(log, fresh(), PutSerde(), LoadSummary(), lambda: 0).window(columnar.scan_columns, 0, 1)
+        next(steps)
+        return steps
+
+    loads = [begun() for _ in range(7)]
+    assert asked == [columnar.READ_BYTES] * 5 + [columnar.WINDOWS_BYTES // 6, columnar.WINDOWS_BYTES // 7]
+    for load_in_progress in loads:
+        for _ in load_in_progress:
+            """A step of the load."""
+    begun().close()
+    assert asked[-1] == columnar.READ_BYTES

@@ -7,9 +7,7 @@ many loads at a time each window is smaller, down to a minimum.
 `kohort.runtime.loading.loader` imports this module for a load that is large enough.
 """
 
-import threading
 from collections.abc import Generator
-from contextlib import contextmanager
 
 import numpy as np
 
@@ -31,33 +29,15 @@ READ_BYTES = 2 * 1024 * 1024
 BULK_MIN = 64
 """Fewer records are replayed one by one: columns of them would cost more."""
 
-
-class _Budget:
-    """Divides `WINDOWS_BYTES` among the loads in progress."""
-
-    def __init__(self) -> None:
-        self._changing = threading.Lock()
-        self._loads = 0
-
-    @contextmanager
-    def share(self) -> Generator[int, None, None]:
-        """The size of a window that begins now."""
-        with self._changing:
-            self._loads += 1
-            loads = self._loads
-        try:
-            yield max(WINDOWS_BYTES // loads, WINDOW_BYTES_MIN)
-        finally:
-            with self._changing:
-                self._loads -= 1
-
-
-_budget = _Budget()
+_in_progress: list[Load] = []
+"""The loads that hold a window: they share `WINDOWS_BYTES`."""
 
 
 def scan_columns(load: Load, start: int, end: int) -> Rows:
     """A `kohort.runtime.loading.windows.Scan`. A window has its share of the budget, and at most twice the load buffer."""
-    with _budget.share() as share_bytes:
+    _in_progress.append(load)
+    share_bytes = max(WINDOWS_BYTES // len(_in_progress), WINDOW_BYTES_MIN)
+    try:
         buffer = BatchBuffer()
         try:
             yield from _read(load, buffer, start, end, min(share_bytes, 2 * load.buffer_bytes))
@@ -77,6 +57,8 @@ def scan_columns(load: Load, start: int, end: int) -> Rows:
         load.summary.bytes += buffer.size_bytes
         load.summary.records += window.count
         yield from window.rows()
+    finally:
+        _in_progress.remove(load)
 
 
 def _read(load: Load, buffer: BatchBuffer, start: int, end: int, bytes_max: int) -> Generator[None, None, None]:
