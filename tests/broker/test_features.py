@@ -15,6 +15,18 @@ def update(harness: Harness, name: str, level: int, upgrade_type: int = 1) -> m.
     return harness.ask(ApiKey.UPDATE_FEATURES, m.UpdateFeaturesRequest(timeout_ms=1_000, feature_updates=[wanted]))  # type: ignore[no-any-return]
 
 
+def test_a_change_that_is_durable_after_its_deadline_is_not_answered_again() -> None:
+    harness = Harness()
+    harness.hold()
+    wanted = m.UpdateFeaturesRequestFeatureUpdateKey(feature="transaction.version", max_version_level=1, upgrade_type=2)
+    answers = harness.begin(ApiKey.UPDATE_FEATURES, m.UpdateFeaturesRequest(feature_updates=[wanted]))
+    harness.node.advance(30_000)
+    assert [answer.error_code for answer in answers] == [ErrorCode.REQUEST_TIMED_OUT]
+    harness.let_go()
+    assert len(answers) == 1
+    assert harness.broker.features.level("transaction.version") == 1, "it happened nonetheless"
+
+
 def shown(harness: Harness) -> tuple[dict[str, int], int]:
     request = m.ApiVersionsRequest(client_software_name="a", client_software_version="1")
     answer = harness.ask(ApiKey.API_VERSIONS, request)
