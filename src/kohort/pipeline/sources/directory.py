@@ -13,7 +13,7 @@ and gets its name after the old ones were deleted), UnifiedLog.deleteOldSegments
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Any, TypeVar
 
@@ -143,15 +143,17 @@ def read_slice(
         yield from decoder.decode(data, segment, stretch if is_own else replace(stretch, start=start, end=end))
 
 
+@dataclass(frozen=True, slots=True)
 class SliceTask(RangeTask):
     """A task that reads slices of segments; None stands for a whole segment."""
 
-    def __init__(
-        self, task: int, slices: Sequence[tuple[PlannedSegment, Slice | None]], *, fail_on_data_loss: bool = True
-    ) -> None:
-        super().__init__(task, sum(slice_bytes(one.segment, stretch) for one, stretch in slices))
-        self.slices = slices
-        self.fail_on_data_loss = fail_on_data_loss
+    task: int
+    slices: Sequence[tuple[PlannedSegment, Slice | None]]
+    fail_on_data_loss: bool = field(default=True, kw_only=True)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(slice_bytes(one.segment, stretch) for one, stretch in self.slices)
 
     def read(self, decoder: Decoder, note: Note) -> Iterator[pa.RecordBatch]:
         for planned, stretch in self.slices:

@@ -9,7 +9,7 @@ Source: Kafka protocol guide; KIP-227 (Fetch without a session).
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -295,23 +295,15 @@ def _unreadable(partition: str, code: int) -> str:
     return f"{partition} cannot be read: {ErrorCode(code).name}{reason}"
 
 
+@dataclass(frozen=True, slots=True)
 class FetchTask(RangeTask):
     """A task that fetches a range of one partition from its leader; with `tells_end`, a row with the end offset follows."""
 
-    def __init__(
-        self,
-        task: int,
-        log: LiveLog,
-        security: Security,
-        *,
-        fail_on_data_loss: bool = True,
-        tells_end: bool = False,
-    ) -> None:
-        super().__init__(task)
-        self.log = log
-        self.security = security
-        self.fail_on_data_loss = fail_on_data_loss
-        self.tells_end = tells_end
+    task: int
+    log: LiveLog
+    security: Security
+    fail_on_data_loss: bool = field(default=True, kw_only=True)
+    tells_end: bool = field(default=False, kw_only=True)
 
     def read(self, decoder: Decoder, note: Note) -> Iterator[pa.RecordBatch]:
         """

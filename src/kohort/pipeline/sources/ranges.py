@@ -22,11 +22,14 @@ from kohort.pipeline.sources.progress import Note
 
 
 class RangeTask(ABC):
-    """The input of one task. Picklable. `task` is its number, `size_bytes` its approximate size, 0 if unknown."""
+    """The input of one task. Picklable. `task` is its number."""
 
-    def __init__(self, task: int, size_bytes: int = 0) -> None:
-        self.task = task
-        self.size_bytes = size_bytes
+    task: int
+
+    @property
+    def size_bytes(self) -> int:
+        """The approximate size; 0 if it is unknown."""
+        return 0
 
     @abstractmethod
     def read(self, decoder: Decoder, note: Note) -> Iterator[pa.RecordBatch]:

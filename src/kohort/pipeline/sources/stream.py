@@ -26,7 +26,7 @@ from pyspark.sql.streaming.datasource import (
 from kohort.pipeline.sources.options import SourceOptions
 from kohort.pipeline.sources.plan import open_logs
 from kohort.pipeline.sources.positions import EARLIEST
-from kohort.pipeline.sources.ranges import Logs, LogState, cut_records, read_task, resolve
+from kohort.pipeline.sources.ranges import LogState, cut_records, read_task, resolve
 from kohort.pipeline.sources.stream_offsets import StreamOffset, StreamPosition
 
 POLL_INTERVAL_S = 0.1
@@ -38,20 +38,14 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._logs: Logs | None = None
+        self.logs = open_logs(options)
         self._last: LogState | None = None
         """With the trigger availableNow: the logs at the start of the query."""
         self._idle_since_s: float | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         # Workers need only the options.
-        return {**self.__dict__, "_logs": None}
-
-    @property
-    def logs(self) -> Logs:
-        if self._logs is None:
-            self._logs = open_logs(self._options)
-        return self._logs
+        return {**self.__dict__, "logs": None}
 
     def initialOffset(self) -> StreamOffset:  # noqa: N802  (Spark's names)
         now = self.logs.state()
