@@ -208,14 +208,11 @@ class KafkaNode:
 
     def stop(self) -> None:
         """Stop the node by SIGTERM, and by SIGKILL after `STOP_TIMEOUT_S`."""
-        process, self._process = self._process, None
-        if process is None:
-            return
-        process.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(STOP_TIMEOUT_S)
-        process.kill()
-        process.wait()
+        if self._process is not None:
+            self._process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(STOP_TIMEOUT_S)
+        self.kill()
 
     def kill(self) -> None:
         """Kill the node by SIGKILL. It can be started again on its directory."""
