@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from kohort.model.errors import CorruptError, UnknownRecordTypeError
 from kohort.records import values
 from kohort.records.codecs import UnknownVersionError
-from kohort.records.json_form import json_key, json_value, record_from_json
+from kohort.records.json_form import json_key, json_value
 from kohort.records.schema import RecordType, record_types
 from kohort.records.serde import CoordinatorRecordSerde
+from kohort_lab.history.values import record_from_json
 from tests.records.golden import GoldenRecord, golden_records
 from tests.records.strategies import records_of, tombstones_of
 

@@ -1,13 +1,15 @@
 """Coordinator records for histories as bytes, each with the facts it was made of."""
 
+import base64
 from collections.abc import Mapping
 from typing import Any
 
 from kohort.model.ids import uuid_from_text
 from kohort.records.consumer_protocol import PROTOCOL_TYPE, write_assignment, write_subscription
-from kohort.records.json_form import record_from_json
-from kohort.records.schema import struct_owners
+from kohort.records.json_form import json_name
+from kohort.records.schema import RecordType, struct_owners
 from kohort.records.serde import encode_record
+from kohort.records.value_classes import record_classes
 from kohort.records.values import (
     ConsumerProtocolAssignment,
     ConsumerProtocolAssignmentTopicPartition,
@@ -18,6 +20,8 @@ from kohort.records.values import (
     OffsetCommit,
     OffsetCommitTombstone,
 )
+from kohort.wire.message_classes import default_value
+from kohort.wire.schema import Field
 from kohort_lab.history.logs import Record
 
 _PROTOCOL_VERSION = 1
@@ -87,3 +91,44 @@ def _assignment(owned: list[tuple[str, int]]) -> bytes:
 def record(name: str, key: Mapping[str, Any], value: Mapping[str, Any] | None, *, version: int | None = None) -> Record:
     """A record of any type from its JSON form, in the version that Kafka writes unless stated."""
     return Record(*encode_record(record_from_json(struct_owners()[name], key, value), version))
+
+
+def record_from_json(record_type: RecordType, key: Mapping[str, Any], value: Mapping[str, Any] | None) -> Any:
+    """
+    The record with this key and value; its tombstone if `value` is None. Names that the record does not have are ignored.
+
+    Raises:
+        KeyError: a field is missing that has no default.
+    """
+    classes = record_classes(record_type)
+    fields = {field.name: _from_json(record_type, field, key[json_name(field)]) for field in record_type.key}
+    if value is None:
+        return classes[record_type.tombstone_name](**fields)
+    return classes[record_type.name](**fields, **_fields_from_json(record_type, record_type.name, value))
+
+
+def _fields_from_json(record_type: RecordType, struct: str, value: Mapping[str, Any]) -> dict[str, Any]:
+    oldest, classes = record_type.versions[0], record_classes(record_type)
+    return {
+        field.name: default_value(field, classes)
+        if json_name(field) not in value and (field.tag is not None or not field.is_in(oldest))
+        else _from_json(record_type, field, value[json_name(field)])
+        for field in record_type.structs[struct]
+    }
+
+
+def _from_json(record_type: RecordType, field: Field, value: Any) -> Any:
+    if value is None:
+        return None
+    if field.array:
+        return tuple(_element_from_json(record_type, field, element) for element in value)
+    return _element_from_json(record_type, field, value)
+
+
+def _element_from_json(record_type: RecordType, field: Field, value: Any) -> Any:
+    if field.type in record_type.structs:
+        return record_classes(record_type)[field.type](**_fields_from_json(record_type, field.type, value))
+    if field.type == "uuid":
+        uuid = uuid_from_text(value)
+        return uuid if uuid.int else None
+    return base64.b64decode(value) if field.type == "bytes" else value

@@ -1,6 +1,8 @@
 """The part of a service that every group API needs."""
 
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from kohort.group.configs import GroupConfig
 from kohort.group.context import HasContext
@@ -10,8 +12,7 @@ from kohort.machine.shard import Runner
 from kohort.model.errors import ErrorCode
 from kohort.model.image import ClusterImage
 
-NO_OPERATIONS: Final = -2_147_483_648
-GROUP_OPERATIONS: Final = 3_400
+_GROUP_OPERATIONS: Final = 3_400
 """All operations on a group (read, delete, describe, describe and alter configs), as a bit field by AclOperation code."""
 
 
@@ -29,3 +30,10 @@ class GroupFront(Front[HasContext]):
         self.config = config
         self.image = image
         self.emit = emit
+
+
+def with_operations(described: Any) -> Any:
+    """A described group with the operations that the caller may do; one that could not be described has none."""
+    if described.error_code:
+        return described
+    return msgspec.structs.replace(described, authorized_operations=_GROUP_OPERATIONS)

@@ -8,12 +8,11 @@ Source: Kafka JsonConverterGenerator.
 """
 
 import base64
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from kohort.model.ids import uuid_from_text, uuid_text
+from kohort.model.ids import uuid_text
 from kohort.records.codecs import decode_record
 from kohort.records.schema import RecordType
 from kohort.records.value_classes import record_classes
@@ -48,47 +47,6 @@ def json_key(record_type: RecordType, record: Any) -> dict[str, Any]:
 def json_value(record_type: RecordType, record: Any, version: int) -> dict[str, Any]:
     """The value of a record, with the fields of one version."""
     return _Form(record_type.value_message, version, record_classes(record_type)).struct(record_type.name, record)
-
-
-def record_from_json(record_type: RecordType, key: Mapping[str, Any], value: Mapping[str, Any] | None) -> Any:
-    """
-    The record with this key and value; its tombstone if `value` is None. Names that the record does not have are ignored.
-
-    Raises:
-        KeyError: a field is missing that has no default.
-    """
-    classes = record_classes(record_type)
-    fields = {field.name: _from_json(record_type, field, key[json_name(field)]) for field in record_type.key}
-    if value is None:
-        return classes[record_type.tombstone_name](**fields)
-    return classes[record_type.name](**fields, **_fields_from_json(record_type, record_type.name, value))
-
-
-def _fields_from_json(record_type: RecordType, struct: str, value: Mapping[str, Any]) -> dict[str, Any]:
-    oldest, classes = record_type.versions[0], record_classes(record_type)
-    return {
-        field.name: default_value(field, classes)
-        if json_name(field) not in value and (field.tag is not None or not field.is_in(oldest))
-        else _from_json(record_type, field, value[json_name(field)])
-        for field in record_type.structs[struct]
-    }
-
-
-def _from_json(record_type: RecordType, field: Field, value: Any) -> Any:
-    if value is None:
-        return None
-    if field.array:
-        return tuple(_element_from_json(record_type, field, element) for element in value)
-    return _element_from_json(record_type, field, value)
-
-
-def _element_from_json(record_type: RecordType, field: Field, value: Any) -> Any:
-    if field.type in record_type.structs:
-        return record_classes(record_type)[field.type](**_fields_from_json(record_type, field.type, value))
-    if field.type == "uuid":
-        uuid = uuid_from_text(value)
-        return uuid if uuid.int else None
-    return base64.b64decode(value) if field.type == "bytes" else value
 
 
 def json_name(field: Field) -> str:

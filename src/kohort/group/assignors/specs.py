@@ -4,7 +4,7 @@ The input of an assignor: the members of a group, their subscriptions, and their
 Source: Kafka GroupSpec, MemberSubscription, MemberAssignment (group-coordinator-api).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final, TypeAlias
 from uuid import UUID
 
@@ -64,7 +64,9 @@ class GroupSpec:
         members = self.members.values()
         if self.is_homogeneous:
             return next(iter(members)).topic_ids if members else frozenset()
-        return frozenset().union(*distinct_subscriptions(members))
+        # Subscriptions that differ as objects: linear in the number of members, and no id is hashed.
+        distinct = {id(member.topic_ids): member.topic_ids for member in members}
+        return frozenset().union(*distinct.values())
 
     def is_partition_assigned(self, topic_id: UUID, partition: int) -> bool:
         """Tell whether the partition is in the target assignment of a member so far. The first call costs a pass."""
@@ -75,11 +77,3 @@ class GroupSpec:
                 for assigned_topic_id, partitions in member.assigned.items():
                     assigned.setdefault(assigned_topic_id, set()).update(partitions)
         return partition in assigned.get(topic_id, ())
-
-
-def distinct_subscriptions(members: Iterable[MemberSpec]) -> list[frozenset[UUID]]:
-    """The subscriptions that differ as objects; linear in the number of members, and no id is hashed."""
-    found: dict[int, frozenset[UUID]] = {}
-    for member in members:
-        found[id(member.topic_ids)] = member.topic_ids
-    return list(found.values())

@@ -27,7 +27,7 @@ from kohort.group.classic.states import DEAD_NAME, STABLE
 from kohort.group.classic.sync import sync_group
 from kohort.group.context import GroupContext
 from kohort.group.errors import append_error
-from kohort.group.front import GROUP_OPERATIONS, NO_OPERATIONS, GroupFront
+from kohort.group.front import GroupFront, with_operations
 from kohort.group.groups import CLASSIC, group_of_kind
 from kohort.machine.shard import Reply
 from kohort.machine.steps import Operation
@@ -69,7 +69,7 @@ class ClassicApis:
         response: m.JoinGroupResponse | None = self._runner.write(
             self._front.partition_for(request.group_id),
             Operation(join_group, request, context),
-            downgrading_join(reply, context),
+            lambda response: reply(downgrade_join(response, context)),
             _join_failed,
         )
         return None if response is None else downgrade_join(response, context)
@@ -110,11 +110,10 @@ class ClassicApis:
         if code is not ErrorCode.NONE:
             return m.LeaveGroupResponse(error_code=int(code))
         batch = upgrade_leave(request, context)
-        downgraded = downgrading_leave(reply, context)
         response: m.LeaveGroupResponse | None = self._runner.write(
             self._front.partition_for(request.group_id),
             Operation(leave_group, batch),
-            downgraded,
+            lambda response: reply(downgrade_leave(response, context)),
             lambda error: m.LeaveGroupResponse(error_code=int(append_error(error))),
         )
         return None if response is None else downgrade_leave(response, context)
@@ -124,7 +123,7 @@ class ClassicApis:
     ) -> m.DescribeGroupsResponse:
         groups = [self._describe(group_id, context) for group_id in request.groups]
         if request.include_authorized_operations:
-            groups = [_with_operations(group) for group in groups]
+            groups = [with_operations(group) for group in groups]
         return m.DescribeGroupsResponse(groups=groups)
 
     def _describe(self, group_id: str, context: RequestContext) -> m.DescribeGroupsResponseDescribedGroup:
@@ -156,11 +155,6 @@ def _heartbeat_failed(error: Exception) -> m.HeartbeatResponse:
 
 def _describe_failed(group_id: str, code: ErrorCode) -> m.DescribeGroupsResponseDescribedGroup:
     return m.DescribeGroupsResponseDescribedGroup(group_id=group_id, error_code=int(code))
-
-
-def _with_operations(group: m.DescribeGroupsResponseDescribedGroup) -> m.DescribeGroupsResponseDescribedGroup:
-    operations = GROUP_OPERATIONS if group.error_code == ErrorCode.NONE else NO_OPERATIONS
-    return msgspec.structs.replace(group, authorized_operations=operations)
 
 
 # DescribeGroups
@@ -215,10 +209,6 @@ def downgrade_join(response: m.JoinGroupResponse, context: RequestContext) -> m.
     return msgspec.structs.replace(response, protocol_name="") if response.protocol_name is None else response
 
 
-def downgrading_join(reply: Reply[m.JoinGroupResponse], context: RequestContext) -> Reply[m.JoinGroupResponse]:
-    return lambda response: reply(downgrade_join(response, context))
-
-
 def lacks_protocol(request: m.SyncGroupRequest, context: RequestContext) -> bool:
     """Whether the fields are missing that a member must send from version 5 on."""
     is_required = context.api_version >= SYNC_PROTOCOL_SINCE
@@ -238,7 +228,3 @@ def downgrade_leave(response: m.LeaveGroupResponse, context: RequestContext) -> 
     if context.api_version >= LEAVE_BATCH_SINCE or response.error_code != ErrorCode.NONE:
         return response
     return m.LeaveGroupResponse(error_code=response.members[0].error_code)
-
-
-def downgrading_leave(reply: Reply[m.LeaveGroupResponse], context: RequestContext) -> Reply[m.LeaveGroupResponse]:
-    return lambda response: reply(downgrade_leave(response, context))

@@ -25,7 +25,7 @@ from kohort.group.consumer.member import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_E
 from kohort.group.context import GroupContext
 from kohort.group.errors import append_error
 from kohort.group.events import HeartbeatRefused
-from kohort.group.front import GROUP_OPERATIONS, GroupFront
+from kohort.group.front import GroupFront, with_operations
 from kohort.group.groups import CONSUMER, group_of_kind
 from kohort.machine.gradual import CHUNK, HANDLER_STEP
 from kohort.machine.shard import Reply
@@ -241,7 +241,7 @@ class ConsumerApis:
         for number, group_id in enumerate(request.group_ids, 1):
             found = self._picture(group_id)
             group = (yield from describe_in_steps(found)) if isinstance(found, GroupPicture) else found
-            groups.append(_with_operations(group) if request.include_authorized_operations else group)
+            groups.append(with_operations(group) if request.include_authorized_operations else group)
             if number % CHUNK == 0:
                 yield
         return m.ConsumerGroupDescribeResponse(groups=groups)
@@ -276,11 +276,3 @@ def _describe_unsupported(
 
 def _describe_failed(group_id: str, code: ErrorCode) -> m.ConsumerGroupDescribeResponseDescribedGroup:
     return m.ConsumerGroupDescribeResponseDescribedGroup(group_id=group_id, error_code=int(code))
-
-
-def _with_operations(
-    group: m.ConsumerGroupDescribeResponseDescribedGroup,
-) -> m.ConsumerGroupDescribeResponseDescribedGroup:
-    if group.error_code != ErrorCode.NONE:
-        return group
-    return msgspec.structs.replace(group, authorized_operations=GROUP_OPERATIONS)

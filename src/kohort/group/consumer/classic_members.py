@@ -148,7 +148,7 @@ class _Join:
         self._context = context
         self._now_ms = now_ms
         self._steps = MemberSteps(registry, group, [], now_ms)
-        self._member_id = request.member_id or registry.new_member_id()
+        self._member_id = request.member_id or registry.context.new_member_id()
 
     def run(self) -> Result[GroupRecord, m.JoinGroupResponse]:
         registry, group, request, steps = self._registry, self._group, self._request, self._steps

@@ -181,7 +181,7 @@ class _Heartbeat:
             self._steps.deadlines += upgraded_sessions(self._group)
             self._steps.events.append(GroupConverted(request.group_id, CONSUMER))
         # Version 0: the coordinator makes the id of a member that has none.
-        self._member_id = request.member_id or registry.new_member_id()
+        self._member_id = request.member_id or registry.context.new_member_id()
 
     def run(self) -> HeartbeatResult:
         registry, group, steps = self._registry, self._group, self._steps

@@ -137,7 +137,7 @@ def update_patterns(
     if patterns.get(old_pattern) == 1:
         records.append(ConsumerGroupRegularExpressionTombstone(group.group_id, old_pattern))
     after = _after(patterns, old_pattern, new_pattern)
-    if after and _is_due(registry, group, after, now_ms, is_new=is_new):
+    if after and patterns_are_due(registry, group, now_ms, after, is_new=is_new):
         _resolve(registry, group, after, updated.member_id, now_ms)
     return not new_pattern or (not is_new and new_pattern in group.subscriptions.resolved)
 
@@ -150,25 +150,23 @@ def _after(patterns: Mapping[str, int], old_pattern: str, new_pattern: str) -> d
     return {pattern: count for pattern, count in after.items() if pattern and count > 0}
 
 
-def patterns_are_due(registry: ConsumerRegistry, group: ConsumerGroup, now_ms: int) -> bool:
-    """Whether to resolve the present patterns of a group now."""
-    return _is_due(registry, group, group.subscriptions.patterns, now_ms)
-
-
-def _is_due(
+def patterns_are_due(
     registry: ConsumerRegistry,
     group: ConsumerGroup,
-    patterns: Mapping[str, int],
     now_ms: int,
+    patterns: Mapping[str, int] | None = None,
     *,
     is_new: bool = False,
 ) -> bool:
     """
-    Whether to resolve these patterns now: one is not resolved, topics were created since, or the refresh interval has passed.
+    Whether to resolve patterns now: one is not resolved, topics were created since, or the refresh interval has passed.
 
     Args:
+        patterns: the present ones by default.
         is_new: whether one of the patterns is new in the group.
     """
+    if patterns is None:
+        patterns = group.subscriptions.patterns
     resolved = group.subscriptions.resolved
     last = group.subscriptions.last_resolution
     if last is not None and now_ms <= last.timestamp_ms + MIN_INTERVAL_MS:

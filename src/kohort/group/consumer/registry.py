@@ -57,7 +57,6 @@ class ConsumerRegistry:
         "context",
         "groups",
         "index",
-        "new_member_id",
         "topic_hashes",
         "topic_names",
     )
@@ -66,7 +65,6 @@ class ConsumerRegistry:
         self.context = context
         self.groups = context.groups
         self.config = context.config
-        self.new_member_id = context.new_member_id
         self.assignors: list[SteppedAssignor] = list(context.assignors)
         self.assigning: set[str] = set()
         self.topic_hashes = TopicHashes()
