@@ -1,5 +1,6 @@
 """A cleaned segment is put in place on a disk that hangs: the owner's thread goes on, and readers read what is there."""
 
+import errno
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,6 +46,8 @@ class Swapping:
         self.wanted = newest(self.log)
         del self.wanted[b"c"]
         self.beside = self.store.open(BESIDE, TOPIC_ID, LogConfig())
+        self.failure: OSError | None = None
+        """Raised by the call that hangs, when it goes on."""
         self._hanging, self._going_on = threading.Event(), threading.Event()
         self._call, self._ending = call, ending
         files.refuse = self._hang
@@ -58,6 +61,8 @@ class Swapping:
             self._hanging.set()
             self.owner.call_soon_threadsafe(lambda: None)
             assert self._going_on.wait(WAIT_SECONDS)
+            if self.failure is not None:
+                raise self.failure
 
     def end(self) -> None:
         self._going_on.set()
@@ -114,3 +119,28 @@ def test_the_partition_is_deleted_meanwhile(swapping: Swapping) -> None:
     assert sorted(path.name for path in store.data_dir.glob("orders*")) == [str(PARTITION)]
     assert len(log.read(0, bytes_max=1)) > 0
     store.close()
+
+
+def test_a_swap_that_fails_takes_the_log_offline_and_the_next_start_finishes_it(base: Path) -> None:
+    with FaultyFiles(base / "data") as files:
+        swapping = Swapping(files, "rename", ".log.swap")
+        swapping.failure = OSError(errno.EIO, "the disk is broken")
+        swapping.end()
+        assert "the disk is broken" in (swapping.log.refusal or "")
+        assert swapping.store.cleaner.offsets == {}  # the log is not clean
+        swapping.store.close()
+        again = Owner().disk(swapping.store.data_dir)
+        assert newest(open_log(again)) == swapping.wanted
+        again.close()
+
+
+def test_a_swap_that_fails_after_the_partition_was_deleted_is_no_failure(
+    base: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with FaultyFiles(base / "data") as files:
+        swapping = Swapping(files, "rename", ".log.swap")
+        swapping.failure = OSError(errno.EIO, "the disk is broken")
+        swapping.store.delete(PARTITION)
+        swapping.end()
+        assert "log.offline" not in caplog.text
+        swapping.store.close()
