@@ -17,13 +17,13 @@ ROOT = Path(__file__).parents[2]
 LONGEST = {                                # calls, files, changes of rooms
     "Heartbeat":                            (24,  16,  14),
     "ConsumerGroupHeartbeat":               (61,  23,  26),
-    "OffsetCommit, 1 partition":            (137, 39,  45),
-    "OffsetCommit, 100 partitions":         (537, 40,  45),
-    "OffsetCommit, 1 partition, 10 groups": (174, 42,  46),
-    "JoinGroup and SyncGroup":              (311, 48, 115),
-    "Produce, 1 record":                    (70,  23,  27),
-    "Fetch, records at hand":               (65,  21,  16),
-    "Transaction":                          (531, 58, 200),
+    "OffsetCommit, 1 partition":            (151, 42,  58),
+    "OffsetCommit, 100 partitions":         (551, 43,  58),
+    "OffsetCommit, 1 partition, 10 groups": (188, 45,  58),
+    "JoinGroup and SyncGroup":              (308, 46, 115),
+    "Produce, 1 record":                    (70,  24,  27),
+    "Fetch, records at hand":               (66,  22,  18),
+    "Transaction":                          (531, 58, 208),
 }
 # fmt: on
 WORK_BESIDE = 4

@@ -6,11 +6,12 @@ from uuid import UUID
 
 import pytest
 
-from kohort.broker.records.fetch_sessions import EPOCH_MAX, EVICTION_MS, FetchSessionCache
+from kohort.broker.records.fetch_sessions import EPOCH_MAX, EVICTION_MS, FetchContext, FetchSessionCache
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.testing.clock import ManualClock
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
+from kohort.wire.generated.gradual import drain
 from tests.broker.harness import Harness
 from tests.broker.in_steps import in_steps  # noqa: F401 -- a fixture
 
@@ -257,7 +258,7 @@ def full(size: int) -> m.FetchRequest:
 
 
 def begun(sessions: FetchSessionCache, size: int) -> int:
-    context = sessions.begin(full(size), uses_ids=False)
+    context: FetchContext = drain(sessions.begin(full(size), uses_ids=False))
     context.take([data()] * size)
     return context.respond(()).session_id
 
@@ -272,16 +273,16 @@ def test_room_is_limited() -> None:
     small, large = begun(sessions, 1), begun(sessions, 3)
     assert begun(sessions, 9) == 0, "no room, and nobody is old"
     clock.set(clock.now_ms() + EVICTION_MS)
-    sessions.begin(request((small, 1)), uses_ids=False)
-    sessions.begin(request((large, 1)), uses_ids=False)
+    drain(sessions.begin(request((small, 1)), uses_ids=False))
+    drain(sessions.begin(request((large, 1)), uses_ids=False))
     clock.set(clock.now_ms() + 1)
     assert begun(sessions, 9) == 0, "they are old now, but were not when they were last used"
-    sessions.begin(request((small, 2)), uses_ids=False)
-    sessions.begin(request((large, 2)), uses_ids=False)
+    drain(sessions.begin(request((small, 2)), uses_ids=False))
+    drain(sessions.begin(request((large, 2)), uses_ids=False))
     assert begun(sessions, 1) == 0, "the old ones are not smaller"
     assert begun(sessions, 2) != 0, "an old one that is smaller goes"
     with pytest.raises(CoordinatorError):
-        sessions.begin(request((small, 3)), uses_ids=False)
+        drain(sessions.begin(request((small, 3)), uses_ids=False))
     clock.set(clock.now_ms() + EVICTION_MS + 1)
     assert begun(sessions, 1) != 0, "an idle one goes"
     assert len(sessions) == 2
@@ -295,9 +296,9 @@ def test_the_partitions_of_all_sessions_are_bounded() -> None:
     assert begun(sessions, 3) == 0
     second = begun(sessions, 2)
     assert second
-    sessions.begin(request((first, 1), {0: 5}), uses_ids=False)  # no further partition
+    drain(sessions.begin(request((first, 1), {0: 5}), uses_ids=False))  # no further partition
     with pytest.raises(CoordinatorError) as raised:
-        sessions.begin(request((second, 1), {7: 0}), uses_ids=False)
+        drain(sessions.begin(request((second, 1), {7: 0}), uses_ids=False))
     assert raised.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert len(sessions) == 1
 
@@ -310,8 +311,8 @@ def test_epochs_begin_again_at_1() -> None:
     sessions = FetchSessionCache(1, ManualClock())
     session = begun(sessions, 1)
     sessions._sessions[session].epoch = EPOCH_MAX
-    sessions.begin(request((session, EPOCH_MAX)), uses_ids=False)
-    sessions.begin(request((session, 1)), uses_ids=False)
+    drain(sessions.begin(request((session, EPOCH_MAX)), uses_ids=False))
+    drain(sessions.begin(request((session, 1)), uses_ids=False))
 
 
 def test_a_session_with_a_name_that_no_topic_can_have_is_not_kept() -> None:

@@ -246,5 +246,5 @@ def test_its_records_are_packed_as_a_builder_of_batches_writes_them(
 
 def test_missing_metadata_is_logged_as_empty() -> None:
     entry = m.OffsetCommitRequestPartition(partition_index=3, committed_offset=5, committed_metadata=None)
-    found = record("group", ("orders", None, entry), 12, -1)
+    found = record("group", 12, -1, ("orders", None, entry))
     assert (found.topic, found.partition, found.offset, found.metadata) == ("orders", 3, 5, "")

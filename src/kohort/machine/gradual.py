@@ -157,7 +157,11 @@ class Awaited(Generic[T]):
     def reply(self, response: T) -> None:
         """Take the response, if it comes later."""
         self._response = response
-        self._meet()
+        try:
+            self._first.pop()
+        except IndexError:
+            assert self._resume is not None, "an operation is answered once"
+            self._resume()
 
     def get(self, response: T | None) -> Generator[Any, None, T]:
         """Return the response; None as argument stands for a response that comes later."""
@@ -170,11 +174,7 @@ class Awaited(Generic[T]):
 
     def _wait(self, resume: Callable[[], None]) -> None:
         self._resume = resume
-        self._meet()
-
-    def _meet(self) -> None:
         try:
             self._first.pop()
         except IndexError:
-            assert self._resume is not None, "an operation is answered once"
-            self._resume()
+            resume()

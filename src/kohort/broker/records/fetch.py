@@ -26,6 +26,7 @@ from kohort.broker.records.log_reads import AbandonedError
 from kohort.machine.shard import Reply
 from kohort.model.errors import CoordinatorError
 from kohort.wire import messages as m
+from kohort.wire.generated.gradual import drain
 
 if TYPE_CHECKING:
     Data = m.FetchResponsePartitionData
@@ -67,7 +68,7 @@ class Fetch:
             context.go_on(self._begin_in_steps(read, reply), reply)
             return None
         try:
-            read.session_context = self.sessions.begin(request, uses_ids=api_version >= TOPIC_IDS_SINCE)
+            read.session_context = drain(self.sessions.begin(request, uses_ids=api_version >= TOPIC_IDS_SINCE))
         except CoordinatorError as error:
             return m.FetchResponse(error_code=error.code)
         if len(read.session_context.partitions) > AT_ONCE:
@@ -93,7 +94,7 @@ class Fetch:
     def _begin_in_steps(self, read: FetchRead, reply: Reply[m.FetchResponse]) -> _Answer:
         uses_ids = read.context.api_version >= TOPIC_IDS_SINCE
         try:
-            read.session_context = yield from self.sessions.begin_in_steps(read.request, uses_ids=uses_ids)
+            read.session_context = yield from self.sessions.begin(read.request, uses_ids=uses_ids)
         except CoordinatorError as error:
             return m.FetchResponse(error_code=error.code)
         return (yield from self._in_steps(read, reply))

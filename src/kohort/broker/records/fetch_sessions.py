@@ -194,14 +194,8 @@ class FetchSession:
                 if self.news is not None:
                     self.news.pop(gone, None)
 
-    def update(self, request: m.FetchRequest) -> None:
-        for topic in request.topics:
-            self.add(topic, topic.partitions)
-        for forgotten in request.forgotten_topics_data:
-            self.remove(forgotten, forgotten.partitions)
-
-    def update_in_steps(self, request: m.FetchRequest) -> Generator[None, None, None]:
-        """As `update`."""
+    def update(self, request: m.FetchRequest) -> Generator[None, None, None]:
+        """Take, in steps, what a request adds and forgets."""
         count = 0
         for topic in request.topics:
             for low in range(0, len(topic.partitions), AT_ONCE):
@@ -378,9 +372,9 @@ class FetchSessionCache:
             if not partitions:
                 self._ended.popleft()
 
-    def begin(self, request: m.FetchRequest, *, uses_ids: bool) -> FetchContext:
+    def begin(self, request: m.FetchRequest, *, uses_ids: bool) -> Generator[None, None, FetchContext]:
         """
-        Begin or continue a session with a fetch.
+        Begin or continue a session with a fetch, in steps.
 
         Raises:
             CoordinatorError: nothing was changed. FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or
@@ -388,29 +382,13 @@ class FetchSessionCache:
         """
         if self._ended:
             self._sweep()
-        if request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
-            session = self._next(request, uses_ids=uses_ids)
-            size = len(session.partitions)
-            session.update(request)
-            return self._continued(session, size)
-        new = self._new(request, uses_ids=uses_ids)
-        new.update(request)
-        return self._begun(request, new)
-
-    def begin_in_steps(self, request: m.FetchRequest, *, uses_ids: bool) -> Generator[None, None, FetchContext]:
-        """As `begin`."""
-        if request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
-            session = self._next(request, uses_ids=uses_ids)
-            size = len(session.partitions)
-            for _ in session.update_in_steps(request):
-                self._sweep()
-                yield
-            return self._continued(session, size)
-        new = self._new(request, uses_ids=uses_ids)
-        for _ in new.update_in_steps(request):
+        is_new = request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH)
+        session = self._new(request, uses_ids=uses_ids) if is_new else self._next(request, uses_ids=uses_ids)
+        size = len(session.partitions)
+        for _ in session.update(request):
             self._sweep()
             yield
-        return self._begun(request, new)
+        return self._begun(request, session) if is_new else self._continued(session, size)
 
     def _new(self, request: m.FetchRequest, *, uses_ids: bool) -> FetchSession:
         """A session that is not kept yet, in the place of the one that the request ends."""

@@ -8,6 +8,7 @@ Source: Kafka OffsetMetadataManager.commitOffset.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from kohort.group.context import GroupContext, HasContext
@@ -48,10 +49,10 @@ def accepted(
         expire_ms: the time at which the offsets expire by the request itself; -1 if the retention of the broker applies.
     """
     context.counters.offset_commits += len(entries)
-    return Result(records_of(entries, lambda entry: record(group_id, entry, now_ms, expire_ms)), ErrorCode.NONE)
+    return Result(records_of(entries, partial(record, group_id, now_ms, expire_ms)), ErrorCode.NONE)
 
 
-def record(group_id: str, entry: Entry, now_ms: int, expire_ms: int) -> OffsetCommit:
+def record(group_id: str, now_ms: int, expire_ms: int, entry: Entry) -> OffsetCommit:
     topic, topic_id, partition = entry
     return OffsetCommit(
         group_id,

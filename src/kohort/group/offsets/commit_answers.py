@@ -9,7 +9,7 @@ Source: Kafka KafkaApis.handleOffsetCommitRequest, handleTxnOffsetCommitRequest,
 
 from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
 from functools import lru_cache
-from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 from uuid import UUID
 
 from kohort.group.records import utf16_length
@@ -35,10 +35,8 @@ _UNKNOWN_ID: Final = ErrorCode.UNKNOWN_TOPIC_ID
 _UNKNOWN_PARTITION: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-class _Topic(NamedTuple, Generic[A]):
-    name: str
-    topic_id: UUID | None
-    answers: list[A]
+_Topic: TypeAlias = tuple[str, UUID | None, list[A]]
+"""Name and id of a topic, and the answers to its partitions."""
 
 
 class CommitAnswers(Generic[A, T]):
@@ -78,7 +76,7 @@ class CommitAnswers(Generic[A, T]):
 
         Args:
             topics: those of the request.
-            metadata_max: the limit of metadata, in UTF-16 units.
+            metadata_max: `offset.metadata.max.bytes`, which counts UTF-16 units in spite of its name.
             by_id: whether the request names topics by their ids.
         """
         answer, entries, seen = self._answer, self.entries, 0
@@ -90,21 +88,23 @@ class CommitAnswers(Generic[A, T]):
             refused: list[A] = []
             asked: list[A] = []
             for entry in topic.partitions:
+                seen += 1
+                if seen % HANDLER_STEP == 0:
+                    yield
                 index = entry.partition_index
                 if not 0 <= index < count:
                     refused.append(answer(index, unknown))
-                elif is_metadata_too_large(entry.committed_metadata or "", metadata_max):
+                    continue
+                metadata = entry.committed_metadata
+                if metadata and len(metadata) * 2 > metadata_max and utf16_length(metadata) > metadata_max:
                     asked.append(answer(index, _TOO_LARGE))
                 else:
                     asked.append(answer(index, _NONE))
                     entries.append((name, topic_id, entry))
-                seen += 1
-                if seen % HANDLER_STEP == 0:
-                    yield
             if refused or unknown is _UNKNOWN_ID:
-                self.refused.append(_Topic(name, topic_id, refused))
+                self.refused.append((name, topic_id, refused))
             if asked:
-                self.asked.append(_Topic(name, topic_id, asked))
+                self.asked.append((name, topic_id, asked))
             seen += 1
             if seen % HANDLER_STEP == 0:
                 yield
@@ -112,8 +112,8 @@ class CommitAnswers(Generic[A, T]):
     def refuse(self, code: ErrorCode) -> Generator[None, None, None]:
         """Answer a code for each partition that the group was asked for."""
         seen = 0
-        for topic in self.asked:
-            answers: list[Any] = topic.answers
+        for _, _, asked in self.asked:
+            answers: list[Any] = asked
             for place, answer in enumerate(answers):
                 answers[place] = self._answer(answer.partition_index, code)
                 seen += 1
@@ -126,15 +126,15 @@ class CommitAnswers(Generic[A, T]):
         if self.refused or self._is_merged:
             merged: dict[Hashable, _Topic[A]] = {}
             for number, topic in enumerate((*self.refused, *self.asked), 1):
-                known = merged.setdefault(topic.name or topic.topic_id, topic)
+                known = merged.setdefault(topic[0] or topic[1], topic)
                 if known is not topic:
-                    known.answers.extend(topic.answers)
+                    known[2].extend(topic[2])
                 if number % HANDLER_STEP == 0:
                     yield
             topics = list(merged.values())
         answered: list[T] = []
         for topic in topics:
-            answered.append(self._answer_topic(topic.name, topic.topic_id, topic.answers))
+            answered.append(self._answer_topic(*topic))
             if len(answered) % HANDLER_STEP == 0:
                 yield
         return answered
@@ -142,11 +142,6 @@ class CommitAnswers(Generic[A, T]):
 
 def topic_by_id(image: ClusterImage, topic_id: UUID | None) -> TopicImage | None:
     return None if topic_id is None else image.topic_by_id(topic_id)
-
-
-def is_metadata_too_large(metadata: str, metadata_max: int) -> bool:
-    """Whether metadata is longer than `offset.metadata.max.bytes`, which counts UTF-16 units."""
-    return len(metadata) * 2 > metadata_max and utf16_length(metadata) > metadata_max
 
 
 # OffsetCommit

@@ -152,7 +152,7 @@ def prepare(template: RequestTemplate, context: RequestContext, image: ClusterIm
     drain(answers.check(request.topics, image, _ANY_LENGTH, by_id=is_by_id))
     commit = None
     if request.retention_time_ms == NO_RETENTION_MS and answers.asked and not answers.refused:
-        commits = [record(request.group_id, entry, 0, NO_TIMESTAMP_MS) for entry in answers.entries]
+        commits = [record(request.group_id, 0, NO_TIMESTAMP_MS, entry) for entry in answers.entries]
         response = m.OffsetCommitResponse(topics=drain(answers.topics()))
         encoded = response_encoder(ApiKey.OFFSET_COMMIT, context.api_version)(0, response)
         commit = PreparedCommit(request, commits, response, PreparedResponse(encoded))
