@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kohort.pipeline.runs import carried_over
-from kohort.pipeline.runs.carried_over import carry_over, fits
+from kohort.pipeline.runs.carried_over import carry_over
 
 Row = dict[str, Any]
 
@@ -76,11 +76,3 @@ def test_who_has_read_all_waits_for_nothing_still(versions: tuple[Path, Path]) -
     carry_over("time_lag", before, after, {"new"}, at_ms=25)
     told = [(one["next_produced_at_ms"], one["time_lag_ms"]) for one in rows_of(after)]
     assert sorted(told, key=str) == [(5, 20), (None, 0), (None, None)]
-
-
-def test_tables_of_another_release_are_not_mixed_with_ours(versions: tuple[Path, Path]) -> None:
-    before, _ = versions
-    write(before, some=[row("g")])
-    assert fits(before.parent, {"t": ["group", "value"]})
-    assert not fits(before.parent, {"t": ["group", "value", "more"]})
-    assert not fits(before.parent, {"t": ["group", "value"], "missing": ["group"]})

@@ -13,7 +13,7 @@ from kohort.pipeline.jobs.pointer import Published
 from kohort.pipeline.runs.bronze import merge_count
 from kohort.pipeline.runs.lock import locked
 from kohort.pipeline.runs.run import Run, Source
-from kohort.pipeline.runs.state import Part, RunRequest, RunState, check_followable
+from kohort.pipeline.runs.state import Part, RunRequest, RunState, lost_records
 from kohort.pipeline.sources.sparse_index import ScannedSegment
 
 STATE = RunState(
@@ -38,15 +38,10 @@ def test_what_an_older_release_published_says_nothing_of_its_source(told: object
         RunState.of(Published(Path("/out"), 1, "/data", told))
 
 
-def test_a_log_that_is_another_one_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"t-0 ends at offset 4, and was read to 5 before"):
-        check_followable({("t", 0): 5}, {("t", 0): (0, 4)})
-
-
 def test_what_was_deleted_before_it_was_read_is_told() -> None:
     positions = {("t", 0): 5, ("t", 1): 5, ("gone", 0): 9}
     bounds = {("t", 0): (5, 5), ("t", 1): (8, 9), ("t", 2): (3, 4)}
-    assert check_followable(positions, bounds) == ["t-1: offsets 5 to 7 were deleted before they were read"]
+    assert lost_records(positions, bounds) == ["t-1: offsets 5 to 7 were deleted before they were read"]
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=300))

@@ -31,9 +31,9 @@ def serve_metrics(
     if not first.at_ms:
         raise ConfigError(first.problems[-1])
     endpoint = Endpoint(exporter, host, port, interval_s=interval_s)
-    endpoint.start()
-    typer.echo(f"Metrics of {options.source}: http://{host}:{endpoint.port}/metrics", err=True)
     with stop_signal() as stopped:
+        endpoint.start()
+        typer.echo(f"Metrics of {options.source}: http://{host}:{endpoint.port}/metrics", err=True)
         stopped.wait(interval_s)
         exporter.run(stopped, interval_s)
     endpoint.stop()

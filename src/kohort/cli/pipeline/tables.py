@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 EXIT_FOUND = 1
 """The exit code of `status --fail-on` if a partition has the verdict or a worse one."""
-_LATEST_ONLY = ("offsets", "lag")
-"""Tables that need only the latest offsets, not the history."""
 _DEFAULT_REPORT = Path("kohort-report.html")
 
 
@@ -163,7 +161,7 @@ def _open_tables(options: CommandOptions, console: Any, name: str = "offsets") -
 
     from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE
     from kohort.pipeline.engines.choice import LOCAL_BYTES_MAX, choose
-    from kohort.pipeline.jobs.reading import Reading, coordinator_log_bytes
+    from kohort.pipeline.jobs.reading import LATEST_ONLY, Reading, coordinator_log_bytes
     from kohort.pipeline.sources.live import is_live
     from kohort.pipeline.sources.options import connecting
 
@@ -193,7 +191,7 @@ def _open_tables(options: CommandOptions, console: Any, name: str = "offsets") -
             as_of_ms=as_of_ms,
             progress_directory=notes,
             # A report contains history.
-            is_latest_only=name in _LATEST_ONLY and options.report_file is None,
+            is_latest_only=name in LATEST_ONLY and options.report_file is None,
             connection=connection,
         )
         if notes is not None:

@@ -83,7 +83,7 @@ class Commits:
     def forget(self, log_partition: int) -> None:
         """Forget everything that was read from one partition of the log: it began again."""
         for key in [key for key, one in self.found.items() if one.log_partition == log_partition]:
-            self._remove(key)
+            self.found.pop(key, None)
         for of_producer in [one for one in self._pending if one[0] == log_partition]:
             self._pending_count -= len(self._pending.pop(of_producer))
 
@@ -108,7 +108,7 @@ class Commits:
         if known is not None and known.window and not replaces(order, known.window[-1].order):
             return
         if row["tombstone"]:
-            self._remove(key)
+            self.found.pop(key, None)
             self._drop_pending(key, row["log_partition"])
             return
         self.counts[key.group] += 1
@@ -121,9 +121,6 @@ class Commits:
         lag = None if end is None else max(end - row["offset"], 0)
         known.window.append(Commit(row["offset"], at_ms, lag, order))
 
-    def _remove(self, key: GroupPartition) -> None:
-        self.found.pop(key, None)
-
     def _drop_pending(self, key: GroupPartition, log_partition: int) -> None:
         """Drop pending commits before a tombstone: the commit with the greatest log offset is the current one."""
         for producer, held in list(self._pending.items()):
@@ -131,11 +128,6 @@ class Commits:
                 kept = [one for one in held if GroupPartition(one["group"], one["topic"], one["partition"]) != key]
                 self._pending_count -= len(held) - len(kept)
                 self._pending[producer] = kept
-
-    def forget_counts(self, groups: Iterable[str]) -> None:
-        """Forget the counters of groups that do not exist any more."""
-        for group in groups:
-            self.counts.pop(group, None)
 
 
 def newest_rows(batch: pa.RecordBatch, counts: Counter[str]) -> Iterator[dict[str, Any]]:
@@ -157,11 +149,6 @@ def newest_rows(batch: pa.RecordBatch, counts: Counter[str]) -> Iterator[dict[st
     is_chosen[is_plain] = is_newest
     chosen = pa.array(is_chosen)
     left_out = batch.filter(pc.and_not(pc.invert(chosen), pc.fill_null(batch.column("tombstone"), False)))
-    for group, number in zip(*_counted(left_out.column("group")), strict=True):
-        counts[group] += number
+    for counted in pc.value_counts(left_out.column("group")).to_pylist():
+        counts[counted["values"]] += counted["counts"]
     yield from batch.filter(chosen).to_pylist()
-
-
-def _counted(groups: pa.Array) -> tuple[list[str], list[int]]:
-    found = pc.value_counts(groups)
-    return found.field("values").to_pylist(), found.field("counts").to_pylist()

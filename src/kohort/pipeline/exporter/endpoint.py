@@ -40,7 +40,10 @@ class Endpoint:
         try:
             takes_both = host == "::" and socket.has_dualstack_ipv6()
             self._socket = socket.create_server(
-                (host, port), family=_family(host), backlog=_BACKLOG, dualstack_ipv6=takes_both
+                (host, port),
+                family=socket.AF_INET6 if ":" in host else socket.AF_INET,
+                backlog=_BACKLOG,
+                dualstack_ipv6=takes_both,
             )
         except OSError as exc:
             raise ConfigError(f"{host}:{port} cannot be listened at: {exc.strerror or exc}") from exc
@@ -48,7 +51,8 @@ class Endpoint:
         self._listener = ScrapeListener(
             not_ready=self.not_ready, make_text=self._make_text, has_gzip=True, aliases=ALIASES
         )
-        self._rendered: dict[bool, tuple[Snapshot | None, bytes]] = {}
+        self._rendered: Snapshot | None = None
+        self._texts: dict[bool, bytes] = {}
         self._rendering = threading.Lock()
         self._loop = asyncio.new_event_loop()
         self._stopped = asyncio.Event()
@@ -86,18 +90,8 @@ class Endpoint:
     def _render(self, is_gzip: bool) -> bytes:
         with self._rendering:
             now = self._exporter.snapshot
-            known, text = self._rendered.get(is_gzip, (None, b""))
-            if known is None or known is not now:
-                text = self._text(now)
-                if is_gzip:
-                    text = gzip.compress(text, _GZIP_LEVEL)
-                self._rendered[is_gzip] = (now, text)
-            return text
-
-    def _text(self, now: Snapshot | None) -> bytes:
-        known, text = self._rendered.get(False, (None, b""))
-        return text if known is not None and known is now else b"".join(text_of(self._exporter.collect()))
-
-
-def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
+            if now is None or now is not self._rendered:
+                self._rendered, self._texts = now, {False: b"".join(text_of(self._exporter.collect()))}
+            if is_gzip not in self._texts:
+                self._texts[True] = gzip.compress(self._texts[False], _GZIP_LEVEL)
+            return self._texts[is_gzip]

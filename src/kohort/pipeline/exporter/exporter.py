@@ -19,7 +19,6 @@ from kohort.pipeline.exporter.metrics import PartitionLag, Snapshot, families
 from kohort.pipeline.exporter.shares import SharePartition
 from kohort.pipeline.exporter.source import FAILURES, Source
 from kohort.pipeline.exporter.state import TOPICS, CoordinatorState, decoder
-from kohort.pipeline.exporter.transactions import OpenProducer
 from kohort.pipeline.exporter.waiting import Waiting, WaitingRecords
 from kohort.pipeline.sources.live import LiveLog, is_live
 from kohort.pipeline.tables.burrow.evaluator import EXPIRE_MS, INTERVALS, Status, evaluate
@@ -110,17 +109,19 @@ class Exporter(Collector):
         self._count_cost(partitions)
         groups = self._state.memberships.groups
         present = {one.key.group for one in partitions} | set(groups)
-        self._state.commits.forget_counts([group for group in self._state.commits.counts if group not in present])
+        counts = self._state.commits.counts
+        for group in [group for group in counts if group not in present]:
+            del counts[group]
         return Snapshot(
             cluster=self._cluster_name,
             at_ms=at_ms,
             logs=[log for log in logs if log.topic not in INTERNAL_TOPICS],
             partitions=partitions,
             groups=groups,
-            commits=dict(self._state.commits.counts),
+            commits=dict(counts),
             transactions=dict(self._state.transactions.open()),
             ended=dict(self._state.transactions.ended),
-            hanging=self._hanging(opened, at_ms),
+            hanging=list(self._state.transactions.hanging(opened, now_ms=at_ms, grace_ms=HANGING_GRACE_MS)),
             blocked=blocked,
             records=self._state.records,
             dropped=self._state.dropped + self._source.dropped,
@@ -230,9 +231,6 @@ class Exporter(Collector):
             known = self._state.memberships.groups.get(group)
             if known is not None and group in before:
                 known.ended.lag_cost += max(self._lags.get(group, 0) - before[group], 0)
-
-    def _hanging(self, opened: Iterable[OpenProducer], at_ms: int) -> list[OpenProducer]:
-        return list(self._state.transactions.hanging(opened, now_ms=at_ms, grace_ms=HANGING_GRACE_MS))
 
 
 def _shared(shares: Iterable[SharePartition], logs: Iterable[LiveLog]) -> Iterator[tuple[SharePartition, LiveLog]]:

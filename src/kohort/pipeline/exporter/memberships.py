@@ -41,7 +41,6 @@ class Rebalances:
     """
 
     count: int = 0
-    timed: int = 0
     durations_ms: int = 0
     moved: int = 0
     lag_cost: int = 0
@@ -55,10 +54,7 @@ class Rebalances:
         self.count += 1
         self.moved += change["moved"] or 0
         self.last_ms = changed_at_ms(change)
-        known_ms = took_ms(change)
-        if known_ms is not None:
-            self.timed += 1
-            self.durations_ms += known_ms
+        self.durations_ms += took_ms(change) or 0
         self.causes.update(change["why"] or (_UNKNOWN,))
 
 

@@ -13,12 +13,9 @@ from typing import Any
 import pyarrow as pa
 
 from kohort.pipeline.jobs.publish import sorted_table
-from kohort.pipeline.jobs.reading import Reading
+from kohort.pipeline.jobs.reading import LATEST_ONLY, Reading
 from kohort.pipeline.jobs.tables import Tables
 from kohort.pipeline.tables.burrow.evaluator import Rules
-
-LATEST_ONLY = ("offsets", "lag")
-"""Tables that need only the latest commit of each key, not the history."""
 
 
 @contextmanager

@@ -94,11 +94,16 @@ def sync(root: Path) -> None:
     """Flush all files and directories below a directory."""
     for directory, _, files in os.walk(root):
         for path in (directory, *(os.path.join(directory, name) for name in files)):
-            descriptor = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            _sync(path)
+
+
+def _sync(path: str | Path) -> None:
+    """Flush a file, or the entries of a directory."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _remove_other_versions(root: Path, *, keep: Sequence[int]) -> None:
@@ -116,16 +121,7 @@ def _replace(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     beside.replace(path)
-    sync_directory(path.parent)
-
-
-def sync_directory(path: Path) -> None:
-    """Flush the entries of a directory."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    _sync(path.parent)
 
 
 def table(directory: str | Path, name: str, *, where: Mapping[str, str] | None = None) -> Any:
@@ -202,17 +198,13 @@ def groups(found: Published) -> set[str]:
 
 def has_group(directory: str | Path, group: str) -> bool:
     """Tell whether a group is in the published tables, as far as they were published."""
-    for name in _WITH_GROUPS:
-        table = _table(directory, name)
-        if table is not None and table.head(1, columns=["group"], filter=_is("group", group)).num_rows:
-            return True
-    return False
-
-
-def _is(column: str, value: str) -> Any:
     import pyarrow.dataset as ds
 
-    return ds.field(column) == value
+    for name in _WITH_GROUPS:
+        table = _table(directory, name)
+        if table is not None and table.head(1, columns=["group"], filter=ds.field("group") == group).num_rows:
+            return True
+    return False
 
 
 def _read(directory: str | Path, name: str, where: Mapping[str, str]) -> Any:

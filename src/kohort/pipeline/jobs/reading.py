@@ -74,12 +74,17 @@ def coordinator_log_bytes(
         return 0
     segments = list_segments(directory, topics={topic})
     if not segments:
-        kind = "transaction" if topic == TRANSACTION_STATE else "group"
-        raise ConfigError(
-            f"{directory} holds no log of a {kind} coordinator (no {topic}-0, -1, ...); name the data directory"
-            f" itself, and note that the log appears with the first {kind}"
-        )
+        raise no_log(directory, topic)
     return sum(segment.size_bytes for segment in segments)
+
+
+def no_log(directory: str | Path, topic: str) -> ConfigError:
+    """Return the error that a directory has no log of a coordinator."""
+    kind = "transaction" if topic == TRANSACTION_STATE else "group"
+    return ConfigError(
+        f"{directory} holds no log of a {kind} coordinator (no {topic}-0, -1, ...); name the data directory"
+        f" itself, and note that the log appears with the first {kind}"
+    )
 
 
 def shuffle_partitions(log_bytes: int) -> int:
@@ -103,6 +108,10 @@ def end_of_logs(latest_ms: Mapping[str, int]) -> int:
     """
     now_ms = int(time.time() * 1000)
     return max((at for topic, at in latest_ms.items() if topic in INTERNAL_TOPICS or at <= now_ms), default=0)
+
+
+LATEST_ONLY = ("offsets", "lag")
+"""Tables that need only the latest commit of each key, not the history."""
 
 
 class Reading:

@@ -33,7 +33,7 @@ class Tables:
         """Committed offsets of each group."""
         if self.reading.is_latest_only:
             return latest_offsets.offsets_of(self.reading.last_records)
-        return kept(latest_offsets.latest_offsets(self.reading.offset_commits))
+        return kept(latest_offsets.latest_offsets(self.offset_commits))
 
     @cached_property
     def lag(self) -> Any:
@@ -43,8 +43,7 @@ class Tables:
     @cached_property
     def lag_over_time(self) -> Any:
         """The lag of each group after every event in the logs."""
-        commits = self.reading.offset_commits
-        return lag_over_time.lag_over_time(commits, self.reading.batches(_topics(commits)))
+        return lag_over_time.lag_over_time(self.offset_commits, self._batches)
 
     @cached_property
     def lag_picture(self) -> Any:
@@ -68,10 +67,10 @@ class Tables:
     @cached_property
     def time_lag_over_time(self) -> Any:
         """The time lag of each group at the ends of intervals, as many as a chart has points."""
-        commits = self.reading.offset_commits
-        topics, at_ms = _topics(commits), self.reading.at_ms
-        batches, begins = self.reading.batches(topics), self.reading.log_begins(topics)
-        return time_lag_over_time.time_lag_over_time(commits, batches, at_ms=at_ms, begins=begins, points=CHART_POINTS)
+        batches, begins = self._batches, self.reading.log_begins(self._topics)
+        return time_lag_over_time.time_lag_over_time(
+            self.offset_commits, batches, at_ms=self.reading.at_ms, begins=begins, points=CHART_POINTS
+        )
 
     @cached_property
     def offset_commits(self) -> Any:
@@ -81,21 +80,17 @@ class Tables:
     @cached_property
     def commit_frequency(self) -> Any:
         """How often groups commit."""
-        return commit_frequency.commit_frequency(self.reading.offset_commits)
+        return commit_frequency.commit_frequency(self.offset_commits)
 
     @cached_property
     def status(self) -> Any:
         """The Burrow status of every partition."""
-        commits = self.reading.offset_commits
-        batches = self.reading.batches(_topics(commits))
-        return burrow_status(commits, batches, at_ms=self.reading.at_ms, rules=self.rules)
+        return burrow_status(self.offset_commits, self._batches, at_ms=self.reading.at_ms, rules=self.rules)
 
     @cached_property
     def status_history(self) -> Any:
         """The history of Burrow statuses of every partition."""
-        commits = self.reading.offset_commits
-        batches = self.reading.batches(_topics(commits))
-        return burrow_history(commits, batches, until_ms=self.reading.at_ms, rules=self.rules)
+        return burrow_history(self.offset_commits, self._batches, until_ms=self.reading.at_ms, rules=self.rules)
 
     @cached_property
     def members(self) -> Any:
@@ -160,6 +155,15 @@ class Tables:
     def damage(self) -> Any:
         """Damage in the coordinator's log."""
         return self.reading.damage()
+
+    @cached_property
+    def _topics(self) -> list[str]:
+        """The topics that groups have ever committed to."""
+        return _topics(self.offset_commits)
+
+    @property
+    def _batches(self) -> Any:
+        return self.reading.batches(self._topics)
 
 
 def _topics(offsets: Any) -> list[str]:

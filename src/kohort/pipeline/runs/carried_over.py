@@ -9,7 +9,7 @@ names.
 
 import os
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,12 +57,6 @@ def carry_over(name: str, before: Path, after: Path, affected: Collection[str], 
     for file in whole:
         os.link(file, after / file.name)
     _copy(mixed, after / f"carried-{uuid.uuid4()}.parquet", ~pc.is_in(ds.field(key), value_set=values), name, at_ms)
-
-
-def fits(before: Path, columns: Mapping[str, Sequence[str]]) -> bool:
-    """Tell whether the tables of a version have these columns; other releases may have others."""
-    files = {name: sorted((before / name).glob("*.parquet")) for name in columns}
-    return all(files[name] and pq.read_schema(files[name][0]).names == list(columns[name]) for name in columns)
 
 
 def _copy(files: list[Path], target: Path, condition: Any, name: str, at_ms: int) -> None:

@@ -33,7 +33,7 @@ from kohort.pipeline.jobs import published
 from kohort.pipeline.jobs.pointer import Published
 from kohort.pipeline.runs import bronze
 from kohort.pipeline.runs.affected import READ, Affected, find_affected, first_ms, latest_ms
-from kohort.pipeline.runs.carried_over import KEYS, carry_over, fits
+from kohort.pipeline.runs.carried_over import KEYS, carry_over
 from kohort.pipeline.runs.incarnations import (
     EndedIncarnation,
     changed_topics,
@@ -43,7 +43,7 @@ from kohort.pipeline.runs.incarnations import (
     resumed,
 )
 from kohort.pipeline.runs.lock import locked
-from kohort.pipeline.runs.state import Known, Part, RunRequest, RunState, check_followable
+from kohort.pipeline.runs.state import Known, Part, RunRequest, RunState, lost_records
 from kohort.pipeline.sources import progress
 from kohort.pipeline.sources.directory import DirectoryLogs
 from kohort.pipeline.sources.live import is_live
@@ -158,13 +158,17 @@ class Run:
                 bounds, ids = limited(bounds, ids, state, until)
             ended = find_ended(state, bounds, ids)
             state = resumed(state, ended)
-            lost = check_followable(state.positions, bounds)
+            lost = lost_records(state.positions, bounds)
             ends = {**state.positions, **{place: end for place, (_, end) in bounds.items()}}
             following = replace(
-                state, positions=ends, request=self.request, tails=self._tails(), scanned=self._scanned()
+                state,
+                positions=ends,
+                request=self.request,
+                tails=self._tails(),
+                scanned=self._scanned(),
+                begins={place: first for place, (first, _) in bounds.items() if place[0] not in INTERNAL_TOPICS},
+                topic_ids={**state.topic_ids, **ids},
             )
-            begins = {place: first for place, (first, _) in bounds.items() if place[0] not in INTERNAL_TOPICS}
-            following = replace(following, begins=begins, topic_ids={**state.topic_ids, **ids})
             is_current = before is not None and published.is_of_this_release(before, self.request.tables)
             if before is not None and is_current and not self.is_anew and not ended and following == state:
                 return RunOutcome(before.version, is_new=False)
@@ -222,11 +226,10 @@ class Run:
             return ()
 
     def _check(self, bounds: Collection[tuple[str, int]]) -> None:
+        from kohort.pipeline.jobs.reading import no_log
+
         if CONSUMER_OFFSETS not in {topic for topic, _ in bounds}:
-            raise ConfigError(
-                f"{self.source.path} holds no log of a group coordinator (no {CONSUMER_OFFSETS}-0, -1, ...); name the data"
-                " directory itself, and note that the log appears with the first group"
-            )
+            raise no_log(self.source.path, CONSUMER_OFFSETS)
 
     def _tails(self) -> tuple[Mapping[str, Any], ...]:
         return tuple(self.logs.tails()) if isinstance(self.logs, DirectoryLogs) else ()
@@ -265,8 +268,6 @@ class Run:
         following = replace(following, parts=parts, known=known)
         changed = None if before is None else self._affected(before, state, following, new)
         tables = self._tables(spark, files, following, changed, before)
-        if changed is not None and before is not None and not self._fits(tables, before):
-            changed, tables = None, self._tables(spark, files, following, None, None)
         names = {row["topic_id"]: row["topic"] for row in tables.reading.topic_names.collect()}
         assert following.known is not None
         following = replace(following, known=replace(following.known, names=names))
@@ -290,24 +291,26 @@ class Run:
         Return when the logs of topics began again: with their first record, but not before the last record read of the old
         ones, nor after the end of all logs. The logs do not record when a topic was deleted.
         """
-        from kohort.pipeline.jobs.reading import end_of_logs
-
-        end_ms = int(time.time() * 1000) if is_live(self.source.path) else end_of_logs(known.latest_ms)
+        end_ms = self._end_ms(known.latest_ms)
         first = first_ms(new, {one.topic for one in ended})
         was = {} if state.known is None else state.known.latest_ms
         return {one.topic: min(max(first.get(one.topic, end_ms), was.get(one.topic, 0)), end_ms) for one in ended}
 
     def _known(self, files: bronze.Bronze, state: RunState, new: Path | None) -> Known:
         """Return what is known with the new rows, except topic names, which come from a frame."""
-        from kohort.pipeline.jobs.reading import end_of_logs
-
         known = state.known
         read = [] if new is None else [new]
         if known is None:
             known, read = Known(), [*(files.path(part.name) for part in state.parts), *read]
         latest = latest_ms(read, known.latest_ms)
-        at_ms = int(time.time() * 1000) if is_live(self.source.path) else end_of_logs(latest)
-        return replace(known, latest_ms=latest, at_ms=at_ms if self.request.as_of_ms is None else self.request.as_of_ms)
+        at_ms = self._end_ms(latest) if self.request.as_of_ms is None else self.request.as_of_ms
+        return replace(known, latest_ms=latest, at_ms=at_ms)
+
+    def _end_ms(self, latest_ms: Mapping[str, int]) -> int:
+        """Return the end of all logs, see `reading.end_of_logs`; that of a running cluster is now."""
+        from kohort.pipeline.jobs.reading import end_of_logs
+
+        return int(time.time() * 1000) if is_live(self.source.path) else end_of_logs(latest_ms)
 
     def _affected(self, before: Published, state: RunState, following: RunState, new: Path | None) -> Affected | None:
         """Return what the new rows affect; None if all tables have to be made again."""
@@ -352,9 +355,6 @@ class Run:
             before=None if before is None else before.path,
         )
         return Tables(reading)
-
-    def _fits(self, tables: Any, before: Published) -> bool:
-        return fits(before.path, {name: getattr(tables, name).columns for name in self.request.tables if name in KEYS})
 
     def _write(self, tables: Any, changed: Affected | None, before: Published | None, directory: Path) -> None:
         from kohort.pipeline.jobs.publish import write_parquet

@@ -1,7 +1,7 @@
 """The state of a run: positions, kept parts and request. It is the fingerprint in `current.json`."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from kohort.model.errors import ConfigError
@@ -117,31 +117,16 @@ class RunState:
             "lives": to_json(self.incarnations),
             "topic_ids": dict(self.topic_ids),
             "walked": [list(one) for one in self.scanned],
-            "known": None if self.known is None else _known(self.known),
+            "known": None if self.known is None else asdict(self.known),
         }
 
 
-def _known(known: Known) -> dict[str, Any]:
-    return {"latest_ms": dict(known.latest_ms), "names": dict(known.names), "at_ms": known.at_ms}
-
-
-def check_followable(
+def lost_records(
     positions: Mapping[TopicPartition, int], bounds: Mapping[TopicPartition, tuple[int, int]]
 ) -> list[str]:
-    """
-    Return sentences about records that were deleted before they were read.
-
-    Raises:
-        ConfigError: a log ends below what was read of it, so it is a different log.
-    """
-    lost: list[str] = []
-    for (topic, partition), (first, end) in sorted(bounds.items()):
-        position = positions.get((topic, partition), first)
-        if end < position:
-            raise ConfigError(
-                f"{topic}-{partition} ends at offset {end}, and was read to {position} before: it is another log now;"
-                " begin anew with --anew"
-            )
-        if first > position:
-            lost.append(f"{topic}-{partition}: offsets {position} to {first - 1} were deleted before they were read")
-    return lost
+    """Return sentences about records that were deleted before they were read."""
+    return [
+        f"{topic}-{partition}: offsets {position} to {first - 1} were deleted before they were read"
+        for (topic, partition), (first, _) in sorted(bounds.items())
+        if first > (position := positions.get((topic, partition), first))
+    ]
