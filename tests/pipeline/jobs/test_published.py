@@ -13,6 +13,7 @@ from kohort.cli.pipeline.commands import app
 from kohort.model.errors import ConfigError
 from kohort.pipeline.jobs import published
 from kohort.pipeline.jobs.pointer import POINTER, Published
+from kohort.pipeline.tables.contract import COLUMNS
 
 PLACE = {"log_partition": 0, "group": "g", "topic": "t", "partition": 0, "leader_epoch": 1, "metadata": ""}
 SCHEMA = pa.schema(
@@ -164,3 +165,13 @@ def test_what_published_tables_cannot_answer_is_a_sentence(
     done = CliRunner().invoke(app, [command, str(tmp_path / "out"), *options])
     assert done.exit_code == 2
     assert REFUSED[arguments] in capfd.readouterr().err
+
+
+def test_tables_of_another_release_are_recognised(tmp_path: Path) -> None:
+    made, columns = Published(tmp_path, 1, "/logs", None), {name: [1] for name in COLUMNS["lag_over_time"]}
+    for name, written in (("lag_over_time", columns), ("lag", columns)):
+        (made.path / name).mkdir(parents=True)
+        pq.write_table(pa.table(written), made.path / name / "part.parquet")
+    assert published.is_of_this_release(made, ["lag_over_time"])
+    assert not published.is_of_this_release(made, ["lag_over_time", "lag"])
+    assert not published.is_of_this_release(made, ["lag_over_time", "members"])

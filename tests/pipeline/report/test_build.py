@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from kohort.pipeline.jobs import published
 from kohort.pipeline.report.build import thinned
 from kohort.pipeline.tables import contract
+from kohort.pipeline.tables.lag.lag_over_time import CHART_POINTS
 from tests.pipeline.report.test_groups import EVIL_TEXT, whole
 
 ALONE = """import sys
@@ -19,7 +20,6 @@ from kohort.cli.pipeline.commands import app
 app(sys.argv[1:], standalone_mode=False)
 print('pyspark' in sys.modules)
 """
-POINTS = 30
 
 
 def publish(out: Path) -> None:
@@ -73,7 +73,7 @@ def test_a_series_is_thinned_as_spark_does() -> None:
     rng = Random(5)
     rows: list[dict[str, Any]] = [
         {"group": group, "timestamp_ms": at, "lag": rng.randrange(100)}
-        for group, count in (("a", 500), ("b", 7), ("c", 1))
+        for group, count in (("a", 5000), ("b", 7), ("c", 1))
         for at in sorted(rng.sample(range(10_000), count))
     ]
     expected = []
@@ -82,7 +82,7 @@ def test_a_series_is_thinned_as_spark_does() -> None:
         first, last = theirs[0]["timestamp_ms"], theirs[-1]["timestamp_ms"]
         intervals: dict[int, list[dict[str, Any]]] = {}
         for row in theirs:
-            intervals.setdefault((row["timestamp_ms"] - first) * POINTS // (last - first + 1), []).append(row)
+            intervals.setdefault((row["timestamp_ms"] - first) * CHART_POINTS // (last - first + 1), []).append(row)
         expected += [some[-1] | {"lag_max": max(row["lag"] for row in some)} for some in intervals.values()]
     shuffled = sorted(rows, key=lambda _: rng.random())
-    assert thinned(pa.Table.from_pylist(shuffled), points=POINTS) == expected
+    assert thinned(pa.Table.from_pylist(shuffled)) == expected

@@ -1,10 +1,10 @@
 """Checks of options before anything is read, and errors as sentences."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TextIO
 
 import typer
 
@@ -21,62 +21,34 @@ _OF_SPARK = ("pyspark", "py4j", "pandas")
 
 
 @contextmanager
-def stderr_console() -> Iterator[Any]:
-    """Make a console on a copy of standard error (Spark redirects it at its start), and report errors as sentences on it."""
-    import os
+def errors_as_sentences() -> Iterator[TextIO]:
+    """
+    Print an error that the user can fix as a sentence, and exit with code 2. Other errors propagate.
 
+    Yields:
+        a copy of standard error, for notes: Spark redirects the original at its start.
+    """
     with os.fdopen(os.dup(2), "w") as stderr:
-        console = _Console(stderr)
-        with _errors_as_sentences(console):
-            yield console
+        try:
+            yield stderr
+        except ImportError as exc:
+            extra = "pipeline" if exc.name in _OF_SPARK else "tables"
+            print(f"kohort pipeline: {exc.name} is missing: pip install 'kohort[{extra}]'", file=stderr)
+            raise typer.Exit(_EXIT_ERROR) from exc
+        except Exception as exc:
+            # Spark and the operating system raise many kinds of exceptions. An error of our own code has no sentence.
+            from kohort.pipeline.failures import sentence
 
-
-class _Console:
-    """A console of rich, which is imported at its first use: 30 ms and 5 MB that most questions do not need."""
-
-    def __init__(self, file: Any) -> None:
-        self._file = file
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._console, name)
-
-    def __enter__(self) -> Any:
-        return self._console.__enter__()
-
-    def __exit__(self, *raised: object) -> None:
-        self._console.__exit__(*raised)
-
-    @cached_property
-    def _console(self) -> Any:
-        from rich.console import Console
-
-        return Console(file=self._file)
-
-
-@contextmanager
-def _errors_as_sentences(console: Any) -> Iterator[None]:
-    """Print an error that the user can fix as a sentence, and exit with code 2. Other errors propagate."""
-    try:
-        yield
-    except ImportError as exc:
-        extra = "pipeline" if exc.name in _OF_SPARK else "tables"
-        text = f"kohort pipeline: {exc.name} is missing: pip install 'kohort[{extra}]'"
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
-        raise typer.Exit(_EXIT_ERROR) from exc
-    except Exception as exc:
-        # Spark and the operating system raise many kinds of exceptions. An error of our own code has no sentence.
-        from kohort.pipeline.failures import sentence
-
-        message = sentence(exc)
-        if message is None:
-            raise
-        console.print(printable_lines(f"kohort pipeline: {message}"), markup=False, highlight=False, soft_wrap=True)
-        raise typer.Exit(_EXIT_ERROR) from exc
+            message = sentence(exc)
+            if message is None:
+                raise
+            print(printable_lines(f"kohort pipeline: {message}"), file=stderr)
+            raise typer.Exit(_EXIT_ERROR) from exc
 
 
 def fail(sentence: str) -> None:
     """Print a sentence and exit with code 2."""
-    with stderr_console():
+    with errors_as_sentences():
         raise ConfigError(sentence)
 
 
@@ -103,8 +75,6 @@ def check_out(out: str | Path | None, master: str | None = None) -> None:
         ConfigError: a part of the path is a file, the directory cannot be written to, or the executors of a cluster would write
             into directories of their own machines.
     """
-    import os
-
     from kohort.pipeline.jobs.publish import CATALOG
 
     if out is None or "://" in str(out) or str(out).startswith(CATALOG):

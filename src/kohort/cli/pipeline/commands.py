@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from kohort.cli.options import SECONDS_MAX
-from kohort.cli.pipeline.checks import burrow_rules, check_fail_on, check_report_directory, fail, stderr_console
+from kohort.cli.pipeline.checks import burrow_rules, check_fail_on, check_report_directory, errors_as_sentences, fail
 from kohort.cli.pipeline.columns import show_schema, to_json
 from kohort.cli.pipeline.export_command import serve_metrics
 from kohort.cli.pipeline.options import CommandOptions, Groups, LogSource, on_source
@@ -85,7 +85,7 @@ def status(
     Verdicts, the mildest first: OK, WARN, STOP, STALL, REWIND, LOST. With --fail-on the exit code is 0 if no partition has that
     verdict or a worse one, 1 if one has, 2 if the source cannot be read.
     """
-    with stderr_console():
+    with errors_as_sentences():
         check_fail_on(fail_on, is_history=history)
         rules = burrow_rules(intervals, allowed_lag, min_distance)
     options = replace(options, rules=rules)
@@ -232,10 +232,10 @@ def run(
 
     Reads only new records, and writes nothing if there are none.
     """
-    with stderr_console() as console:
+    with errors_as_sentences() as stderr:
         run_pipeline(
             options,
-            console,
+            stderr,
             out,
             groups,
             store_uri=store,
@@ -268,8 +268,8 @@ def follow(
 
     Every record counts once, also if the driver or a worker is killed. Brokers may restart, and topics may be created again.
     """
-    with stderr_console() as console:
-        follow_source(options, console, out, groups, every_s=every, patience_s=patience, records_max=max_records)
+    with errors_as_sentences() as stderr:
+        follow_source(options, stderr, out, groups, every_s=every, patience_s=patience, records_max=max_records)
 
 
 @app.command()
@@ -280,14 +280,14 @@ def report(options: CommandOptions) -> None:
 
     The file is self-contained; its default name is kohort-report.html. The report of published tables reads no logs.
     """
-    with stderr_console() as console:
+    with errors_as_sentences() as stderr:
         from kohort.pipeline.jobs import published
 
         check_report_directory(options.report_file)
         if published.is_published(options.source):
             write_published_report(options)
         else:
-            write_full_report(options, console)
+            write_full_report(options, stderr)
 
 
 @app.command()
@@ -319,7 +319,7 @@ def export(
     Needs neither Spark nor Java. Follows a running cluster, or a data directory that grows. Metrics have the names of the known
     lag exporters, so their dashboards work.
     """
-    with stderr_console():
+    with errors_as_sentences():
         serve_metrics(options, host=host, port=port, interval_s=interval, names=names, cluster_name=cluster_name)
 
 
@@ -340,7 +340,7 @@ def schema(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON with the types of Spark SQL.")] = False,
 ) -> None:
     """Columns of the tables: name, type, meaning."""
-    with stderr_console():
+    with errors_as_sentences():
         from kohort.pipeline.tables.contract import COLUMNS, columns_of
 
         found = {name: columns_of(name) for name in (COLUMNS if table is None else [table])}

@@ -15,70 +15,60 @@ from kohort.model.allocator import use_one_allocator
 if TYPE_CHECKING:
     from kohort.pipeline.tables.burrow.evaluator import Rules
 
-Source: TypeAlias = Annotated[
-    str,
-    typer.Argument(
-        metavar="SOURCE",
-        help="Data directory of Kohort or Apache Kafka (log.dirs), kafka://HOST:PORT, or tables published by `run`.",
-    ),
-]
 LogSource: TypeAlias = Annotated[
     str, typer.Argument(metavar="SOURCE", help="Data directory of Kohort or Apache Kafka, or kafka://HOST:PORT.")
 ]
-AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-Group: TypeAlias = Annotated[str | None, typer.Option(help="Only this group.")]
 Groups: TypeAlias = Annotated[str | None, typer.Option(metavar="NAMES", help="Only these groups, separated by commas.")]
-Out: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DIR", help="Write the tables below this directory, or with table:SCHEMA into Spark's catalog."
-    ),
-]
-FileFormat: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--format", metavar="NAME", help="With --out: parquet (default), or what Spark has: delta, iceberg, orc."
-    ),
-]
-Report: TypeAlias = Annotated[
-    Path | None, typer.Option("--report", metavar="FILE", help="Write an HTML report with charts.")
-]
-Master: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="URL", help="Spark master, for Spark; default local[*].")
-]
-Engine: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        metavar="ENGINE",
-        help="spark, local (in this process, without Java), or auto: local for logs up to 200 MB.",
-    ),
-]
-Verbose: TypeAlias = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Say on standard error which engine is used, and why.")
-]
-AsOf: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--as-of", metavar="TIME", help="State at this instant: 2026-11-21T09:30:00 (UTC), or milliseconds since 1970."
-    ),
-]
 
 
 @dataclass(frozen=True)
 class CommandOptions:
-    """Values of the shared options."""
+    """The shared options of commands, as typer reads them, and what a command adds to them (`_ADDED`)."""
 
-    source: str
-    as_json: bool = False
-    group: str | None = None
-    as_of: str | None = None
-    out: str | None = None
-    file_format: str | None = None
-    report_file: Path | None = None
-    config: Path | None = None
-    engine: str = "auto"
-    master: str | None = None
-    is_verbose: bool = False
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            help="Data directory of Kohort or Apache Kafka (log.dirs), kafka://HOST:PORT, or tables published by `run`.",
+        ),
+    ]
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False
+    group: Annotated[str | None, typer.Option(help="Only this group.")] = None
+    as_of: Annotated[
+        str | None,
+        typer.Option(
+            "--as-of",
+            metavar="TIME",
+            help="State at this instant: 2026-11-21T09:30:00 (UTC), or milliseconds since 1970.",
+        ),
+    ] = None
+    out: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR", help="Write the tables below this directory, or with table:SCHEMA into Spark's catalog."
+        ),
+    ] = None
+    file_format: Annotated[
+        str | None,
+        typer.Option(
+            "--format", metavar="NAME", help="With --out: parquet (default), or what Spark has: delta, iceberg, orc."
+        ),
+    ] = None
+    report_file: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE", help="Write an HTML report with charts.")
+    ] = None
+    config: CommandConfig = None
+    engine: Annotated[
+        str,
+        typer.Option(
+            metavar="ENGINE",
+            help="spark, local (in this process, without Java), or auto: local for logs up to 200 MB.",
+        ),
+    ] = "auto"
+    master: Annotated[str | None, typer.Option(metavar="URL", help="Spark master, for Spark; default local[*].")] = None
+    is_verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Say on standard error which engine is used, and why.")
+    ] = False
     transactional_id: str | None = None
     verdict: str | None = None
     rules: "Rules | None" = None
@@ -90,22 +80,28 @@ class CommandOptions:
         return {name: value for name, value in given.items() if value is not None}
 
 
+_FIRST = ("source", "as_json", "group")
+"""Shared options that are listed before the options of the command."""
+_ADDED = ("transactional_id", "verdict", "rules")
+
+
 def on_source(
-    *, source: Any = Source, without: Collection[str] = ()
+    *, source: Any = None, without: Collection[str] = ()
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """
     Add the shared options to a command. Its function receives them as `CommandOptions`, and its own options by name.
 
     Args:
-        source: annotation of the SOURCE argument.
+        source: annotation of the SOURCE argument, if it is not that of `CommandOptions`.
         without: shared options that the command does not have.
     """
 
-    hidden = {*without, *(("file_format",) if "out" in without else ())}
+    hidden = {*_ADDED, *without, *(("file_format",) if "out" in without else ())}
 
     def decorated(command: Callable[..., None]) -> Callable[..., None]:
-        shared = {name: one for name, one in inspect.signature(_options).parameters.items() if name not in hidden}
-        shared["source"] = shared["source"].replace(annotation=source)
+        shared = {name: one for name, one in inspect.signature(CommandOptions).parameters.items() if name not in hidden}
+        if source is not None:
+            shared["source"] = shared["source"].replace(annotation=source)
         own = [one for one in inspect.signature(command).parameters.values() if one.name != "options"]
 
         @wraps(command)
@@ -127,23 +123,3 @@ def on_source(
         return with_options
 
     return decorated
-
-
-_FIRST = ("source", "as_json", "group")
-"""Shared options that are listed before the options of the command."""
-
-
-def _options(
-    source: Source,
-    as_json: AsJson = False,
-    group: Group = None,
-    as_of: AsOf = None,
-    out: Out = None,
-    file_format: FileFormat = None,
-    report_file: Report = None,
-    config: CommandConfig = None,
-    engine: Engine = "auto",
-    master: Master = None,
-    is_verbose: Verbose = False,
-) -> None:
-    """Declare the shared options. Only the signature is used."""

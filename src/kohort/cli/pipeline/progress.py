@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, Protocol, TextIO
 
 from kohort.cli.output import echo
 
@@ -21,12 +21,13 @@ class ProgressSource(Protocol):
 
 
 @contextmanager
-def shown_progress(console: Any, source: ProgressSource) -> Iterator[None]:
+def shown_progress(stderr: TextIO, source: ProgressSource) -> Iterator[None]:
     """Show progress and the remaining time until the block ends."""
+    from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     columns = (TextColumn("Reading"), BarColumn(), DownloadColumn(), TextColumn("{task.fields[rows]:,} rows"))
-    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as shown:
+    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=Console(file=stderr)) as shown:
         task = shown.add_task("read", rows=0)
         done = threading.Event()
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, TextIO
 
 import typer
 
@@ -33,7 +33,7 @@ _SHARED = "file://"
 
 def run_pipeline(
     options: CommandOptions,
-    console: Any,
+    stderr: TextIO,
     out: str,
     groups: str | None,
     *,
@@ -69,14 +69,14 @@ def run_pipeline(
     store = None if store_uri is None else stores.opened(store_uri)
     with ExitStack() as stack:
         request = RunRequest(group_ids, as_of_ms, published.TABLES if has_history else published.USUAL)
-        running = _run(options, directory, request, LazySpark(stack, options.master, console))
+        running = _run(options, directory, request, LazySpark(stack, options.master, stderr))
         running.is_anew = is_anew
         if not is_stream:
-            _once(running, console, directory, store)
+            _once(running, stderr, directory, store)
             return
         with stop_signal() as stopped:
             while not stopped.is_set():
-                _once(running, console, directory, store)
+                _once(running, stderr, directory, store)
                 stopped.wait(INTERVAL_S if every_s is None else every_s)
                 while not stopped.is_set() and not running.has_news():
                     stopped.wait(POLL_INTERVAL_S)
@@ -84,7 +84,7 @@ def run_pipeline(
 
 def follow_source(
     options: CommandOptions,
-    console: Any,
+    stderr: TextIO,
     out: str,
     groups: str | None,
     *,
@@ -109,7 +109,7 @@ def follow_source(
     check_out(out)
     directory = local_out(out)
     with ExitStack() as stack:
-        sessions = LazySpark(stack, options.master or _MASTER, console)
+        sessions = LazySpark(stack, options.master or _MASTER, stderr)
         running = _run(options, directory, request, sessions)
         follower = Follower(running, lambda outcome: print_outcome(outcome, running, directory), records_max)
         # A source that cannot be read is an error at the start, before Spark is started; later it may come back.
@@ -187,8 +187,8 @@ def absolute(source: str) -> str:
     return source if "://" in source else str(Path(source).absolute())
 
 
-def _once(running: Any, console: Any, out: Path, store: Any) -> None:
-    with shown_progress(console, running):
+def _once(running: Any, stderr: TextIO, out: Path, store: Any) -> None:
+    with shown_progress(stderr, running):
         outcome = running.once()
     print_outcome(outcome, running, out)
     if store is not None:
@@ -243,7 +243,7 @@ class LazySpark:
 
     stack: ExitStack
     master: str | None
-    console: Any
+    stderr: TextIO
     spark: Any = None
 
     @contextmanager
@@ -256,17 +256,19 @@ class LazySpark:
             ConfigError: Spark does not start.
         """
         if self.spark is None:
-            self.spark = started(self.stack, self.master, self.console, log_bytes)
+            self.spark = started(self.stack, self.master, self.stderr, log_bytes)
         yield self.spark
 
 
-def started(stack: ExitStack, master: str | None, console: Any, log_bytes: int) -> Any:
+def started(stack: ExitStack, master: str | None, stderr: TextIO, log_bytes: int) -> Any:
     """Start a Spark session for logs of a size; it stops with `stack`."""
+    from rich.console import Console
+
     from kohort.pipeline.jobs.reading import SHORT_BYTES, shuffle_partitions
     from kohort.pipeline.session import session
 
     parts, is_short = shuffle_partitions(log_bytes), log_bytes < SHORT_BYTES
-    with console.status("Starting Spark ..."):
+    with Console(file=stderr).status("Starting Spark ..."):
         return stack.enter_context(session(master, shuffle_partitions=parts, is_short=is_short))
 
 

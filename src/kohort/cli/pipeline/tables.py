@@ -8,11 +8,11 @@ command runs, so that `kohort --help` stays fast.
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 
-from kohort.cli.pipeline.checks import check_out, check_report_directory, parse_as_of, stderr_console
+from kohort.cli.pipeline.checks import check_out, check_report_directory, errors_as_sentences, parse_as_of
 from kohort.cli.pipeline.columns import to_json
 from kohort.cli.pipeline.options import CommandOptions
 from kohort.cli.pipeline.progress import print_damage, shown_progress
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kohort.pipeline.jobs.tables import Tables
+    from kohort.pipeline.report.build import RowsOf
 
 EXIT_FOUND = 1
 """The exit code of `status --fail-on` if a partition has the verdict or a worse one."""
@@ -49,7 +50,7 @@ def read_tables(options: CommandOptions, names: Sequence[str], *, is_written: bo
     Args:
         is_written: the first table is written, and not returned.
     """
-    with stderr_console() as console:
+    with errors_as_sentences() as stderr:
         from kohort.pipeline.jobs import published
 
         if published.is_published(options.source):
@@ -57,7 +58,7 @@ def read_tables(options: CommandOptions, names: Sequence[str], *, is_written: bo
         check_report_directory(options.report_file)
         check_out(options.out, options.master)
         first, *others = names
-        with _open_tables(options, console, first) as tables:
+        with _open_tables(options, stderr, first) as tables:
             found = {}
             if is_written:
                 _write(tables, first, options)
@@ -89,7 +90,7 @@ def show_verdicts(options: CommandOptions, fail_on: str | None) -> None:
         fail_on: print partitions with this verdict or a worse one only, and exit with `EXIT_FOUND` if there are any.
     """
     found = read_tables(options, ("status", "time_lag", "rebalances", "share_state"))
-    with stderr_console():
+    with errors_as_sentences():
         import pyarrow as pa
 
         from kohort.cli.pipeline.aligned import print_table
@@ -155,7 +156,7 @@ def _check_published_scope(options: CommandOptions, at_ms: int | None) -> None:
 
 
 @contextmanager
-def _open_tables(options: CommandOptions, console: Any, name: str = "offsets") -> Iterator["Tables"]:
+def _open_tables(options: CommandOptions, stderr: TextIO, name: str = "offsets") -> Iterator["Tables"]:
     """Start an engine, show progress, and provide the tables of a source."""
     import tempfile
 
@@ -185,7 +186,7 @@ def _open_tables(options: CommandOptions, console: Any, name: str = "offsets") -
         if not chosen.is_local or log_bytes > LOCAL_BYTES_MAX:
             notes = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kohort-progress-")))
         reading = Reading(
-            _session(stack, options, console, log_bytes, is_local=chosen.is_local),
+            _session(stack, options, stderr, log_bytes, is_local=chosen.is_local),
             source,
             group=options.group,
             as_of_ms=as_of_ms,
@@ -195,18 +196,18 @@ def _open_tables(options: CommandOptions, console: Any, name: str = "offsets") -
             connection=connection,
         )
         if notes is not None:
-            stack.enter_context(shown_progress(console, reading))
+            stack.enter_context(shown_progress(stderr, reading))
         yield Tables(reading, rules=options.rules)
 
 
-def _session(stack: ExitStack, options: CommandOptions, console: Any, log_bytes: int, *, is_local: bool) -> Any:
+def _session(stack: ExitStack, options: CommandOptions, stderr: TextIO, log_bytes: int, *, is_local: bool) -> Any:
     """Start a session of the chosen engine."""
     if is_local:
         from kohort.pipeline.engines.local.session import LocalSession, spare_pandas
 
         spare_pandas()
         return stack.enter_context(LocalSession())
-    return started(stack, options.master, console, log_bytes)
+    return started(stack, options.master, stderr, log_bytes)
 
 
 def _write_and_collect(tables: "Tables", name: str, out: str | None, file_format: str | None = None) -> "pa.Table":
@@ -233,10 +234,10 @@ def _write(tables: "Tables", name: str, options: CommandOptions) -> None:
     typer.echo(f"{target}: {count:,} rows")
 
 
-def write_full_report(options: CommandOptions, console: Any) -> None:
+def write_full_report(options: CommandOptions, stderr: TextIO) -> None:
     """Write the HTML report of a source, and print its tables if --json is given."""
     check_out(options.out, options.master)
-    with _open_tables(options, console, "report") as tables:
+    with _open_tables(options, stderr, "report") as tables:
         _check_group(tables, options)
         names = ["offsets", "lag", "lag_over_time", "rebalances", "damage"]
         if tables.reading.groups is None:
@@ -259,22 +260,18 @@ def write_full_report(options: CommandOptions, console: Any) -> None:
 def _write_report(tables: "Tables", file: Path | None) -> None:
     if file is None:
         return
-    import time
-
     from kohort.pipeline.jobs.publish import rows
     from kohort.pipeline.jobs.reading import coordinator_log_bytes
-    from kohort.pipeline.report.build import report_data
 
     reading = tables.reading
-    data = report_data(
+    _write_page(
+        file,
         lambda name: rows(getattr(tables, name), name),
         directory=reading.directory,
-        made_at_ms=int(time.time() * 1000),
         at_ms=reading.at_ms,
         log_bytes=coordinator_log_bytes(reading.directory, security=reading.security),
         is_whole=reading.groups is None,
     )
-    _write_page(data, file)
 
 
 def write_published_report(options: CommandOptions) -> None:
@@ -284,10 +281,8 @@ def write_published_report(options: CommandOptions) -> None:
     Raises:
         ConfigError: an option needs logs, or a table was not published.
     """
-    import time
-
     from kohort.pipeline.jobs import published
-    from kohort.pipeline.report.build import report_data, thinned
+    from kohort.pipeline.report.build import thinned
 
     if options.out is not None or options.as_of is not None:
         raise ConfigError(f"{options.source} contains published tables; --out and --as-of need a data directory")
@@ -300,20 +295,24 @@ def write_published_report(options: CommandOptions) -> None:
             return thinned(published.table(options.source, "lag_over_time", where=options.where))
         return published.rows(options.source, name, where=options.where)
 
-    data = report_data(
+    _write_page(
+        options.report_file or _DEFAULT_REPORT,
         rows_of,
         directory=options.source,
-        made_at_ms=int(time.time() * 1000),
         at_ms=published.instant_of(options.source),
         log_bytes=0,
         is_whole=options.group is None,
     )
-    _write_page(data, options.report_file or _DEFAULT_REPORT)
 
 
-def _write_page(data: Any, file: Path) -> None:
+def _write_page(file: Path, rows_of: "RowsOf", **facts: Any) -> None:
+    """Write a report; `facts` as for `report_data`."""
+    import time
+
+    from kohort.pipeline.report.build import report_data
     from kohort.pipeline.report.page import render
 
+    data = report_data(rows_of, made_at_ms=int(time.time() * 1000), **facts)
     try:
         file.write_text(render(data), encoding="utf-8")
     except OSError as exc:

@@ -14,8 +14,6 @@ from kohort.pipeline.tables.offsets import commit_frequency, latest_offsets
 from kohort.pipeline.tables.shares import share_state
 from kohort.pipeline.tables.transactions import blocking_transactions, transactions
 
-CHART_POINTS = 300
-
 
 class Tables:
     """The tables of one source, as frames."""
@@ -52,7 +50,7 @@ class Tables:
         if self.reading.is_live:
             # The batches of a running cluster are read later than its commits: what was appended meanwhile is no lag.
             series = series.where(series["timestamp_ms"] <= self.reading.at_ms)
-        return lag_over_time.thinned(series, points=CHART_POINTS)
+        return lag_over_time.thinned(series)
 
     @cached_property
     def time_lag(self) -> Any:
@@ -69,7 +67,7 @@ class Tables:
         """The time lag of each group at the ends of intervals, as many as a chart has points."""
         batches, begins = self._batches, self.reading.log_begins(self._topics)
         return time_lag_over_time.time_lag_over_time(
-            self.offset_commits, batches, at_ms=self.reading.at_ms, begins=begins, points=CHART_POINTS
+            self.offset_commits, batches, at_ms=self.reading.at_ms, begins=begins
         )
 
     @cached_property

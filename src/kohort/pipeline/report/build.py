@@ -1,17 +1,16 @@
 """The data of a report, from the tables of logs or from published tables."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from kohort.pipeline.engines.local.session import LocalSession
+from kohort.pipeline.jobs.publish import rows
 from kohort.pipeline.report.page import ReportData, Row
+from kohort.pipeline.tables.lag import lag_over_time
 
 RowsOf = Callable[[str], Sequence[Row]]
 
-POINTS = 300
-"""Points of a chart."""
 _OF_GROUPS = (
     "rebalances",
     "status",
@@ -51,21 +50,7 @@ def report_data(
     )
 
 
-def thinned(series: pa.Table, *, points: int = POINTS) -> list[dict[str, Any]]:
-    """
-    Reduce table `lag_over_time` to at most `points` equal intervals per group, as `tables.lag.lag_over_time.thinned` does.
-
-    Columns: `group`, `timestamp_ms`, `lag` (the last of the interval), `lag_max`.
-    """
-    spans = series.group_by("group").aggregate([("timestamp_ms", "min"), ("timestamp_ms", "max")])
-    known = series.join(spans, "group").sort_by([("group", "ascending"), ("timestamp_ms", "ascending")])
-    width = pc.add(pc.subtract(known["timestamp_ms_max"], known["timestamp_ms_min"]), 1)
-    since = pc.multiply(pc.subtract(known["timestamp_ms"], known["timestamp_ms_min"]), points)
-    known = known.append_column("interval", pc.divide(since, width))
-    found = known.group_by(["group", "interval"], use_threads=False).aggregate(
-        [("timestamp_ms", "last"), ("lag", "last"), ("lag", "max")]
-    )
-    named = {"group": "group", "timestamp_ms": "timestamp_ms_last", "lag": "lag_last", "lag_max": "lag_max"}
-    chosen = found.select(list(named.values())).rename_columns(list(named))
-    rows: list[dict[str, Any]] = chosen.sort_by([("group", "ascending"), ("timestamp_ms", "ascending")]).to_pylist()
-    return rows
+def thinned(series: pa.Table) -> list[Row]:
+    """Return the rows of `lag_picture`, from the table `lag_over_time` of published tables."""
+    with LocalSession() as session:
+        return rows(lag_over_time.thinned(session.createDataFrame(series)), "lag_picture")

@@ -60,10 +60,6 @@ class Verdict:
     name: str
     why: str = ""
 
-    @property
-    def severity(self) -> int:
-        return SEVERITIES.index(self.name)
-
 
 _REASONS = {
     "WARN": "commits advance, and the lag does not shrink",

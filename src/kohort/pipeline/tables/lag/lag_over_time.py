@@ -22,6 +22,8 @@ from kohort.pipeline.tables.offsets.offset_commits import counting
 _PARTITION = ("group", "topic", "partition")
 POINTS = 1_000
 """Appended batches of a partition that every group has as events."""
+CHART_POINTS = 300
+"""Rows of a group in a series for a chart."""
 ORDER = ("timestamp_ms", "order", INCARNATION, "end_offset")
 """The order of the events of a partition of a group. A log that never began again has no incarnation."""
 
@@ -188,7 +190,7 @@ def _sums(steps: Any) -> Any:
 
 
 @over_frames
-def thinned(series: Any, *, points: int) -> Any:
+def thinned(series: Any, *, points: int = CHART_POINTS) -> Any:
     """
     Reduce a series to at most `points` equal intervals per group: the last lag of each, and the greatest as `lag_max`.
     """

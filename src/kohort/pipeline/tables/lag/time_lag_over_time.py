@@ -24,18 +24,18 @@ from typing import Any
 
 from kohort.pipeline.engines.dispatch import Window, fn, over_frames
 from kohort.pipeline.tables.incarnations import INCARNATION, current, since
+from kohort.pipeline.tables.lag.lag_over_time import CHART_POINTS
 from kohort.pipeline.tables.lag.time_lag import first_unread, headers, waiting
 from kohort.pipeline.tables.offsets.offset_commits import counting
-
-POINTS = 300
-"""Rows of a group: those of a chart."""
 
 _PLACE = ("topic", "partition")
 _PARTITION = ("group", *_PLACE)
 
 
 @over_frames
-def time_lag_over_time(commits: Any, batches: Any, *, at_ms: int, begins: Any = None, points: int = POINTS) -> Any:
+def time_lag_over_time(
+    commits: Any, batches: Any, *, at_ms: int, begins: Any = None, points: int = CHART_POINTS
+) -> Any:
     """
     Return the time lag of each group.
 
