@@ -239,9 +239,9 @@ def typed(frame: "DataFrame", table: str) -> "DataFrame":
     Raises:
         ConfigError: there is no such table.
     """
-    from kohort.pipeline.jobs.publish import typed as with_types
+    from kohort.pipeline.jobs.publish import commented
 
-    return with_types(frame, table)
+    return commented(frame, table, is_typed=True)
 
 
 def _batches(rows: Any) -> Any:

@@ -172,7 +172,7 @@ class Exporter(Collector):
             key,
             one.offset,
             lag,
-            self._time_lag_ms(TopicPartition(key.topic, key.partition), one.offset, log, at_ms),
+            self._waiting.time_lag_ms(TopicPartition(key.topic, key.partition), one.offset, end=log.end, at_ms=at_ms),
             self._verdict(key, one, log, status).name,
             status,
             self._owner(key, topic_id),
@@ -184,7 +184,7 @@ class Exporter(Collector):
         has_members = None if group is None else bool(group.members)
         verdict = judge(PartitionFacts(status=Status.OK.name, lag=lag, has_members=has_members))
         place = TopicPartition(log.topic, log.partition)
-        time_lag_ms = self._time_lag_ms(place, one.start_offset, log, at_ms) if lag else 0
+        time_lag_ms = self._waiting.time_lag_ms(place, one.start_offset, end=log.end, at_ms=at_ms) if lag else 0
         key = GroupPartition(one.group, log.topic, log.partition)
         return PartitionLag(key, one.start_offset, lag, time_lag_ms, verdict.name, Status.OK)
 
@@ -203,12 +203,6 @@ class Exporter(Collector):
             records_lost=max(log.start - one.offset, 0),
         )
         return judge(facts)
-
-    def _time_lag_ms(self, place: TopicPartition, offset: int, log: LiveLog, at_ms: int) -> int | None:
-        if offset >= log.end or self._waiting.has_nothing(place, offset, log.end):
-            return 0
-        produced_ms = self._waiting.produced_ms(place, offset)
-        return None if produced_ms is None or produced_ms < 0 else max(at_ms - produced_ms, 0)
 
     def _owner(self, key: GroupPartition, topic_id: str | None) -> tuple[str, str, str]:
         group = self._state.memberships.groups.get(key.group)

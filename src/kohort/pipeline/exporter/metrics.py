@@ -1,7 +1,7 @@
 """The state of a cluster at the end of a poll, as families of prometheus-client."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -196,15 +196,11 @@ def _add_transactions(found: Families, now: Snapshot) -> None:
     for start_ms, name, one in opened[:EXPORTED_OPEN_TRANSACTIONS_MAX]:
         found.add("kohort_transaction_open_seconds", _seconds(now.at_ms - start_ms), name, one.state)
     found.add("kohort_hanging_transactions", len(now.hanging))
-    for one_hanging in _oldest(now.hanging):
-        place = (one_hanging.partition.topic, str(one_hanging.partition.partition), str(one_hanging.producer_id))
-        found.add("kohort_hanging_transaction_seconds", _seconds(now.at_ms - one_hanging.last_ms), *place)
+    for hanging in sorted(now.hanging, key=lambda one: one.last_ms)[:EXPORTED_OPEN_TRANSACTIONS_MAX]:
+        place = (hanging.partition.topic, str(hanging.partition.partition), str(hanging.producer_id))
+        found.add("kohort_hanging_transaction_seconds", _seconds(now.at_ms - hanging.last_ms), *place)
     for (topic, partition), records in sorted(now.blocked.items()):
         found.add("kohort_partition_blocked_records", records, topic, str(partition))
-
-
-def _oldest(hanging: Iterable[OpenProducer]) -> list[OpenProducer]:
-    return sorted(hanging, key=lambda one: one.last_ms)[:EXPORTED_OPEN_TRANSACTIONS_MAX]
 
 
 def _seconds(milliseconds: int) -> float:

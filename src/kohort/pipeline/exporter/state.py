@@ -9,7 +9,6 @@ import pyarrow as pa
 from kohort.model.ids import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from kohort.pipeline.decode import schemas
 from kohort.pipeline.decode.log import Decoder
-from kohort.pipeline.exporter import transactions
 from kohort.pipeline.exporter.commits import Commits, newest_rows
 from kohort.pipeline.exporter.memberships import Memberships
 from kohort.pipeline.exporter.shares import Shares
@@ -17,6 +16,7 @@ from kohort.pipeline.exporter.transactions import Transactions
 from kohort.pipeline.tables.groups import group_history
 from kohort.pipeline.tables.offsets.offset_commits import FATE_COLUMNS
 from kohort.pipeline.tables.shares import share_history
+from kohort.pipeline.tables.transactions import transactions
 
 TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE})
 """The logs that the state is made of."""
@@ -25,7 +25,7 @@ _COLUMNS_OF: Mapping[str, Sequence[str]] = {
     schemas.MARKER: FATE_COLUMNS,
     schemas.GROUP_METADATA: group_history.INPUT_COLUMNS,
     schemas.COORDINATOR: group_history.INPUT_COLUMNS,
-    schemas.TRANSACTION: ("kind", *transactions.COLUMNS),
+    schemas.TRANSACTION: transactions.INPUT_COLUMNS,
 }
 THINNED_ROWS = 2_000
 """Rows of a batch from which on only the newest ones of each key become Python objects."""

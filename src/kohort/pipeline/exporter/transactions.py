@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 from kohort.model.ids import TopicPartition
 from kohort.model.limits import EXPORTED_TRANSACTIONAL_IDS_MAX
 
-COLUMNS = ("log_partition", "log_offset", "transactional_id", "tombstone", "transaction")
-"""Columns to read of `kind` transaction."""
 OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
 _OUTCOMES = {"CompleteCommit": "committed", "CompleteAbort": "aborted"}
 
@@ -58,7 +56,7 @@ class Transactions:
     dropped: int = 0
 
     def replay(self, row: Mapping[str, Any]) -> None:
-        """Apply one row (`COLUMNS`), in the order of the log."""
+        """Apply one row (`transactions.INPUT_COLUMNS`), in the order of the log."""
         name, value = row["transactional_id"], row["transaction"]
         if value is None:
             self.found.pop(name, None)

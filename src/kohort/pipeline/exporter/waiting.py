@@ -105,15 +105,14 @@ class WaitingRecords:
             except FAILURES as exc:
                 source.failed(exc, log)
 
-    def produced_ms(self, place: TopicPartition, offset: int) -> int | None:
-        """Return when the first unread record from an offset on was produced; None if it is unknown, or there is none."""
+    def time_lag_ms(self, place: TopicPartition, offset: int, *, end: int, at_ms: int) -> int | None:
+        """Return how long the first unread record from an offset on has waited; 0 if there is none, None if it is unknown."""
         found = self._known.get(Waiting(place, offset))
-        return None if found is None else found.produced_ms
-
-    def has_nothing(self, place: TopicPartition, offset: int, end: int) -> bool:
-        """Tell whether everything from an offset to the end was searched, and nothing waits."""
-        found = self._known.get(Waiting(place, offset))
-        return found is not None and found.produced_ms is None and found.searched_to >= end
+        if offset >= end or (found is not None and found.produced_ms is None and found.searched_to >= end):
+            return 0
+        if found is None or found.produced_ms is None or found.produced_ms < 0:
+            return None
+        return max(at_ms - found.produced_ms, 0)
 
 
 def first_unread(source: Source, log: LiveLog, at: int, stable_end: int) -> FirstUnread:

@@ -116,22 +116,16 @@ def _write_locally(frame: Any, out: str, name: str, file_format: str) -> str:
     return target
 
 
-def commented(frame: Any, name: str) -> Any:
-    """Return a table whose columns carry their descriptions as comments."""
-    return _described(frame, name, is_typed=False)
-
-
-def typed(frame: Any, name: str) -> Any:
+def commented(frame: Any, name: str, *, is_typed: bool = False) -> Any:
     """
-    Return a table with comments, and with timestamps for instants: `commit_timestamp_ms` becomes `commit_timestamp`.
+    Return a table whose columns carry their descriptions as comments.
+
+    Args:
+        is_typed: make timestamps of instants: `commit_timestamp_ms` becomes `commit_timestamp`.
 
     Raises:
         ConfigError: there is no such table.
     """
-    return _described(frame, name, is_typed=True)
-
-
-def _described(frame: Any, name: str, *, is_typed: bool) -> Any:
     from pyspark.sql import functions as fn
 
     from kohort.pipeline.tables.contract import INSTANT, columns_of

@@ -31,7 +31,7 @@ from kohort.pipeline.sources.options import PACK_BYTES, SourceOptions, connectin
 from kohort.pipeline.sources.positions import TopicPartition
 from kohort.pipeline.sources.topic_ids import topic_ids
 from kohort.pipeline.tables import topic_names
-from kohort.pipeline.tables.groups import group_history, rebalances
+from kohort.pipeline.tables.groups import group_history
 from kohort.pipeline.tables.incarnations import BATCH_COLUMNS
 from kohort.pipeline.tables.lag import offset_lag
 from kohort.pipeline.tables.offsets import latest_offsets, offset_commits
@@ -198,10 +198,6 @@ class Reading:
     def offset_commits(self) -> Any:
         """Offset commits with their fate."""
         return offset_commits.offset_commits(self.records)
-
-    def rebalances(self) -> Any:
-        """Return the changes of groups and their causes."""
-        return rebalances.rebalances(self.member_records)
 
     @cached_property
     def member_records(self) -> Any:

@@ -9,7 +9,6 @@ Source: pyarrow.fs.FileSystem.from_uri.
 """
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -120,7 +119,7 @@ def publish(store: Store, made: Published) -> Stored:
     before = current(store)
     if before is not None and before.source != made.source:
         raise ConfigError(f"{store.uri} holds tables of {before.source}; name another place")
-    if before is not None and before.fingerprint == _as_json(made.fingerprint):
+    if before is not None and before.fingerprint == json.loads(json.dumps(made.fingerprint)):
         return Stored(before.version, 0, is_new=False)
     version = 1 if before is None else before.version + 1
     try:
@@ -168,8 +167,3 @@ def _remove_others(store: Store, *, keep: int | None) -> None:
     for one in store.system.get_file_info(FileSelector(base, allow_not_found=True)):
         if one.type == FileType.Directory and one.base_name != str(keep):
             store.system.delete_dir(one.path)
-
-
-def _as_json(value: Mapping[str, Any]) -> Any:
-    """Return a value as it is after a round trip through JSON."""
-    return json.loads(json.dumps(value))

@@ -142,7 +142,7 @@ class Tables:
     @cached_property
     def rebalances(self) -> Any:
         """Changes of groups and their causes."""
-        return kept(self.reading.rebalances())
+        return kept(rebalances.rebalances(self.reading.member_records))
 
     @cached_property
     def rebalance_costs(self) -> Any:

@@ -1,6 +1,8 @@
 """The data of a report, from the tables of logs or from published tables."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import fields
+from typing import Any
 
 import pyarrow as pa
 
@@ -11,43 +13,24 @@ from kohort.pipeline.tables.lag import lag_over_time
 
 RowsOf = Callable[[str], Sequence[Row]]
 
-_OF_GROUPS = (
-    "rebalances",
-    "status",
-    "members",
-    "assignments",
-    "partition_flapping",
-    "time_without_owner",
-    "share_state",
-    "time_lag_over_time",
-)
 _OF_ALL = ("blocking_transactions", "open_transactions", "transaction_statistics")
 """Tables that belong to no group: a report on one group has none of them."""
+_FULLER = {"lag": "time_lag", "rebalances": "rebalance_costs"}
+"""Tables whose rows a report reads from another one, which has more columns."""
 
 
-def report_data(
-    rows_of: RowsOf, *, directory: str, made_at_ms: int, at_ms: int, log_bytes: int, is_whole: bool
-) -> ReportData:
+def report_data(rows_of: RowsOf, *, is_whole: bool, **facts: Any) -> ReportData:
     """
     Args:
         rows_of: returns the rows of a table by its name; `lag_picture` is `lag_over_time` with the points of a chart.
-        log_bytes: the size of the coordinator's log; 0 if it is unknown.
         is_whole: whether the report is on all groups.
+        facts: the fields of `ReportData` that are no tables.
     """
-    # Log end offsets are read right after the commits: in a running cluster each second between them is more lag.
-    lag = rows_of("time_lag")
-    given = {name: rows_of("rebalance_costs" if name == "rebalances" else name) for name in _OF_GROUPS}
-    given |= {name: rows_of(name) if is_whole else () for name in _OF_ALL}
-    return ReportData(
-        directory=directory,
-        made_at_ms=made_at_ms,
-        log_bytes=log_bytes,
-        at_ms=at_ms,
-        lag=lag,
-        lag_picture=rows_of("lag_picture"),
-        damage=rows_of("damage"),
-        **given,
-    )
+    names = [one.name for one in fields(ReportData) if one.name not in facts]
+    read: dict[str, Any] = {
+        name: rows_of(_FULLER.get(name, name)) if is_whole or name not in _OF_ALL else () for name in names
+    }
+    return ReportData(**facts, **read)
 
 
 def thinned(series: pa.Table) -> list[Row]:

@@ -166,30 +166,17 @@ def _row(row: Row, status: Row | None, has_members: bool | None, allowed_lag: in
         records_lost=row.get("records_lost"),
         allowed_lag=allowed_lag,
     )
-    verdict = judge(facts)
-    return {
-        **{name: row[name] for name in _PLACE},
-        "verdict": verdict.name,
-        "why": verdict.why,
-        "status": None if status is None else status["status"],
-        "lag": row["lag"],
-        "time_lag_ms": row.get("time_lag_ms"),
-        "commits": 0 if status is None else status["commits"],
-        "last_commit_ms": row["commit_timestamp_ms"] if status is None else status["last_commit_ms"],
-    }
+    found = _judged(row, facts) | {"time_lag_ms": row.get("time_lag_ms"), "last_commit_ms": row["commit_timestamp_ms"]}
+    return found if status is None else found | {name: status[name] for name in ("status", "commits", "last_commit_ms")}
 
 
 def _share_row(row: Row, has_members: bool | None, allowed_lag: int) -> Row:
-    verdict = judge(PartitionFacts(status=OK, lag=row["lag"], has_members=has_members, allowed_lag=allowed_lag))
-    return {
-        "group": row["group"],
-        "topic": row["topic"] or row["topic_id"],
-        "partition": row["partition"],
-        "verdict": verdict.name,
-        "why": verdict.why,
-        "status": None,
-        "lag": row["lag"],
-        "time_lag_ms": None,
-        "commits": 0,
-        "last_commit_ms": row["written_at_ms"],
-    }
+    facts = PartitionFacts(status=OK, lag=row["lag"], has_members=has_members, allowed_lag=allowed_lag)
+    return _judged(row, facts) | {"topic": row["topic"] or row["topic_id"], "last_commit_ms": row["written_at_ms"]}
+
+
+def _judged(row: Row, facts: PartitionFacts) -> Row:
+    """Return a row with its verdict, for a partition without a status by Burrow."""
+    verdict = judge(facts)
+    known = {"verdict": verdict.name, "why": verdict.why, "status": None, "lag": row["lag"]}
+    return {**{name: row[name] for name in _PLACE}, **known, "time_lag_ms": None, "commits": 0, "last_commit_ms": None}

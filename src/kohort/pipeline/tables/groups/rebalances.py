@@ -49,15 +49,11 @@ def rebalances(records: Any) -> Any:
     )
     return replayed(
         records.where(is_ours).select(*INPUT_COLUMNS),
-        keys=("log_partition", "group"),
+        keys=("group", "log_partition"),
         order=("log_offset",),
-        start=_history,
+        start=GroupHistory,
         schema=arrow_schema("rebalances"),
     )
-
-
-def _history(log_partition: int, group: str) -> GroupHistory:
-    return GroupHistory(group, log_partition)
 
 
 @over_frames
