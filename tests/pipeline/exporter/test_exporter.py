@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from kohort.cli.pipeline.commands import app
 from kohort.client.cluster import Client
-from kohort.pipeline.exporter.definitions import DEFINITIONS, SCHEMES
+from kohort.pipeline.exporter.definitions import COUNTER, DEFINITIONS, GAUGE, SCHEMES
 from kohort.pipeline.exporter.exporter import Exporter
 from kohort.pipeline.exporter.follower import Cluster
 from kohort.pipeline.exporter.metrics import Snapshot
@@ -213,6 +213,14 @@ def test_a_broker_that_restarts_and_a_topic_that_is_recreated(broker: ServedKoho
     exporter.poll()
     # The offset of the old topic is beyond the end of the new one, if it is still there.
     assert value(exporter, "kohort_group_verdict", group="g") in (None, 5)
+
+
+def test_a_total_is_a_counter_except_burrows() -> None:
+    kinds = {one.name: one.kind for one in DEFINITIONS.values()}
+    assert kinds.pop("burrow_kafka_consumer_lag_total") == GAUGE
+    assert {name for name, kind in kinds.items() if kind == COUNTER} == {
+        name for name in kinds if name.endswith("_total")
+    }
 
 
 def test_the_endpoint(broker: ServedKohort, tmp_path: Path) -> None:

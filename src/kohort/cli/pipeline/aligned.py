@@ -76,11 +76,11 @@ def _cells(batch: pa.RecordBatch, columns: list[Column]) -> list[pa.Array]:
 
 def _formatted(batch: pa.RecordBatch, cell: Any) -> pa.Array | None:
     """Format the cells of a column; None if only the function of its cells can."""
-    if isinstance(cell, Field | Instant):
+    if isinstance(cell, Instant):
+        return _instants(batch.column(cell.name))
+    if isinstance(cell, Field):
         values = batch.column(cell.name)
-        if isinstance(cell, Instant) and pa.types.is_integer(values.type):
-            return _instants(values)
-        if isinstance(cell, Field) and (pa.types.is_integer(values.type) or pa.types.is_string(values.type)):
+        if pa.types.is_integer(values.type) or pa.types.is_string(values.type):
             return pc.fill_null(values.cast(pa.string()), "-")
     return None
 
