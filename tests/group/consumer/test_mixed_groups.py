@@ -7,6 +7,7 @@ convertToClassicGroup, convertToConsumerGroup, ConsumerGroup.allMembersUseClassi
 
 from uuid import UUID
 
+from kohort.group.configs import GroupConfig
 from kohort.group.consumer.group import ConsumerGroup
 from kohort.group.consumer.registry import registry_of
 from kohort.group.events import GroupConverted, MemberJoined, MemberLeft
@@ -242,6 +243,18 @@ def test_an_upgrade_that_cannot_be_written_is_not_told() -> None:
     assert GroupConverted(GROUP, "consumer") not in coordinator.events
     assert Member(coordinator, "c").join().code is NONE
     assert GroupConverted(GROUP, "consumer") in coordinator.events
+
+
+def test_a_refused_heartbeat_leaves_the_members_of_the_classic_group_waiting() -> None:
+    """It was forgotten that they wait, so that the next generation did not answer their JoinGroups."""
+    coordinator = Coordinator(GroupConfig(group_consumer_max_size=3))
+    a, b = classic_group(coordinator)
+    waiting = ClassicMember(coordinator, instance="x").ask_join()
+    assert waiting.is_parked
+    assert Member(coordinator, "m").join().code is ErrorCode.GROUP_MAX_SIZE_REACHED
+    a.ask_join()
+    b.ask_join()
+    assert waiting.code is NONE
 
 
 def test_an_upgrade_by_a_member_without_topics_keeps_the_last_assignment() -> None:

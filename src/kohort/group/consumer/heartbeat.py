@@ -175,9 +175,8 @@ class _Heartbeat:
         classic = self._find_classic()
         self._group = self._find_group() if classic is None else upgrade(registry, classic, self._records)
         self._steps = MemberSteps(registry, self._group, self._records, now_ms)
-        self._wakes: Sequence[Wake] = ()
+        self._classic = classic
         if classic is not None:
-            self._wakes = dismiss_waiting(registry, classic)
             self._steps.deadlines += upgraded_sessions(self._group)
             self._steps.events.append(GroupConverted(request.group_id, CONSUMER))
         # Version 0: the coordinator makes the id of a member that has none.
@@ -223,7 +222,11 @@ class _Heartbeat:
 
     def _result(self, response: m.ConsumerGroupHeartbeatResponse) -> HeartbeatResult:
         steps = self._steps
-        return Result(self._records, response, wakes=self._wakes, deadlines=steps.deadlines, effects=steps.events)
+        wakes: Sequence[Wake] = ()
+        if self._classic is not None:
+            # Not before nothing can refuse the heartbeat: a refusal is a result, and undoes nothing.
+            wakes = dismiss_waiting(self._registry, self._classic)
+        return Result(self._records, response, wakes=wakes, deadlines=steps.deadlines, effects=steps.events)
 
     def _find_classic(self) -> ClassicGroup | None:
         """The classic group that this heartbeat turns into the consumer group."""
