@@ -33,6 +33,8 @@ _LEAVING: Final = (
 )
 """The tombstones of one member, in their order."""
 _BY_EXPRESSION: Final = (values.ConsumerGroupRegularExpression, values.ConsumerGroupRegularExpressionTombstone)
+_WHERE_WRITTEN: Final = frozenset({"assignment_timestamp_ms", "assignment_epochs"})
+"""Tagged fields of Apache Kafka 4.4.0. A broker of an earlier release does not write them."""
 _BY_TOPIC: Final = frozenset({"topic_partitions", "assigned_partitions", "partitions_pending_revocation"})
 """Fields with partitions by topic id."""
 
@@ -123,7 +125,7 @@ def _fields(struct: msgspec.Struct, names: Names) -> dict[str, Any]:
     return {
         field: _field(struct, field, getattr(struct, field), names)
         for field in struct.__struct_fields__
-        if field != "group_id"
+        if field != "group_id" and not (field in _WHERE_WRITTEN and not getattr(struct, field))
     }
 
 
