@@ -1,9 +1,11 @@
 """Loading many records at once gives what replaying them one by one gives, whatever the log holds."""
 
 import random
+from uuid import UUID
 
 import pytest
 
+from kohort.group.bulk import ROWS_AT_ONCE
 from kohort.group.records import GroupRecord, GroupRecordSerde
 from kohort.group.shard import GroupShard
 from kohort.model.errors import CorruptError
@@ -69,6 +71,22 @@ def test_a_large_log_is_loaded_in_bulk_by_itself() -> None:
         """A step of the load."""
     assert picture(shard) == picture(replay_one_by_one(log))
     assert summary.replayed < summary.records
+
+
+def test_the_offsets_of_a_topic_share_its_id() -> None:
+    """A table may have millions of offsets, and each has the id of its topic."""
+    serde = GroupRecordSerde()
+    topic_id = UUID(int=7)
+    commits = [
+        OffsetCommit(f"group-{number}", "orders", partition, 5, -1, "", 7, -1, topic_id)
+        for number in range(2)
+        for partition in range(3 * ROWS_AT_ONCE // 4)
+    ]
+    pairs = [BatchRecord(*serde.encode(commit)) for commit in commits]
+    loaded, _ = load_in_bulk(RawLog([build_batch(pairs, timestamp_ms=5)]))
+    kept = [offset.topic_id for table in loaded.offsets.by_group.values() for offset in table.values()]
+    assert kept == [topic_id] * len(commits)
+    assert len({id(each) for each in kept}) == 1
 
 
 @pytest.mark.parametrize("count", [64, 5_000])

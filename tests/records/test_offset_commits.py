@@ -2,13 +2,21 @@
 
 import tracemalloc
 from struct import error
+from uuid import UUID
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kohort.records import values
 from kohort.records.codecs import decode_record, key_encoder, value_encoder
-from kohort.records.offset_commits import decode_offset_commit, encode_offset_commit, offset_key, offset_value
+from kohort.records.offset_commits import (
+    decode_offset_commit,
+    encode_offset_commit,
+    offset_key,
+    offset_value,
+    topic_id_of,
+)
 from kohort.records.schema import record_types
 from kohort.wire.primitives import INT64
 from tests.records.golden import golden_records
@@ -44,7 +52,7 @@ def test_decodes_as_the_schema_does(record: values.OffsetCommit) -> None:
     key, value = encode_offset_commit(record)
     slow = decode_record(OFFSET_COMMIT, key, value)
     fast = decode_offset_commit(key, value)
-    is_plain = record.topic_id is None and len(record.metadata.encode()) < 127
+    is_plain = len(record.metadata.encode()) < 127
     assert fast == (slow if is_plain else None)
 
 
@@ -54,7 +62,36 @@ def test_decodes_most_records_of_a_broker() -> None:
     fast = [decode_offset_commit(r.key_bytes, r.value_bytes or b"") for r in seen]
     for record, found in zip(seen, fast, strict=True):
         assert found is None or found == decode_record(OFFSET_COMMIT, record.key_bytes, record.value_bytes)
-    assert sum(found is not None for found in fast) > 200
+    assert sum(found is None for found in fast) == 1, "one has long metadata"
+    assert sum(found is not None and found.topic_id is not None for found in fast) > 50
+
+
+TOPIC_ID = UUID(int=7)
+TAGS = {
+    "the topic id":            ([b"\0\x10" + TOPIC_ID.bytes], True),
+    "a zero topic id":         ([b"\0\x10" + bytes(16)], True),
+    "one of a later release":  ([b"\0\x10" + TOPIC_ID.bytes, b"\3\1\7"], False),
+    "none but a later one":    ([b"\3\1\7"], False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TAGS)
+def test_the_topic_id_alone_is_read_fast(name: str) -> None:
+    tags, is_fast = TAGS[name]
+    key, value = encode_offset_commit(values.OffsetCommit("g", "orders", 0, 1, -1, "", 0))
+    value = value[:-1] + bytes([len(tags)]) + b"".join(tags)
+    found = decode_offset_commit(key, value)
+    assert found == (decode_record(OFFSET_COMMIT, key, value) if is_fast else None)
+
+
+def test_offsets_of_one_topic_share_its_id() -> None:
+    """A table may have millions of offsets."""
+    written = [values.OffsetCommit("g", "orders", each, 1, -1, "", 0, -1, UUID(int=7)) for each in range(2)]
+    first, second = (decode_offset_commit(*encode_offset_commit(each)) for each in written)
+    assert first is not None
+    assert second is not None
+    assert first.topic_id is second.topic_id
+    assert (topic_id_of.cache_info().maxsize or 0) == 16_384
 
 
 @given(st.binary(max_size=40), st.binary(max_size=60))

@@ -2,6 +2,7 @@
 
 from struct import error
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +11,7 @@ from kohort.records import transaction_logs, values
 from kohort.records.codecs import decode_record, key_encoder, value_encoder
 from kohort.records.schema import record_types
 from kohort.records.transaction_logs import decode_transaction_log, encode_transaction
+from kohort.wire.primitives import INT64 as LONG
 from tests.records.golden import golden_records
 
 TRANSACTION_LOG = record_types()["__transaction_state", 0]
@@ -34,7 +36,7 @@ def encoded(record: values.TransactionLog) -> tuple[bytes, bytes]:
 @given(
     NAMES, INT64, st.integers(-1, 32767), st.integers(0, 1 << 31 - 1), st.integers(0, 7),
     st.none() | st.frozensets(st.builds(TopicPartition, NAMES, st.integers(0, 1 << 31 - 1)), max_size=6),
-    INT64, INT64, st.sampled_from([0, 1, 2]),
+    INT64, INT64, st.sampled_from([0, 1, 2]), st.just(-1) | INT64, st.just(-1) | INT64,
 )  # fmt: skip
 def test_encodes_a_transaction_as_the_schema_does(
     name: str,
@@ -46,6 +48,8 @@ def test_encodes_a_transaction_as_the_schema_does(
     updated_ms: int,
     started_ms: int,
     version: int,
+    previous_id: int,
+    next_id: int,
 ) -> None:
     parts = None
     if partitions is not None:
@@ -57,11 +61,22 @@ def test_encodes_a_transaction_as_the_schema_does(
             for topic in topics
         )
     record = values.TransactionLog(
-        name, producer_id, producer_epoch, timeout_ms, status, parts, updated_ms, started_ms, -1, -1, version
+        name,
+        producer_id,
+        producer_epoch,
+        timeout_ms,
+        status,
+        parts,
+        updated_ms,
+        started_ms,
+        previous_id,
+        next_id,
+        version,
     )
     fast = encode_transaction(
-        name, producer_id, producer_epoch, timeout_ms, status, partitions, updated_ms, started_ms, version
-    )
+        name, producer_id, producer_epoch, timeout_ms, status, partitions, updated_ms, started_ms, version,
+        previous_id, next_id,
+    )  # fmt: skip
     assert fast == encoded(record)
 
 
@@ -71,24 +86,45 @@ def test_decodes_as_the_schema_does(record: values.TransactionLog) -> None:
     fast = decode_transaction_log(key, value)
     assert fast is None or fast == decode_record(TRANSACTION_LOG, key, value)
     parts = record.transaction_partitions or ()
-    is_plain = (record.previous_producer_id, record.next_producer_id, record.next_producer_epoch) == (
-        -1,
-        -1,
-        -1,
-    ) and all(len(part.topic.encode()) < 127 and len(part.partition_ids) < 127 for part in parts)
+    is_plain = record.next_producer_epoch == -1 and all(
+        len(part.topic.encode()) < 127 and len(part.partition_ids) < 127 for part in parts
+    )
     assert (fast is not None) is is_plain
 
 
-def test_decodes_most_records_of_a_broker() -> None:
+def test_decodes_every_record_of_a_broker() -> None:
     seen = [r for r in golden_records() if r.topic == "__transaction_state" and r.value is not None]
     newest = [r for r in seen if r.value_bytes and r.value_bytes[:2] == b"\x00\x01"]
-    plain = [r for r in newest if "previousProducerId" not in r.decoded["value"]]
     for record in newest:
         found = decode_transaction_log(record.key_bytes, record.value_bytes or b"")
-        decoded = decode_record(TRANSACTION_LOG, record.key_bytes, record.value_bytes)
-        assert found == (decoded if record in plain else None)
+        assert found is not None
+        assert found == decode_record(TRANSACTION_LOG, record.key_bytes, record.value_bytes)
+    shown = [record.decoded["value"] for record in newest]
+    plain = [value for value in shown if "previousProducerId" not in value]
     assert len(plain) > 50
     assert len(newest) > len(plain), "every record of 4.4.0 has a previous producer id"
+    assert any("nextProducerId" in value for value in shown), "the last epoch of a producer id"
+
+
+ID_TAG = bytes([0, 8]) + LONG.pack(1000)
+NEXT_TAG = bytes([1, 8]) + LONG.pack(1001)
+VERSION_TAG = bytes([2, 2, 0, 2])
+TAGS = {
+    "as Kafka 4.4.0 writes them": ([ID_TAG, NEXT_TAG, VERSION_TAG], True),
+    "of a later release":         ([ID_TAG, VERSION_TAG, bytes([5, 2, 7, 7])], False),
+    "in another order":           ([VERSION_TAG, ID_TAG], False),
+    "twice":                      ([ID_TAG, ID_TAG], False),
+    "with another size":          ([bytes([0, 4, 0, 0, 0, 9])], False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TAGS)
+def test_only_tags_that_kafka_writes_are_read_fast(name: str) -> None:
+    tags, is_fast = TAGS[name]
+    key, value = encoded(values.TransactionLog("tx", 1000, 0, 60_000, 0, None, 5, 6))
+    value = value[:-1] + bytes([len(tags)]) + b"".join(tags)
+    found = decode_transaction_log(key, value)
+    assert found == (decode_record(TRANSACTION_LOG, key, value) if is_fast else None)
 
 
 @given(st.binary(max_size=40), st.binary(max_size=80))

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from kohort.model.errors import ErrorCode, UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.states import State
-from kohort.transaction.records import to_record
+from kohort.transaction.records import TransactionRecordSerde
 from kohort.transaction.states import PREDECESSORS, is_prepared, is_unfinished
 from kohort.transaction.transaction import EPOCH_EXHAUSTED, EPOCH_MAX, Transaction
 from tests.conftest import LONG
@@ -120,9 +120,9 @@ class Transactions(RuleBasedStateMachine):
         self.bench.settle()
 
     def state(self) -> dict[str, Any]:
-        version = min(self.bench.level, 1)
+        serde = TransactionRecordSerde(lambda: self.bench.level)
         found = {name: self.bench.transaction(name) for name in ("a", "b")}
-        return {name: to_record(each, version) for name, each in found.items() if each is not None}
+        return {name: serde.encode(each) for name, each in found.items() if each is not None}
 
     @invariant()
     def records_follow_each_other(self) -> None:

@@ -20,11 +20,13 @@ from kohort.records.offset_columns import (
     KEY_BYTES_MIN,
     KEY_TYPE,
     LEGACY_KEY_TYPE,
+    TOPIC_ID_BYTES,
     OffsetKeys,
     OffsetValues,
     read_keys,
     read_values,
 )
+from kohort.records.offset_commits import topic_id_of
 from kohort.wire.columnar.vectors import Bools, Ints, big_endian, first_equal
 
 ROWS_AT_ONCE = 4096
@@ -95,12 +97,6 @@ class _Tables(dict[bytes, GroupOffsets]):
     def __missing__(self, name: bytes) -> GroupOffsets:
         table = self[name] = self._table_of(name.decode("utf-8", "replace"))
         return table
-
-
-class _TopicIds(dict[bytes, UUID | None]):
-    def __missing__(self, raw: bytes) -> UUID | None:
-        topic_id = self[raw] = UUID(bytes=raw) if any(raw) else None
-        return topic_id
 
 
 # Reading columns
@@ -175,5 +171,4 @@ def _values(records: RawRecords, columns: OffsetValues) -> Iterator[CommittedOff
 def _identified(raw: bytes, at: Ints) -> Iterator[UUID | None]:
     if (at < 0).all():
         return repeat(None)
-    ids = _TopicIds()
-    return (None if place < 0 else ids[raw[place : place + 16]] for place in at.tolist())
+    return (None if place < 0 else topic_id_of(raw[place : place + TOPIC_ID_BYTES]) for place in at.tolist())

@@ -13,9 +13,10 @@ Key (types 0 and 1): group, topic, partition. Value: a version, then
 | 3       | offset, leader epoch, metadata, commit timestamp                             |
 | 4       | as 3 with a compact string; tagged field 0: topic id (Kafka 4.1 and later)   |
 
-Kafka 4.2.1 writes version 4, and version 1 if the request stated a retention time.
+Kafka writes version 4, and version 1 if the request stated a retention time. 4.4.0 writes the topic id in each record, earlier
+releases that of a commit by topic id.
 
-Source: Apache Kafka 4.2.1, OffsetCommitKey.json, OffsetCommitValue.json; KIP-211, KIP-320.
+Source: Apache Kafka 4.4.0, OffsetCommitKey.json, OffsetCommitValue.json; KIP-211, KIP-320.
 """
 
 from typing import NamedTuple

@@ -4,7 +4,7 @@ The fast path of TransactionLog, three of which are written for each transaction
 Each function gives what the compiled codec gives, in a fraction of its time; tests/records/test_transaction_logs.py runs both
 on generated records.
 
-Source: Apache Kafka 4.2.1, TransactionLogKey.json, TransactionLogValue.json.
+Source: Apache Kafka 4.4.0, TransactionLogKey.json, TransactionLogValue.json.
 """
 
 from functools import lru_cache
@@ -13,7 +13,7 @@ from typing import Final
 
 from kohort.model.ids import TopicPartition
 from kohort.records.values import TransactionLog, TransactionLogPartitionsSchema
-from kohort.wire.primitives import INT16, INT32, write_compact_string, write_string, write_uvarint
+from kohort.wire.primitives import INT32, write_compact_string, write_string, write_uvarint
 
 KEY_PREFIX: Final = b"\x00\x00"
 VALUE_PREFIX: Final = b"\x00\x01"
@@ -23,19 +23,20 @@ NO_PRODUCER_ID: Final = -1
 
 _HEAD: Final = Struct(">hqhib")
 """Version, producer id, producer epoch, timeout, status."""
-_TIMES: Final = Struct(">qq")
-"""The times of the last update and of the start."""
 _NEWEST: Final = 1
 _ONE_BYTE_MAX: Final = 127
 _KNOWN_ID_MAX: Final = 128
 
-_VERSION_TAG: Final = b"\x02\x02"
+_TIMES_AND_COUNT: Final = Struct(">qqb")
+"""The times of the last update and of the start, and the number of tags."""
+_ID_TAG: Final = Struct(">Hq")
+_VERSION_TAG: Final = Struct(">Hh")
+_PREVIOUS_ID: Final = 0x0008
+"""Tag 0, the previous producer id: eight bytes. Kafka 4.4.0 writes it in each record, also if the id was never another."""
+_NEXT_ID: Final = 0x0108
+"""Tag 1, the next producer id."""
+_CLIENT_VERSION: Final = 0x0202
 """Tag 2, the client's transaction version: two bytes."""
-_END: Final = Struct(">qqb")
-"""The times, and no tags."""
-_END_WITH_VERSION: Final = Struct(">qqbhh")
-"""The times, the number of tags, and the tag of the version with its value."""
-_VERSION_TAG_NUMBER: Final = 0x0202
 _NULL_PARTITIONS: Final = b"\x00"
 _NO_PARTITIONS: Final = b"\x01"
 _ONE: Final = b"\x02"
@@ -75,11 +76,10 @@ def encode_transaction(
     updated_ms: int,
     started_ms: int,
     client_version: int,
+    previous_producer_id: int = NO_PRODUCER_ID,
+    next_producer_id: int = NO_PRODUCER_ID,
 ) -> tuple[bytes, bytes]:
-    """
-    The key and the value, in version 1, of a transactional id whose producer id is not rotated: as the compiled codec, without
-    a `TransactionLog`.
-    """
+    """The key and the value, in version 1, of a transactional id: as the compiled codec, without a `TransactionLog`."""
     if partitions is None:
         section = _NULL_PARTITIONS
     elif not partitions:
@@ -90,12 +90,15 @@ def encode_transaction(
     else:
         section = _several(partitions)
     value: bytes = _HEAD.pack(_NEWEST, producer_id, producer_epoch, timeout_ms, status)
+    count, tags = 0, b""
+    if previous_producer_id != NO_PRODUCER_ID:
+        count, tags = 1, _ID_TAG.pack(_PREVIOUS_ID, previous_producer_id)
+    if next_producer_id != NO_PRODUCER_ID:
+        count, tags = count + 1, tags + _ID_TAG.pack(_NEXT_ID, next_producer_id)
     if client_version:
-        end: bytes = _END_WITH_VERSION.pack(updated_ms, started_ms, 1, _VERSION_TAG_NUMBER, client_version)
-    else:
-        end = _END.pack(updated_ms, started_ms, 0)
+        count, tags = count + 1, tags + _VERSION_TAG.pack(_CLIENT_VERSION, client_version)
     key = _cached_key(transactional_id) if len(transactional_id) <= _KNOWN_ID_MAX else _key(transactional_id)
-    return key, value + section + end
+    return key, value + section + _TIMES_AND_COUNT.pack(updated_ms, started_ms, count) + tags
 
 
 def _several(partitions: frozenset[TopicPartition]) -> bytes:
@@ -116,8 +119,7 @@ def _several(partitions: frozenset[TopicPartition]) -> bytes:
 
 def decode_transaction_log(key: bytes, value: bytes) -> TransactionLog | None:
     """
-    A TransactionLog of version 1 with short arrays and names, and without tags except the client's version; None for any other
-    record.
+    A TransactionLog of version 1 with short arrays and names, and only tags that Kafka writes; None for any other record.
 
     Raises:
         IndexError, struct.error, UnicodeDecodeError: the record is damaged; the compiled decoder decides about it.
@@ -150,15 +152,26 @@ def decode_transaction_log(key: bytes, value: bytes) -> TransactionLog | None:
             found.append(TransactionLogPartitionsSchema(topic, ids))
             at = end + 1
         partitions = tuple(found)
-    updated, started = _TIMES.unpack_from(value, at)
-    at += _TIMES.size
-    version = 0
-    tags = value[at]
-    if tags:
-        if tags != 1 or value[at + 1 : at + 3] != _VERSION_TAG or len(value) != at + 5:
+    updated, started, tags = _TIMES_AND_COUNT.unpack_from(value, at)
+    at += _TIMES_AND_COUNT.size
+    previous, following, version, last = NO_PRODUCER_ID, NO_PRODUCER_ID, 0, -1
+    for _ in range(tags):
+        tag, number = _VERSION_TAG.unpack_from(value, at)
+        if tag <= last:
             return None
-        version = INT16.unpack_from(value, at + 3)[0]
-    elif len(value) != at + 1:
+        if tag == _CLIENT_VERSION:
+            version = number
+            at += _VERSION_TAG.size
+        elif tag == _PREVIOUS_ID:
+            _, previous = _ID_TAG.unpack_from(value, at)
+            at += _ID_TAG.size
+        elif tag == _NEXT_ID:
+            _, following = _ID_TAG.unpack_from(value, at)
+            at += _ID_TAG.size
+        else:
+            return None
+        last = tag
+    if tags < 0 or len(value) != at:
         return None
     return TransactionLog(
         key[4:].decode(),
@@ -169,7 +182,7 @@ def decode_transaction_log(key: bytes, value: bytes) -> TransactionLog | None:
         partitions,
         updated,
         started,
-        NO_PRODUCER_ID,
-        NO_PRODUCER_ID,
+        previous,
+        following,
         version,
     )

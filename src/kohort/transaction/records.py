@@ -54,8 +54,9 @@ class TransactionRecordSerde:
                 ErrorCode.UNSUPPORTED_VERSION,
                 "The finalized level of transaction.version is 0; transactions of version 2 need level 1 or above.",
             )
-        if version == 0 or _has_rotation(record):
-            return encode_record(to_record(record, version), version)
+        if version == 0:
+            return encode_record(to_record(record), version)
+        has_rotation = _has_rotation(record)
         return encode_transaction(
             record.transactional_id,
             record.producer_id,
@@ -66,6 +67,8 @@ class TransactionRecordSerde:
             record.update_timestamp_ms,
             record.start_timestamp_ms,
             record.client_version,
+            record.previous_producer_id if has_rotation else NO_PRODUCER_ID,
+            record.next_producer_id if has_rotation else NO_PRODUCER_ID,
         )
 
     def decode(self, key: bytes, value: bytes | None, /) -> TransactionRecord:
@@ -85,16 +88,14 @@ class TransactionRecordSerde:
         return record if isinstance(record, TransactionLogTombstone) else from_record(record)
 
 
-def to_record(transaction: Transaction, version: int) -> TransactionLog:
-    """The value of a transactional id in the log; see `from_record`."""
+def to_record(transaction: Transaction) -> TransactionLog:
+    """The value of a transactional id in version 0; see `from_record`."""
     partitions = None
     if transaction.state is not EMPTY:
         by_topic: defaultdict[str, list[int]] = defaultdict(list)
         for topic, index in sorted(transaction.partitions):
             by_topic[topic].append(index)
         partitions = tuple(TransactionLogPartitionsSchema(topic, tuple(indexes)) for topic, indexes in by_topic.items())
-    previous = transaction.previous_producer_id
-    has_rotation = version >= 1 and _has_rotation(transaction)
     return TransactionLog(
         transaction.transactional_id,
         transaction.producer_id,
@@ -104,9 +105,6 @@ def to_record(transaction: Transaction, version: int) -> TransactionLog:
         partitions,
         transaction.update_timestamp_ms,
         transaction.start_timestamp_ms,
-        previous if has_rotation else NO_PRODUCER_ID,
-        transaction.next_producer_id if has_rotation else NO_PRODUCER_ID,
-        transaction.client_version,
     )
 
 
