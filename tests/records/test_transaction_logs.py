@@ -2,6 +2,7 @@
 
 from struct import error
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,8 +11,9 @@ from kohort.model.ids import TopicPartition
 from kohort.records import transaction_logs, values
 from kohort.records.codecs import decode_record, key_encoder, value_encoder
 from kohort.records.schema import record_types
-from kohort.records.transaction_logs import decode_transaction_log, encode_transaction
+from kohort.records.transaction_logs import decode_transaction_log, encode_transaction, other_tags
 from kohort.wire.primitives import INT64 as LONG
+from kohort.wire.primitives import write_uvarint
 from tests.records.golden import golden_records
 
 TRANSACTION_LOG = record_types()["__transaction_state", 0]
@@ -125,6 +127,67 @@ def test_only_tags_that_kafka_writes_are_read_fast(name: str) -> None:
     value = value[:-1] + bytes([len(tags)]) + b"".join(tags)
     found = decode_transaction_log(key, value)
     assert found == (decode_record(TRANSACTION_LOG, key, value) if is_fast else None)
+
+
+TAG_LISTS = st.lists(
+    st.tuples(st.integers(3, 300), st.binary(max_size=200)), max_size=130, unique_by=lambda tag: tag[0]
+).map(sorted)
+
+
+@given(LOGS, TAG_LISTS)
+def test_tags_of_later_releases_are_kept(record: values.TransactionLog, others: list[tuple[int, bytes]]) -> None:
+    """Kafka drops them."""
+    record = msgspec.structs.replace(record, next_producer_epoch=-1)
+    key, value = encoded(record)
+    at = 1 + sum(
+        size
+        for is_there, size in (
+            (record.previous_producer_id != -1, 10),
+            (record.next_producer_id != -1, 10),
+            (record.client_transaction_version != 0, 4),
+        )
+        if is_there
+    )
+    tags = []
+    for tag, content in others:
+        field = bytearray()
+        write_uvarint(field, tag)
+        write_uvarint(field, len(content))
+        tags.append(bytes(field) + content)
+    section = bytearray()
+    write_uvarint(section, value[-at] + len(tags))
+    front = value[:-at] + bytes(section) + value[len(value) - at + 1 :]
+    assert other_tags(front + b"".join(tags)) == tuple(tags)
+    parts = record.transaction_partitions
+    partitions = (
+        None
+        if parts is None
+        else frozenset(TopicPartition(part.topic, index) for part in parts for index in part.partition_ids)
+    )
+    again = encode_transaction(
+        record.transactional_id, record.producer_id, record.producer_epoch, record.transaction_timeout_ms,
+        record.transaction_status, partitions, record.transaction_last_update_timestamp_ms,
+        record.transaction_start_timestamp_ms, record.client_transaction_version, record.previous_producer_id,
+        record.next_producer_id, tuple(tags),
+    )  # fmt: skip
+    assert again[0] == key
+    assert again[1].endswith(bytes(section) + value[len(value) - at + 1 :] + b"".join(tags))
+    assert other_tags(again[1]) == tuple(tags)
+
+
+def test_many_tags_of_later_releases_are_kept() -> None:
+    """Those of the record, and not those of its partitions, which change with each record."""
+    tags = tuple(bytes([tag, 1, 7]) for tag in range(3, 128)) + tuple(bytes([tag, 1, 1, 7]) for tag in range(128, 140))
+    _, value = encode_transaction("tx", 1, 0, 5, 1, frozenset({TopicPartition("t", 0)}), 5, 6, 2, 1, -1, tags)
+    assert other_tags(value) == tags
+    with_inner = value.replace(bytes([2, ord("t"), 2, 0, 0, 0, 0, 0]), bytes([2, ord("t"), 2, 0, 0, 0, 0, 1, 9, 1, 7]))
+    assert len(with_inner) == len(value) + 3
+    assert other_tags(with_inner) == tags
+
+
+def test_a_cut_count_of_tags_is_left_to_the_schema() -> None:
+    key, value = encoded(values.TransactionLog("tx", 1000, 0, 60_000, 0, None, 5, 6))
+    assert decode_transaction_log(key, value[:-1] + b"\x80") is None
 
 
 @given(st.binary(max_size=40), st.binary(max_size=80))

@@ -112,3 +112,23 @@ def test_the_producer_ids_of_a_rotation_are_kept() -> None:
     decoded = serde.decode(*serde.encode(usual))
     assert isinstance(decoded, Transaction)
     assert (decoded.previous_producer_id, decoded.last_producer_epoch) == (-1, -1), "Kafka does not write them either"
+
+
+def test_tags_of_a_later_release_are_written_again() -> None:
+    """Kafka drops them with the next record of the transactional id."""
+    later = bytes.fromhex("07 03 616263")
+    value = bytes.fromhex(
+        "0001 00000000000003e8 0001 0000ea60 01 02 04666f6f 02 00000002 00 0000018bcfe56800 0000018bcfe56418 02 02020002"
+    )
+    serde = TransactionRecordSerde()
+    ongoing = serde.decode(KEY, value + later)
+    assert isinstance(ongoing, Transaction)
+    assert serde.encode(ongoing) == (KEY, value + later)
+    prepared = ongoing.prepared(committed=True, client_version=2, now_ms=NOW_MS)
+    completed = prepared.completed(NOW_MS)
+    begun = completed.with_partitions(FOO, 2, NOW_MS)
+    for each in (prepared, completed, begun, completed.bumped(-1, 5, NOW_MS), completed.rotated(5, -1, 5, NOW_MS)):
+        encoded = serde.encode(each)[1]
+        assert encoded is not None
+        assert encoded.endswith(later)
+        assert serde.decode(KEY, encoded).other_tags == (later,)  # type: ignore[union-attr]

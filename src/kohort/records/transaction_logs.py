@@ -13,7 +13,7 @@ from typing import Final
 
 from kohort.model.ids import TopicPartition
 from kohort.records.values import TransactionLog, TransactionLogPartitionsSchema
-from kohort.wire.primitives import INT32, write_compact_string, write_string, write_uvarint
+from kohort.wire.primitives import INT32, read_uvarint, write_compact_string, write_string, write_uvarint
 
 KEY_PREFIX: Final = b"\x00\x00"
 VALUE_PREFIX: Final = b"\x00\x01"
@@ -27,6 +27,7 @@ _NEWEST: Final = 1
 _ONE_BYTE_MAX: Final = 127
 _KNOWN_ID_MAX: Final = 128
 
+_TIMES: Final = Struct(">qq")
 _TIMES_AND_COUNT: Final = Struct(">qqb")
 """The times of the last update and of the start, and the number of tags."""
 _ID_TAG: Final = Struct(">Hq")
@@ -37,6 +38,8 @@ _NEXT_ID: Final = 0x0108
 """Tag 1, the next producer id."""
 _CLIENT_VERSION: Final = 0x0202
 """Tag 2, the client's transaction version: two bytes."""
+_KNOWN_TAG_MAX: Final = 2
+"""Kafka has a name for tag 3 as well, and writes it never."""
 _NULL_PARTITIONS: Final = b"\x00"
 _NO_PARTITIONS: Final = b"\x01"
 _ONE: Final = b"\x02"
@@ -78,8 +81,14 @@ def encode_transaction(
     client_version: int,
     previous_producer_id: int = NO_PRODUCER_ID,
     next_producer_id: int = NO_PRODUCER_ID,
+    other_tags: tuple[bytes, ...] = (),
 ) -> tuple[bytes, bytes]:
-    """The key and the value, in version 1, of a transactional id: as the compiled codec, without a `TransactionLog`."""
+    """
+    The key and the value, in version 1, of a transactional id: as the compiled codec, without a `TransactionLog`.
+
+    Args:
+        other_tags: see the function of this name.
+    """
     if partitions is None:
         section = _NULL_PARTITIONS
     elif not partitions:
@@ -98,6 +107,10 @@ def encode_transaction(
     if client_version:
         count, tags = count + 1, tags + _VERSION_TAG.pack(_CLIENT_VERSION, client_version)
     key = _cached_key(transactional_id) if len(transactional_id) <= _KNOWN_ID_MAX else _key(transactional_id)
+    if other_tags:
+        counted = bytearray(_TIMES.pack(updated_ms, started_ms))
+        write_uvarint(counted, count + len(other_tags))
+        return key, value + section + counted + tags + b"".join(other_tags)
     return key, value + section + _TIMES_AND_COUNT.pack(updated_ms, started_ms, count) + tags
 
 
@@ -186,3 +199,34 @@ def decode_transaction_log(key: bytes, value: bytes) -> TransactionLog | None:
         following,
         version,
     )
+
+
+def other_tags(value: bytes) -> tuple[bytes, ...]:
+    """
+    The tagged fields of a value that `encode_transaction` does not know, each whole. The compiled decoder has read the value.
+
+    A later release of Kafka wrote them. Kafka itself drops such fields when it writes the next record of the transactional id.
+    """
+    if value[:2] != VALUE_PREFIX:
+        return ()
+    topics, at = read_uvarint(value, _HEAD.size)
+    for _ in range(topics - 1):
+        size, at = read_uvarint(value, at)
+        indexes, at = read_uvarint(value, at + size - 1)
+        at = _behind_tags(value, at + 4 * (indexes - 1), [])
+    found: list[bytes] = []
+    _behind_tags(value, at + _TIMES.size, found)
+    return tuple(found)
+
+
+def _behind_tags(value: bytes, at: int, found: list[bytes]) -> int:
+    """The position behind a section of tagged fields, of which the unknown ones are added to a list."""
+    count, at = read_uvarint(value, at)
+    for _ in range(count):
+        begin = at
+        tag, at = read_uvarint(value, at)
+        size, at = read_uvarint(value, at)
+        at += size
+        if tag > _KNOWN_TAG_MAX:
+            found.append(value[begin:at])
+    return at

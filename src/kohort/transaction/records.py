@@ -13,11 +13,11 @@ from collections.abc import Callable
 from struct import error
 from typing import Final, TypeAlias
 
-from kohort.machine.shard import NO_PRODUCER_ID
+from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from kohort.model.errors import CoordinatorError, CorruptError, ErrorCode
 from kohort.model.ids import TRANSACTION_STATE, TopicPartition
 from kohort.records.serde import CoordinatorRecordSerde, encode_record
-from kohort.records.transaction_logs import decode_transaction_log, encode_transaction
+from kohort.records.transaction_logs import decode_transaction_log, encode_transaction, other_tags
 from kohort.records.values import TransactionLog, TransactionLogPartitionsSchema, TransactionLogTombstone
 from kohort.transaction.states import EMPTY, TransactionState
 from kohort.transaction.transaction import NO_PARTITIONS, Transaction
@@ -69,6 +69,7 @@ class TransactionRecordSerde:
             record.client_version,
             record.previous_producer_id if has_rotation else NO_PRODUCER_ID,
             record.next_producer_id if has_rotation else NO_PRODUCER_ID,
+            record.other_tags,
         )
 
     def decode(self, key: bytes, value: bytes | None, /) -> TransactionRecord:
@@ -85,7 +86,7 @@ class TransactionRecordSerde:
             except (IndexError, error, UnicodeDecodeError):
                 """The compiled decoder decides about damaged records."""
         record = self._serde.decode(key, value)
-        return record if isinstance(record, TransactionLogTombstone) else from_record(record)
+        return record if value is None else from_record(record, other_tags(value))
 
 
 def to_record(transaction: Transaction) -> TransactionLog:
@@ -116,9 +117,12 @@ def _has_rotation(transaction: Transaction) -> bool:
     )
 
 
-def from_record(record: TransactionLog) -> Transaction:
+def from_record(record: TransactionLog, tags: tuple[bytes, ...] = ()) -> Transaction:
     """
     The transactional id in a value of the log.
+
+    Args:
+        tags: `Transaction.other_tags`.
 
     Raises:
         CorruptError: the status is unknown, or the partitions are null outside of state EMPTY.
@@ -148,4 +152,6 @@ def from_record(record: TransactionLog) -> Transaction:
         record.client_transaction_version,
         record.previous_producer_id,
         record.next_producer_id,
+        NO_PRODUCER_EPOCH,
+        tags,
     )

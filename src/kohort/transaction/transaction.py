@@ -56,12 +56,14 @@ class Transaction:
         next_producer_id: in a Prepare state: the id after the completion, if this one's epochs are exhausted; else -1.
         last_producer_epoch: the epoch before the last bump, by which a retry is recognised; -1 if a retry is not accepted.
             It is not in the log, and -1 after a load, as in Kafka.
+        other_tags: tagged fields of its record that a later release of Kafka wrote; they are written again with each record.
     """
 
     __slots__ = (
         "client_version",
         "last_producer_epoch",
         "next_producer_id",
+        "other_tags",
         "partitions",
         "previous_producer_id",
         "producer_epoch",
@@ -87,6 +89,7 @@ class Transaction:
         previous_producer_id: int = NO_PRODUCER_ID,
         next_producer_id: int = NO_PRODUCER_ID,
         last_producer_epoch: int = NO_PRODUCER_EPOCH,
+        other_tags: tuple[bytes, ...] = (),
     ) -> None:
         self.transactional_id: Final = transactional_id
         self.producer_id: Final = producer_id
@@ -100,6 +103,7 @@ class Transaction:
         self.previous_producer_id: Final = previous_producer_id
         self.next_producer_id: Final = next_producer_id
         self.last_producer_epoch: Final = last_producer_epoch
+        self.other_tags: Final = other_tags
 
     def _values(self) -> tuple[object, ...]:
         return (
@@ -115,6 +119,7 @@ class Transaction:
             self.previous_producer_id,
             self.next_producer_id,
             self.last_producer_epoch,
+            self.other_tags,
         )
 
     def __eq__(self, other: object) -> bool:
@@ -198,6 +203,7 @@ class Transaction:
             previous_producer_id,
             NO_PRODUCER_ID,
             last_producer_epoch,
+            self.other_tags,
         )
 
     # AddPartitionsToTxn, AddOffsetsToTxn
@@ -219,6 +225,7 @@ class Transaction:
             self.previous_producer_id,
             NO_PRODUCER_ID,
             self.last_producer_epoch,
+            self.other_tags,
         )
 
     # EndTxn, timeouts and fencing
@@ -264,6 +271,7 @@ class Transaction:
             self.previous_producer_id,
             next_producer_id,
             last_epoch,
+            self.other_tags,
         )
 
     def completed(self, now_ms: int) -> "Transaction":
@@ -285,6 +293,7 @@ class Transaction:
             self.producer_id if is_version_2 else self.previous_producer_id,
             NO_PRODUCER_ID,
             self.last_producer_epoch,
+            self.other_tags,
         )
 
 
