@@ -406,7 +406,12 @@ class Coordinator:
             generation_id_or_member_epoch=generation,
             member_id=member_id,
             group_instance_id=instance,
-            topics=[m.TxnOffsetCommitRequestTopic(name=name, partitions=entries) for name, entries in topics.items()],
+            topics=[
+                m.TxnOffsetCommitRequestTopic(
+                    name=name, topic_id=getattr(self.image.topic(name), "topic_id", None), partitions=entries
+                )
+                for name, entries in topics.items()
+            ],
         )
         answer = self.ask("txn_offset_commit", request, version=version)
         return {

@@ -126,6 +126,10 @@ def test_a_commit_without_anything_to_commit_asks_no_group() -> None:
     assert coordinator.commit({("gone", 0): 1}, generation=5) == {("gone", 0): UNKNOWN_TOPIC}
     answer = coordinator.ask("offset_commit", m.OffsetCommitRequest(group_id="group", topics=[]))
     assert list(answer.topics) == []
+    # A topic that is not there is answered, even without partitions.
+    topics = [m.OffsetCommitRequestTopic(name=name, partitions=[]) for name in ("orders", "gone")]
+    answer = coordinator.ask("offset_commit", m.OffsetCommitRequest(group_id="group", topics=topics))
+    assert [(topic.name, list(topic.partitions)) for topic in answer.topics] == [("gone", [])]
 
 
 def test_topic_ids() -> None:

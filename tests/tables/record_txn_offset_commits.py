@@ -1,5 +1,5 @@
 """
-Asks Apache Kafka 4.2.1 what it answers to the cases of `txn_offset_commit_cases`, and keeps it for the tests:
+Asks Apache Kafka 4.4.0 what it answers to the cases of `txn_offset_commit_cases`, and keeps it for the tests:
 
     python -m tests.tables.record_txn_offset_commits
 """
@@ -9,6 +9,7 @@ import tempfile
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from kohort.testing.kafka import KafkaNode
 from kohort.wire import messages as m
@@ -17,19 +18,22 @@ from tests.clients.waiting import wait_until
 from tests.crash.connection import Connection
 from tests.tables.txn_offset_commit_cases import (
     INSTANCE,
+    MEMBER_VERSIONS,
     METADATA_MAX,
     PRODUCERS,
     SENDERS,
     SHAPES,
     STATES,
     TOPIC,
+    TOPIC_IDS,
     VERSIONS,
     Sender,
     request,
     summary,
 )
 
-RECORDED = Path(__file__).parents[1] / "data" / "txn-offset-commits-4.2.1.json"
+RELEASE = "4.4.0"
+RECORDED = Path(__file__).parents[1] / "data" / f"txn-offset-commits-{RELEASE}.json"
 PROPERTIES = {
     "group.initial.rebalance.delay.ms": "0",
     "offset.metadata.max.bytes": str(METADATA_MAX),
@@ -39,11 +43,11 @@ PROPERTIES = {
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as directory, KafkaNode(Path(directory), PROPERTIES) as node:
+    with tempfile.TemporaryDirectory() as directory, KafkaNode(Path(directory), PROPERTIES, release=RELEASE) as node:
         recorder = Recorder(node.port)
         rows = {
             "senders": {
-                state: {name: recorder.code(f"{state}, {name}", state, sender) for name, sender in SENDERS.items()}
+                state: {name: recorder.codes(f"{state}, {name}", state, sender) for name, sender in SENDERS.items()}
                 for state in STATES
             },
             "shapes": {name: recorder.shape(name) for name in SHAPES},
@@ -62,6 +66,7 @@ class Recorder:
         wanted = m.CreateTopicsRequestCreatableTopic(name=TOPIC, num_partitions=4, replication_factor=1)
         created = self._asker.ask(ApiKey.CREATE_TOPICS, 7, m.CreateTopicsRequest(topics=[wanted], timeout_ms=30_000))
         assert created.topics[0].error_code == 0, created
+        self._topic_ids: dict[str, UUID | None] = {**TOPIC_IDS, TOPIC: created.topics[0].topic_id}
         for key_type, key in ((0, "group"), (1, "known")):
             wait_until(partial(self._coordinator, key_type, key), what=f"a coordinator of {key}")
         self._producer = self._new_producer("known")
@@ -92,8 +97,8 @@ class Recorder:
 
     # Groups in a state
 
-    def code(self, group: str, state: str, sender: Sender) -> int:
-        """The code of one partition."""
+    def codes(self, group: str, state: str, sender: Sender) -> list[int]:
+        """The code of one partition in each of `MEMBER_VERSIONS`."""
         generation, member_id, pending_id = self._group(group, state, is_static=sender.instance is not None)
         names = {"member": member_id, "pending": pending_id}
         wanted = request(
@@ -102,16 +107,16 @@ class Recorder:
             generation=-1 if sender.generation is None else generation + sender.generation,
             member_id=names.get(sender.member, sender.member),
             instance=sender.instance,
+            topic_ids=self._topic_ids,
         )
-        codes = {
-            self._asker.ask(ApiKey.TXN_OFFSET_COMMIT, version, wanted).topics[0].partitions[0].error_code
-            for version in (3, 4, 5)
-        }
-        assert len(codes) == 1, (group, codes)
+        codes = [
+            int(self._asker.ask(ApiKey.TXN_OFFSET_COMMIT, version, wanted).topics[0].partitions[0].error_code)
+            for version in MEMBER_VERSIONS
+        ]
         for connection in self._parked:
             connection.__exit__(None, None, None)
         self._parked.clear()
-        return int(codes.pop())
+        return codes
 
     def _group(self, group: str, state: str, *, is_static: bool) -> tuple[int, str, str]:
         """Generation, the id of its member, and an id that has not joined."""
@@ -127,6 +132,8 @@ class Recorder:
             )
             assert self._asker.ask(ApiKey.OFFSET_COMMIT, 9, plain).topics[0].partitions[0].error_code == 0
             return 0, "a member", "a pending member"
+        if state == "consumer":
+            return self._consumer_group(group, is_static=is_static)
         instance = INSTANCE if is_static else None
         member_id = "" if is_static else self._join(group).member_id
         joined = self._join(group, member_id, instance)
@@ -166,6 +173,22 @@ class Recorder:
             pending_id = self._join(group).member_id
         return generation, member_id, pending_id
 
+    def _consumer_group(self, group: str, *, is_static: bool) -> tuple[int, str, str]:
+        """The epoch of its member, the id of the member, and an id that has not joined."""
+        beat = m.ConsumerGroupHeartbeatRequest(
+            group_id=group,
+            member_id="a member",
+            instance_id=INSTANCE if is_static else None,
+            rebalance_timeout_ms=60_000,
+            subscribed_topic_names=[TOPIC],
+            topic_partitions=[],
+        )
+        joined = self._asker.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, beat)
+        assert joined.error_code == 0, joined
+        (assigned,) = joined.assignment.topic_partitions
+        assert len(assigned.partitions) == 4, joined
+        return int(joined.member_epoch), beat.member_id, "a pending member"
+
     def _join(self, group: str, member_id: str = "", instance: str | None = None) -> Any:
         return self._asker.ask(ApiKey.JOIN_GROUP, 9, self._join_request(group, member_id, instance))
 
@@ -182,15 +205,13 @@ class Recorder:
 
     # Requests of every shape
 
-    def shape(self, name: str) -> list[Any]:
+    def shape(self, name: str) -> dict[int, list[Any]]:
+        """By version: 5 has names, 6 has ids."""
         group, topics = SHAPES[name]
-        return summary(
-            self._asker.ask(
-                ApiKey.TXN_OFFSET_COMMIT,
-                5,
-                request(topics, group=group and f"shape {name}", producer=self._producer),
-            )
-        )
+        shown = f"shape {name}" if group else ""
+        wanted = request(topics, group=shown, producer=self._producer, topic_ids=self._topic_ids)
+        by_name, by_id = (self._asker.ask(ApiKey.TXN_OFFSET_COMMIT, version, wanted) for version in (5, 6))
+        return {5: summary(by_name), 6: summary(by_id, self._topic_ids)}
 
     # Producers that are not verified
 
@@ -207,6 +228,7 @@ class Recorder:
                 group="producers",
                 transactional_id=own if transactional_id == "known" else transactional_id,
                 producer=(-1 if id_change is None else producer_id + id_change, epoch + epoch_change),
+                topic_ids=self._topic_ids,
             )
             answer = self._asker.ask(ApiKey.TXN_OFFSET_COMMIT, version, wanted)
             codes.append(int(answer.topics[0].partitions[0].error_code))

@@ -1,7 +1,7 @@
 """
-TxnOffsetCommit: what Apache Kafka 4.2.1 answered (`record_txn_offset_commits`), and what Kohort answers to the same requests.
+TxnOffsetCommit: what Apache Kafka 4.4.0 answered (`record_txn_offset_commits`), and what Kohort answers to the same requests.
 
-Kafka's answers are the same in versions 3, 4 and 5 for every group; before version 3 a request names no member.
+Before version 3 a request names no member. From version 6 on it has the ids of topics.
 """
 
 import json
@@ -16,22 +16,32 @@ from kohort.group.configs import GroupConfig
 from kohort.group.offsets.transactional_commit import ADDS_PARTITION_SINCE
 from kohort.machine.shard import Producer
 from kohort.model.errors import CoordinatorError, ErrorCode
+from kohort.records.values import OffsetCommit
+from kohort.wire.apis import ApiKey
+from kohort.wire.encoders import request_encoder
+from kohort.wire.readers import request_reader
+from tests.group.consumer.members import Member
 from tests.group.harness import Coordinator
 from tests.tables.groups_in_states import INSTANCES, in_state
 from tests.tables.txn_offset_commit_cases import (
+    CLASSIC_STATES,
     INSTANCE,
+    MEMBER_VERSIONS,
     METADATA_MAX,
     SENDERS,
     SHAPES,
     STATES,
+    TOPIC_IDS,
     VERSIONS,
     Sender,
     request,
     summary,
 )
 
-RECORDED = Path(__file__).parents[1] / "data" / "txn-offset-commits-4.2.1.json"
+RECORDED = Path(__file__).parents[1] / "data" / "txn-offset-commits-4.4.0.json"
 ORDERS = ("orders", 0)
+BODY = 4 + 11
+"""Where the body of a flexible request without client id begins: behind the size of the frame and the header."""
 
 
 @cache
@@ -52,23 +62,30 @@ def ask(coordinator: Coordinator, state: str, sender: Sender, version: int, ids:
     return codes[ORDERS]
 
 
-@pytest.mark.parametrize("version", [3, 4, 5])
+def not_classic(state: str, *, is_static: bool = False) -> tuple[Coordinator, tuple[int, str, str]]:
+    """A group in one of the other states; its generation or epoch, its member, and an id that has not joined."""
+    coordinator, epoch = Coordinator(), 0
+    if state == "simple":
+        coordinator.commit({("orders", 1): 1})
+    elif state == "consumer":
+        epoch = Member(coordinator, "a member", instance=INSTANCE if is_static else None).join().member_epoch
+    return coordinator, (epoch, "a member", "a pending member")
+
+
+@pytest.mark.parametrize("version", MEMBER_VERSIONS)
 @pytest.mark.parametrize("name", SENDERS)
 @pytest.mark.parametrize("state", STATES)
 def test_groups_answer_as_kafkas(state: str, name: str, version: int) -> None:
     sender = SENDERS[name]
-    if state in ("absent", "simple"):
-        coordinator = Coordinator()
-        if state == "simple":
-            coordinator.commit({("orders", 1): 1})
-        ids = (0, "a member", "a pending member")
+    if state not in CLASSIC_STATES:
+        coordinator, ids = not_classic(state, is_static=sender.instance is not None)
     else:
         situation = in_state(ClassicGroupState(state), is_static=sender.instance is not None)
         coordinator = situation.coordinator
         pending_id = situation.pending_id() if sender.member == "pending" else ""
         ids = (situation.generation, situation.follower, pending_id)
     code = ask(coordinator, state, sender, version, ids)
-    assert code == recorded()["senders"][state][name]
+    assert code == recorded()["senders"][state][name][version - MEMBER_VERSIONS[0]]
     is_pending = coordinator.shard.offsets.has_pending("group", ORDERS)
     assert is_pending == (code is ErrorCode.NONE)
     # A commit in a transaction waits for its end, and arms no session.
@@ -79,16 +96,32 @@ def test_groups_answer_as_kafkas(state: str, name: str, version: int) -> None:
 @pytest.mark.parametrize("state", STATES)
 def test_producers_before_version_3_name_no_member(state: str, version: int) -> None:
     """Source: KIP-447. The fields of the member are not in the request, and its group cannot fence it."""
-    coordinator = Coordinator() if state in ("absent", "simple") else in_state(ClassicGroupState(state)).coordinator
-    assert coordinator.commit_in_transaction(version=version)[ORDERS] == recorded()["senders"][state]["nobody"] == 0
+    is_classic = state in CLASSIC_STATES
+    coordinator = in_state(ClassicGroupState(state)).coordinator if is_classic else not_classic(state)[0]
+    assert coordinator.commit_in_transaction(version=version)[ORDERS] == 0
+    assert recorded()["senders"][state]["nobody"][0] == 0
 
 
+@pytest.mark.parametrize("version", [5, 6])
 @pytest.mark.parametrize("name", SHAPES)
-def test_answers_have_the_shape_of_kafkas(name: str) -> None:
+def test_answers_have_the_shape_of_kafkas(name: str, version: int) -> None:
     coordinator = Coordinator(GroupConfig(offset_metadata_max_bytes=METADATA_MAX))
     group, topics = SHAPES[name]
-    answer = coordinator.ask("txn_offset_commit", request(topics, group=group))
-    assert summary(answer) == recorded()["shapes"][name]
+    topic_ids = {**TOPIC_IDS, "orders": coordinator.image.by_name["orders"].topic_id}
+    frame = request_encoder(ApiKey.TXN_OFFSET_COMMIT, version)(1, "", request(topics, group=group, topic_ids=topic_ids))
+    received = request_reader(ApiKey.TXN_OFFSET_COMMIT, version)(frame, BODY)
+    answer = coordinator.ask("txn_offset_commit", received, version=version)
+    shown = summary(answer, topic_ids if version == 6 else None)
+    assert shown == recorded()["shapes"][name][str(version)]
+
+
+def test_a_commit_by_topic_ids_is_logged_by_names() -> None:
+    coordinator = Coordinator()
+    topic_id = coordinator.image.by_name["orders"].topic_id
+    coordinator.ask("txn_offset_commit", request(topic_ids={"orders": topic_id}), version=6)
+    assert coordinator.records() == [
+        OffsetCommit("group", "orders", 0, 5, -1, "", coordinator.now_ms, topic_id=topic_id)
+    ]
 
 
 CODES_OF_COORDINATOR = {
@@ -116,22 +149,22 @@ def test_unverified_transactions(name: str, version: int) -> None:
 
 
 # fmt: off
-ERRORS = {  # of the verification or of the log: the code of versions 0 to 5
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:  (15, 15, 14, 14, 14, 14),
-    ErrorCode.NETWORK_EXCEPTION:             (15, 15, 14, 14, 14, 14),
-    ErrorCode.COORDINATOR_NOT_AVAILABLE:     (15,) * 6,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:    (15,) * 6,
-    ErrorCode.NOT_ENOUGH_REPLICAS:           (15,) * 6,
-    ErrorCode.REQUEST_TIMED_OUT:             (15,) * 6,
-    ErrorCode.NOT_COORDINATOR:               (16,) * 6,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER:        (16,) * 6,
-    ErrorCode.KAFKA_STORAGE_ERROR:           (16,) * 6,
-    ErrorCode.MESSAGE_TOO_LARGE:             (-1,) * 6,
-    ErrorCode.RECORD_LIST_TOO_LARGE:         (-1,) * 6,
-    ErrorCode.UNSUPPORTED_VERSION:           (35,) * 6,
-    ErrorCode.INVALID_TXN_STATE:             (48,) * 6,
-    ErrorCode.CONCURRENT_TRANSACTIONS:       (51,) * 6,
-    ErrorCode.TRANSACTION_ABORTABLE:         (48, 48, 48, 48, 120, 120),
+ERRORS = {  # of the verification or of the log: the code of versions 0 to 6
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:  (15, 15, 14, 14, 14, 14, 14),
+    ErrorCode.NETWORK_EXCEPTION:             (15, 15, 14, 14, 14, 14, 14),
+    ErrorCode.COORDINATOR_NOT_AVAILABLE:     (15,) * 7,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:    (15,) * 7,
+    ErrorCode.NOT_ENOUGH_REPLICAS:           (15,) * 7,
+    ErrorCode.REQUEST_TIMED_OUT:             (15,) * 7,
+    ErrorCode.NOT_COORDINATOR:               (16,) * 7,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER:        (16,) * 7,
+    ErrorCode.KAFKA_STORAGE_ERROR:           (16,) * 7,
+    ErrorCode.MESSAGE_TOO_LARGE:             (-1,) * 7,
+    ErrorCode.RECORD_LIST_TOO_LARGE:         (-1,) * 7,
+    ErrorCode.UNSUPPORTED_VERSION:           (35,) * 7,
+    ErrorCode.INVALID_TXN_STATE:             (48,) * 7,
+    ErrorCode.CONCURRENT_TRANSACTIONS:       (51,) * 7,
+    ErrorCode.TRANSACTION_ABORTABLE:         (48, 48, 48, 48, 120, 120, 120),
 }
 # fmt: on
 

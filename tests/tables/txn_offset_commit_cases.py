@@ -1,7 +1,8 @@
 """Cases of TxnOffsetCommit, for Apache Kafka (`record_txn_offset_commits`) and for Kohort (`test_txn_offset_commits`)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
+from uuid import UUID
 
 from kohort.wire import messages as m
 
@@ -30,7 +31,9 @@ class Sender(NamedTuple):
     instance: str | None = None
 
 
-STATES: Final = ("absent", "simple", "Empty", "PreparingRebalance", "CompletingRebalance", "Stable")
+CLASSIC_STATES: Final = ("Empty", "PreparingRebalance", "CompletingRebalance", "Stable")
+STATES: Final = ("absent", "simple", "consumer", *CLASSIC_STATES)
+""""consumer" is a group of the consumer protocol with one member that has all partitions."""
 SENDERS: Final = {
     "nobody":            Sender(None, ""),
     "member":            Sender(0, "member"),
@@ -62,6 +65,9 @@ SHAPES: Final[dict[str, tuple[str, Sequence[tuple[str, Sequence[Entry]]]]]] = {
     "an unknown partition":      ("group", [(TOPIC, [(9, 5, ""), (0, 6, ""), (-1, 7, "")])]),
     "an unknown topic":          ("group", [("none", [(0, 5, "")]), (TOPIC, [(0, 6, "")])]),
     "unknown topics alone":      ("group", [("none", [(0, 5, "")]), ("none", [(1, 5, "")])]),
+    "a topic without name and id": ("group", [("", [(0, 5, "")]), (TOPIC, [(0, 6, "")])]),
+    "an unknown topic without partitions": ("group", [("none", []), (TOPIC, [(0, 6, "")])]),
+    "a known topic between unknown ones": ("group", [("none", [(3, 5, "")]), (TOPIC, [(9, 5, ""), (1, 6, "")]), ("", [])]),
     "an unknown partition beside its topic": ("group", [(TOPIC, [(0, 5, "")]), (TOPIC, [(9, 6, "")])]),
     "no topics":                 ("group", []),
     "no partitions":             ("group", [(TOPIC, [])]),
@@ -81,7 +87,11 @@ PRODUCERS: Final = {
     "an unknown id":            ("unknown", 0,  0),
     "no id":                    ("",        0,  0),
 }  # fmt: skip
-VERSIONS: Final = range(6)
+VERSIONS: Final = range(7)
+MEMBER_VERSIONS: Final = range(3, 7)
+"""Versions whose requests name a member."""
+TOPIC_IDS: Final[dict[str, UUID | None]] = {"none": UUID(int=99), "": None}
+"""The ids of topics that are not there, for the requests of version 6."""
 
 
 def request(
@@ -93,7 +103,9 @@ def request(
     generation: int = -1,
     member_id: str = "",
     instance: str | None = None,
+    topic_ids: Mapping[str, UUID | None] = TOPIC_IDS,
 ) -> m.TxnOffsetCommitRequest:
+    """A request of any version: version 6 has `topic_ids` in place of the names."""
     return m.TxnOffsetCommitRequest(
         transactional_id=transactional_id,
         group_id=group,
@@ -105,6 +117,7 @@ def request(
         topics=[
             m.TxnOffsetCommitRequestTopic(
                 name=name,
+                topic_id=topic_ids.get(name),
                 partitions=[
                     m.TxnOffsetCommitRequestPartition(
                         partition_index=index, committed_offset=offset, committed_metadata=metadata
@@ -117,9 +130,18 @@ def request(
     )
 
 
-def summary(response: Any) -> list[Any]:
-    """Topics in the order of the response, each with partitions and error codes."""
+def summary(response: Any, topic_ids: Mapping[str, UUID | None] | None = None) -> list[Any]:
+    """
+    Topics in the order of the response, each with partitions and error codes.
+
+    Args:
+        topic_ids: of a response of version 6, which has ids in place of the names.
+    """
+    names = {} if topic_ids is None else {topic_id: name for name, topic_id in topic_ids.items()}
     return [
-        [topic.name, [[entry.partition_index, entry.error_code] for entry in topic.partitions]]
+        [
+            topic.name if topic_ids is None else names[topic.topic_id],
+            [[entry.partition_index, entry.error_code] for entry in topic.partitions],
+        ]
         for topic in response.topics
     ]

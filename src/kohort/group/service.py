@@ -25,6 +25,7 @@ from kohort.group.offsets import validation, versions
 from kohort.group.offsets.commit import offset_commit
 from kohort.group.offsets.commit_answers import (
     TOPIC_IDS_SINCE,
+    TXN_TOPIC_IDS_SINCE,
     CommitAnswers,
     offset_commit_answers,
     txn_offset_commit_answers,
@@ -192,7 +193,8 @@ class GroupService(GroupFront):
         coordinator is asked when no topic is left.
         """
         version = context.api_version
-        answers = yield from self._checked(txn_offset_commit_answers, request.topics, by_id=False)
+        by_id = version >= TXN_TOPIC_IDS_SINCE
+        answers = yield from self._checked(txn_offset_commit_answers, request.topics, by_id=by_id)
         if answers.asked:
             code = self.refusal(request.group_id)
             if code is ErrorCode.NONE:
@@ -201,7 +203,7 @@ class GroupService(GroupFront):
                 response = self.runner.write_transactional(
                     self.partition_for(request.group_id),
                     producer_of(request, version),
-                    Operation(txn_offset_commit, request, answers.entries, partitions),
+                    Operation(txn_offset_commit, request, answers.entries, partitions, version),
                     awaited.reply,
                     partial(transactional_error, version),
                 )

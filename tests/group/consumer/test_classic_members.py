@@ -149,6 +149,18 @@ def test_commits(member_id: str, version: int, difference: int, code: ErrorCode)
     assert answer == {("orders", 0): code}
 
 
+@pytest.mark.parametrize(
+    ("member_id", "version", "code"),
+    [("@dynamic", 5, ILLEGAL), ("@dynamic", 6, ILLEGAL), ("@modern", 5, ILLEGAL), ("@modern", 6, STALE)],
+)
+def test_transactional_commits_of_a_later_epoch(member_id: str, version: int, code: ErrorCode) -> None:
+    group = mixed()
+    answer = group.coordinator.commit_in_transaction(
+        member_id=resolved(group, member_id), generation=group.modern.epoch + 1, version=version
+    )
+    assert answer == {("orders", 0): code}
+
+
 PROTOCOLS = [
     # type        name     what SyncGroup answers
     ("consumer", "range", NONE),

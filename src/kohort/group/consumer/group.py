@@ -250,8 +250,8 @@ class ConsumerGroup:
                 f"OffsetCommit version {MEMBER_EPOCHS_SINCE} or above must be used by members using the modern group protocol",
             )
         if generation_or_epoch != member.epoch:
-            is_stale = member.classic is None and not is_transactional
-            raise CoordinatorError(ErrorCode.STALE_MEMBER_EPOCH if is_stale else ErrorCode.ILLEGAL_GENERATION)
+            is_classic = member.classic is not None
+            raise CoordinatorError(ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH)
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int, committed_offset: int | None, /) -> None:
         """

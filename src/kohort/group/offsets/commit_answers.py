@@ -25,6 +25,8 @@ T = TypeVar("T")
 
 TOPIC_IDS_SINCE: Final = 10
 """OffsetCommit and OffsetFetch name topics by id."""
+TXN_TOPIC_IDS_SINCE: Final = 6
+"""TxnOffsetCommit names topics by id."""
 
 Entry: TypeAlias = tuple[str, UUID | None, Any]
 """Name and id of a topic, and a partition of the request: one offset that the group may take."""
@@ -101,7 +103,7 @@ class CommitAnswers(Generic[A, T]):
                 else:
                     asked.append(answer(index, _NONE))
                     entries.append((name, topic_id, entry))
-            if refused or unknown is _UNKNOWN_ID:
+            if refused or found is None:
                 self.refused.append((name, topic_id, refused))
             if asked:
                 self.asked.append((name, topic_id, asked))
@@ -179,6 +181,6 @@ def _txn_answer(partition: int, code: ErrorCode) -> m.TxnOffsetCommitResponsePar
 
 
 def _txn_topic(
-    name: str, _topic_id: UUID | None, answers: list[m.TxnOffsetCommitResponsePartition]
+    name: str, topic_id: UUID | None, answers: list[m.TxnOffsetCommitResponsePartition]
 ) -> m.TxnOffsetCommitResponseTopic:
-    return m.TxnOffsetCommitResponseTopic(name=name, partitions=answers)
+    return m.TxnOffsetCommitResponseTopic(name=name, topic_id=topic_id, partitions=answers)

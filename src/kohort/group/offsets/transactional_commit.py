@@ -1,9 +1,10 @@
 """
-TxnOffsetCommit (28), versions 0 to 5: offsets that are committed together with the records of a producer's transaction.
+TxnOffsetCommit (28), versions 0 to 6: offsets that are committed together with the records of a producer's transaction.
 
 2 adds the leader epoch, 3 the member that consumed the records (KIP-447), 4 the error TRANSACTION_ABORTABLE. From 5 on the
 transaction coordinator adds the partition of the group to the transaction; before, the producer has added it with
-AddOffsetsToTxn (KIP-890). The service has answered each partition (`commit_answers`), and the runtime has verified the
+AddOffsetsToTxn (KIP-890). 6 has topic ids in place of names, and codes of its own for a group that is not there and for the
+epoch of a member (KIP-1319). The service has answered each partition (`commit_answers`), and the runtime has verified the
 transaction.
 
 The offsets are pending until the transaction ends (`Offsets.pending`).
@@ -30,6 +31,9 @@ from kohort.wire import messages as m
 LOAD_IN_PROGRESS_SINCE: Final = 2
 ABORTABLE_SINCE: Final = 4
 ADDS_PARTITION_SINCE: Final = 5
+OWN_CODES_SINCE: Final = 6
+_OWN_CODES: Final = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.STALE_MEMBER_EPOCH)
+"""ILLEGAL_GENERATION in earlier versions."""
 
 
 def producer_of(request: m.TxnOffsetCommitRequest, api_version: int) -> Producer:
@@ -58,6 +62,7 @@ def txn_offset_commit(
     request: m.TxnOffsetCommitRequest,
     entries: Sequence[Entry],
     partitions: set[GroupPartition],
+    api_version: int,
 ) -> Result[GroupRecord, ErrorCode]:
     """
     Log the offset of each entry, all in one batch. The response is the code of all partitions asked for.
@@ -69,7 +74,7 @@ def txn_offset_commit(
     """
     context = shard.context
     try:
-        validate(context, request)
+        validate(context, request, api_version)
     except CoordinatorError as exc:
         return Result(response=exc.code)
     pending: Mapping[GroupPartition, object] = context.offsets.pending.get(request.producer_id, {})
@@ -78,24 +83,27 @@ def txn_offset_commit(
     return accepted(context, request.group_id, entries, now_ms, NO_TIMESTAMP_MS)
 
 
-def validate(context: GroupContext, request: m.TxnOffsetCommitRequest) -> None:
+def validate(context: GroupContext, request: m.TxnOffsetCommitRequest, api_version: int) -> None:
     """
     Ask the group whether its member may commit. A commit in a transaction does not prolong the session of the member.
 
     Raises:
-        CoordinatorError: as `Group.validate_offset_commit`; ILLEGAL_GENERATION if there is no group and the request names a
-            generation.
+        CoordinatorError: as `Group.validate_offset_commit`; GROUP_ID_NOT_FOUND (ILLEGAL_GENERATION before version 6) if there
+            is no group and the request names a generation. A stale epoch is ILLEGAL_GENERATION before version 6.
     """
     group = context.groups.get(request.group_id)
     generation = request.generation_id_or_member_epoch
-    if group is None:
-        # Without a generation, replay creates the group.
-        if generation >= 0:
-            raise CoordinatorError(ErrorCode.ILLEGAL_GENERATION)
-        return
-    group.validate_offset_commit(
-        request.member_id, request.group_instance_id, generation, ADDS_PARTITION_SINCE, is_transactional=True
-    )
+    try:
+        if group is not None:
+            group.validate_offset_commit(
+                request.member_id, request.group_instance_id, generation, api_version, is_transactional=True
+            )
+        elif generation >= 0:  # without a generation, replay creates the group
+            raise CoordinatorError(ErrorCode.GROUP_ID_NOT_FOUND)
+    except CoordinatorError as error:
+        if api_version < OWN_CODES_SINCE and error.code in _OWN_CODES:
+            raise CoordinatorError(ErrorCode.ILLEGAL_GENERATION) from None
+        raise
 
 
 def transactional_error(api_version: int, error: Exception) -> ErrorCode:
