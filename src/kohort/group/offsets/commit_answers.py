@@ -127,10 +127,12 @@ class CommitAnswers(Generic[A, T]):
         topics: Sequence[_Topic[A]] = self.asked
         if self.refused or self._is_merged:
             merged: dict[Hashable, _Topic[A]] = {}
-            for number, topic in enumerate((*self.refused, *self.asked), 1):
-                known = merged.setdefault(topic[0] or topic[1], topic)
-                if known is not topic:
-                    known[2].extend(topic[2])
+            for number, (name, topic_id, answers) in enumerate((*self.refused, *self.asked), 1):
+                key = name or topic_id
+                if key in merged:
+                    merged[key][2].extend(answers)
+                else:
+                    merged[key] = name, topic_id, answers
                 if number % HANDLER_STEP == 0:
                     yield
             topics = list(merged.values())
