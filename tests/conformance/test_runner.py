@@ -13,10 +13,11 @@ from kohort.wire.apis import ApiKey
 from kohort.wire.encoders import response_encoder
 from kohort.wire.frames import FrameReader
 from kohort.wire.headers import read_request_header
+from kohort.wire.readers import request_reader
 from kohort_lab.conformance.outcome import Outcome, StepOutcome
 from kohort_lab.conformance.scenarios.scenario import Scenario
 from kohort_lab.conformance.scenarios.scenario_run import AGAIN_S, ScenarioRun, all_found
-from kohort_lab.conformance.scenarios.script import Step
+from kohort_lab.conformance.scenarios.script import ScriptError, Step
 
 
 class _Broker(asyncio.Protocol):
@@ -37,8 +38,10 @@ class _Broker(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         for frame in self._frames.feed(data):
-            _, _, correlation_id, client_id, _ = read_request_header(frame)
+            api, _, correlation_id, client_id, at = read_request_header(frame)
             match client_id:
+                case str() if api == ApiKey.CONSUMER_GROUP_HEARTBEAT:
+                    self._tell_epoch(request_reader(api, 0)(frame, at), correlation_id, str(client_id))
                 case "park":
                     self.parked.append((self._transport, correlation_id))
                 case "release":
@@ -64,6 +67,20 @@ class _Broker(asyncio.Protocol):
                 case _:
                     answer(self._transport, correlation_id, 0)
 
+    def _tell_epoch(self, request: m.ConsumerGroupHeartbeatRequest, correlation_id: int, client_id: str) -> None:
+        """Answer with the epoch of the request and a number; the first answers may have another number, or be refusals."""
+        numbers = client_id.split()
+        asked = self.asked[client_id] = self.asked.get(client_id, 0) + 1
+        number = numbers[min(asked, len(numbers)) - 1]
+        is_refused = number == "refused"
+        response = m.ConsumerGroupHeartbeatResponse(
+            error_code=25 if is_refused else 0,
+            member_id=request.member_id,
+            member_epoch=99 if is_refused else request.member_epoch + int(number),
+            heartbeat_interval_ms=5_000,
+        )
+        self._transport.write(response_encoder(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0)(correlation_id, response))
+
 
 def after_passes(passes: int, action: Callable[[], None]) -> None:
     """Once the loop has gone round so often."""
@@ -81,15 +98,20 @@ def outcomes_of(*steps: Step) -> dict[str, StepOutcome]:
     return run_of(*steps)[0]
 
 
-def run_of(*steps: Step) -> tuple[dict[str, StepOutcome], dict[str, int]]:
-    """The outcomes and the lateness of steps."""
+def run_of(*steps: Step, **values: Any) -> tuple[dict[str, StepOutcome], dict[str, int]]:
+    """The outcomes and the lateness of steps, in a case with these values."""
 
     async def run() -> tuple[Outcome, dict[str, int]]:
         _Broker.parked.clear()
         _Broker.asked.clear()
         server = await asyncio.get_running_loop().create_server(_Broker, "127.0.0.1", 0)
         scenario = Scenario(
-            name="s", about="x", steps=steps, topics={}, versions={"Heartbeat": 0, "Fetch": 4}, values={}
+            name="s",
+            about="x",
+            steps=steps,
+            topics={},
+            versions={"Heartbeat": 0, "Fetch": 4, "ConsumerGroupHeartbeat": 0},
+            values=values,
         )
         scenario_run = ScenarioRun(scenario, ("127.0.0.1", server.sockets[0].getsockname()[1]), "kc-", {})
         try:
@@ -106,6 +128,15 @@ def heartbeat(label: int, client_id: str = "x", **more: Any) -> Step:
     return Step(label=str(label), send="Heartbeat", client_id=client_id, fields=fields, **more)
 
 
+def modern_heartbeat(label: int, epoch: Any, client_id: str = "0", member_id: str = "a", **more: Any) -> Step:
+    fields = {"group_id": "g", "member_epoch": epoch, "member_id": member_id}
+    return Step(label=str(label), send="ConsumerGroupHeartbeat", client_id=client_id, fields=fields, **more)
+
+
+def told(outcomes: dict[str, StepOutcome]) -> list[int]:
+    return [outcome.answer["member_epoch"] for outcome in outcomes.values() if outcome.answer]
+
+
 def test_answered_at_once() -> None:
     outcome = outcomes_of(heartbeat(1))["1"]
     assert (outcome.api, outcome.version, outcome.answer) == ("Heartbeat", 0, {"error_code": 0})
@@ -117,6 +148,44 @@ def test_a_request_is_repeated_while_the_answer_has_a_value() -> None:
     assert outcomes["1"].answer == {"error_code": 0}
     assert _Broker.asked == {"busy 3": 4}
     assert lateness_ms["1"] < 3 * 1000 * AGAIN_S, "nobody knows how long it should take"
+
+
+def test_the_epoch_that_a_member_was_told_last() -> None:
+    outcomes, _ = run_of(
+        modern_heartbeat(1, 0, "5"),
+        modern_heartbeat(2, 0, "7", member_id="b", keep={"kept": "member_id"}),
+        modern_heartbeat(3, "$a.epoch"),
+        modern_heartbeat(4, {"$plus": ["$b.epoch", -1]}, member_id="x"),
+        modern_heartbeat(5, "$a.epoch", "refused"),
+        modern_heartbeat(6, -1),
+        modern_heartbeat(7, "$a.epoch", "1"),
+        modern_heartbeat(8, "$e", member_id="$m"),
+        modern_heartbeat(9, "$f", member_id="$m"),
+        modern_heartbeat(10, "$kept.epoch"),
+        e="$a.epoch",
+        f={"$plus": ["$m.epoch", 1]},
+        m="a",
+    )
+    assert told(outcomes) == [5, 7, 5, 6, 99, -1, 6, 6, 7, 7]
+
+
+def test_a_request_is_repeated_while_the_member_is_told_the_same_epoch() -> None:
+    outcomes, _ = run_of(
+        modern_heartbeat(1, 0, "5"),
+        modern_heartbeat(2, "$a.epoch", "0 0 1", again_while={"member_epoch": ["$a.epoch"]}),
+    )
+    assert told(outcomes) == [5, 6]
+    assert _Broker.asked["0 0 1"] == 3
+
+
+def test_the_epoch_of_nobody_is_refused() -> None:
+    with pytest.raises(ScriptError, match=r"\$b\.epoch is not known"):
+        run_of(modern_heartbeat(1, "$b.epoch"))
+
+
+def test_a_member_that_is_told_nothing_is_at_0() -> None:
+    outcomes, _ = run_of(modern_heartbeat(1, 0, "refused"), modern_heartbeat(2, "$a.epoch", "3"))
+    assert told(outcomes) == [99, 3]
 
 
 def test_a_request_is_not_repeated_for_ever() -> None:

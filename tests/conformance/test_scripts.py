@@ -133,6 +133,23 @@ def test_every_request_of_every_scenario_can_be_written() -> None:
     assert written > 5_000
 
 
+def test_written_scripts_name_no_epoch_that_depends_on_the_release() -> None:
+    """A member whose join is refused is told none. Any number is wrong of a stranger, and 9 is above every epoch."""
+    found = set()
+    for scenario in library.all_scenarios(library.home()):
+        joined: set[Any] = set()
+        for step in scenario.steps if not scenario.script.startswith("generated-") else ():
+            member, epoch = (
+                scenario.values.get(value[1:], value) if isinstance(value, str) and value.startswith("$") else value
+                for value in (step.fields.get("member_id"), step.fields.get("member_epoch"))
+            )
+            if step.send == "ConsumerGroupHeartbeat" and epoch == 0:
+                joined.add(member)
+            if isinstance(epoch, int) and 0 < epoch < 9 and member in joined:
+                found.add(scenario.script)
+    assert found == {"consumer_disabled", "consumer_refused", "consumer_refused_order", "consumer_regex_invalid"}
+
+
 def test_names_are_unique() -> None:
     names = [scenario.name for scenario in library.all_scenarios(library.home())]
     assert len(set(names)) == len(names)
@@ -227,7 +244,8 @@ def test_a_missing_directory_is_a_sentence(tmp_path: Any) -> None:
 def _known(scenario: Scenario) -> dict[str, Any]:
     kept: dict[str, Any] = {name: "" for step in scenario.steps for name in step.keep}
     ids = {f"{topic}.id": UUID(int=1) for topic in scenario.topics}
-    return kept | ids | scenario.values
+    members = (name for step in scenario.steps for name in (*step.keep, step.fields.get("member_id")))
+    return kept | ids | {f"{member}.epoch": 1 for member in members} | scenario.values
 
 
 def _lookup(known: dict[str, Any]) -> Any:
@@ -235,6 +253,6 @@ def _lookup(known: dict[str, Any]) -> Any:
         if name.startswith("@"):
             return "kc-" + name[1:]
         value = known[name[1:]]
-        return lookup(value) if isinstance(value, str) and value.startswith("@") else value
+        return lookup(value) if isinstance(value, str) and value.startswith(("@", "$")) else value
 
     return lookup

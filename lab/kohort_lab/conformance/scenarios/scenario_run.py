@@ -24,7 +24,7 @@ from kohort_lab.conformance.brokers.connection import CLOSED, Arrival, Expected,
 from kohort_lab.conformance.canon import Names, canonical_response
 from kohort_lab.conformance.compare import WAITING
 from kohort_lab.conformance.outcome import Outcome, StepOutcome
-from kohort_lab.conformance.scenarios.requests import request_frame
+from kohort_lab.conformance.scenarios.requests import request_frame, resolve
 from kohort_lab.conformance.scenarios.scenario import Scenario
 from kohort_lab.conformance.scenarios.script import ScriptError, Step
 
@@ -33,6 +33,8 @@ AGAIN_S = 0.03
 """The time between two requests of a step that is repeated."""
 IF_PRESENT = "?"
 """At the end of a path of `keep`: a field that is null or absent leaves the value as it was."""
+EPOCH = ".epoch"
+"""At the end of a name, behind a member id: the epoch, or the generation, that the member was told last."""
 NEVER = "never"
 SILENT = "silent"
 NOBODY = "kc-probe"
@@ -190,7 +192,7 @@ class ScenarioRun:
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + step.wait_ms / 1000
         await self._wait((expected.answered,), step.wait_ms / 1000)
-        while _is_repeated(step, expected) and loop.time() < deadline_s:
+        while self._is_repeated(step, expected) and loop.time() < deadline_s:
             await asyncio.sleep(AGAIN_S)
             expected = await self._send(step)
             await self._wait((expected.answered,), step.wait_ms / 1000)
@@ -198,6 +200,17 @@ class ScenarioRun:
             return self._take(step.label)
         self._during[step.label] = NEVER
         return StepOutcome(api=step.send or "", version=expected.version, trouble=SILENT)
+
+    def _is_repeated(self, step: Step, expected: Expected) -> bool:
+        """Whether the answer has a value because of which the request is sent again."""
+        if not step.again_while or not expected.answered.done():
+            return False
+        response = expected.answered.result().response
+        return response is not None and any(
+            value in [resolve(each, self._lookup) for each in values]
+            for path, values in step.again_while.items()
+            for value in all_found(response, path.split("."))
+        )
 
     async def _send(self, step: Step) -> Expected:
         connection = await self._connection(step.on)
@@ -208,7 +221,7 @@ class ScenarioRun:
             lambda correlation_id: request_frame(step, version, correlation_id, self._lookup),
             owed=not step.unanswered,
         )
-        self._group_id = self._group_of(step) or self._group_id
+        self._group_id = self._text_of(step, "group_id") or self._group_id
         if not step.unanswered:
             label = step.label
             self._sent[label] = (step, expected, asyncio.get_running_loop().time())
@@ -246,6 +259,7 @@ class ScenarioRun:
         during = self._during.get(label, label)
         if arrival.response is not None:
             self._keep(step, arrival.response)
+            self._note_epoch(arrival.response)
         return StepOutcome(
             api=step.send or "",
             version=arrival.version,
@@ -269,12 +283,18 @@ class ScenarioRun:
             if not path.endswith(IF_PRESENT) or found not in ("", None):
                 self._values[name] = found
 
-    def _group_of(self, step: Step) -> str:
-        """The group id of a step's request; empty if it has none."""
-        group_id = step.fields.get("group_id")
-        if not isinstance(group_id, str):
+    def _note_epoch(self, response: Any) -> None:
+        """Note the epoch that a member is told by the answer to its heartbeat, or its generation by that to its JoinGroup."""
+        epoch = _found(response, "member_epoch") or _found(response, "generation_id")
+        if epoch and epoch > 0 and not response.error_code:
+            self._values[f"{response.member_id}{EPOCH}"] = epoch
+
+    def _text_of(self, step: Step, field: str) -> str:
+        """A text of a step's request, such as the group id; empty if it has none."""
+        text = step.fields.get(field)
+        if not isinstance(text, str):
             return ""
-        return str(self._lookup(group_id)) if group_id[:1] in ("$", "@") else group_id
+        return str(self._lookup(text)) if text[:1] in ("$", "@") else text
 
     async def _connection(self, name: str) -> TargetConnection:
         if name not in self._connections:
@@ -285,10 +305,23 @@ class ScenarioRun:
         if name.startswith("@"):
             return self.names.prefix + name[1:]
         key = name[1:]
-        if key not in self._values and not any(key in step.keep for step in self._scenario.steps):
+        if key.endswith(EPOCH):
+            key = self._member(key.removesuffix(EPOCH)) + EPOCH
+        if key not in self._values and not any(self._may_give(step, key) for step in self._scenario.steps):
             raise KeyError(key)
         value = self._values.get(key, "")
-        return self._lookup(value) if isinstance(value, str) and value.startswith("@") else value
+        refers = ("@", "$") if key in self._scenario.values else ("@",)
+        return self._lookup(value) if isinstance(value, str) and value.startswith(refers) else value
+
+    def _member(self, name: str) -> str:
+        """A member id, from itself or from the name of a value that is one."""
+        return str(self._lookup("$" + name)) if name in self._values else name
+
+    def _may_give(self, step: Step, key: str) -> bool:
+        """Whether the answer to a step can give a value."""
+        if not key.endswith(EPOCH):
+            return key in step.keep
+        return key.removesuffix(EPOCH) in (*step.keep, self._text_of(step, "member_id"))
 
 
 def _elapsed_ms(began_s: float) -> int:
@@ -298,16 +331,6 @@ def _elapsed_ms(began_s: float) -> int:
 def _is_prompt(step: Step) -> bool:
     """Whether the planned duration of a step is its pause."""
     return not step.receive and not step.restart and not step.again_while and step.send not in WAITING
-
-
-def _is_repeated(step: Step, expected: Expected) -> bool:
-    """Whether the answer has a value because of which the request is sent again."""
-    if not step.again_while or not expected.answered.done():
-        return False
-    response = expected.answered.result().response
-    return response is not None and any(
-        value in values for path, values in step.again_while.items() for value in all_found(response, path.split("."))
-    )
 
 
 def all_found(response: Any, path: list[str]) -> Iterator[Any]:
