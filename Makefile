@@ -171,8 +171,8 @@ profile: $(READY) ## profile the server: make profile MEASURE=commit (FLAME=flam
 conformance: $(READY) ## run the scenarios on Kohort and on a live Apache Kafka, and print each difference
 	@$(BIN)/python -m kohort_lab.conformance live
 
-conformance-record: $(READY) ## run them on Apache Kafka three times and record its answers (ONLY=name for some; needs Java and Maven)
-	@$(BIN)/python -m kohort_lab.conformance record $(ONLY)
+conformance-record: $(READY) ## run them on Apache Kafka three times and record its answers (ONLY=name for some, KAFKA=4.4.0 for a release; needs Java and Maven)
+	@$(BIN)/python -m kohort_lab.conformance record $(ONLY) $(addprefix --kafka ,$(KAFKA))
 
 lock: ## resolve the dependencies again and pin them (needs uv)
 	uv pip compile pyproject.toml --extra dev --universal --generate-hashes --no-header --no-annotate \

@@ -100,6 +100,19 @@ def test_no_scenario_of_that_name(command: str) -> None:
         main([command, "nothing_like_this"])
 
 
+@pytest.mark.parametrize("release", ["4.4", "next", "../4.4.0"])
+def test_a_release_that_is_none(release: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as refused:
+        main(["record", "--kafka", release])
+    assert refused.value.code == 2
+    assert f"{release!r} is no release such as 4.2.1" in capsys.readouterr().err
+
+
+def test_a_release_without_a_recording() -> None:
+    with pytest.raises(ConfigError, match=r"kafka-9\.9\.9\.json\.gz cannot be read"):
+        main(["replay", "--kafka", "9.9.9", "group_of_one/"])
+
+
 def test_a_command_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as refused:
         main(["--bogus"])

@@ -68,7 +68,7 @@ def test_scenarios_that_change_shared_state_run_alone() -> None:
 
 def test_the_recording_knows_every_scenario() -> None:
     home = library.home()
-    recording = load(home / "recorded" / library.RECORDED)
+    recording = load(library.recording_path())
     scenarios = {scenario.name: scenario for scenario in library.all_scenarios(home)}
     assert recording.missing(scenarios) == []
     assert sorted({*recording.outcomes, *recording.unstable} - scenarios.keys()) == []

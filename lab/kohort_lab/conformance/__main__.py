@@ -10,23 +10,32 @@
 """
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from kohort.cli.output import print_table
 from kohort.model.errors import ConfigError
-from kohort.testing.kafka import UnavailableKafkaError
+from kohort.testing.kafka import RELEASE, UnavailableKafkaError
 from kohort_lab.conformance import card, coverage, library
 from kohort_lab.conformance.comparison_run import Report
-from kohort_lab.conformance.own_brokers import REFERENCE, live, merge, record, replay, replay_oracle, unused_rules
+from kohort_lab.conformance.own_brokers import (
+    live,
+    merge,
+    record,
+    reference,
+    replay,
+    replay_oracle,
+    unused_rules,
+)
 from kohort_lab.conformance.recording import load, save
 from kohort_lab.conformance.scenarios.scenario import Scenario
 
 CARD = Path("build") / "conformance.html"
 
 
-def _arguments(arguments: Sequence[str]) -> tuple[str, list[str]]:
+def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m kohort_lab.conformance",
         description="Compare Kohort with Apache Kafka, scenario by scenario.",
@@ -40,8 +49,20 @@ def _arguments(arguments: Sequence[str]) -> tuple[str, list[str]]:
         "record: make the recording, or record the named scenarios anew; oracle: compare Apache Kafka with the recording",
     )
     parser.add_argument("names", nargs="*", help="scenarios whose names begin with this; default: all")
-    parsed = parser.parse_args(arguments)
-    return parsed.command, parsed.names
+    parser.add_argument(
+        "--kafka",
+        default=RELEASE,
+        metavar="RELEASE",
+        type=_release,
+        help=f"the release of Apache Kafka; every release has a recording of its own; default: {RELEASE}",
+    )
+    return parser.parse_intermixed_args(arguments)
+
+
+def _release(text: str) -> str:
+    if not re.fullmatch(r"\d+\.\d+\.\d+", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no release such as {RELEASE}")
+    return text
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -51,17 +72,18 @@ def main(arguments: Sequence[str]) -> int:
     Raises:
         ConfigError: no scenario has such a name, or `oracle` has no Java or Maven.
     """
-    command, names = _arguments(arguments)
+    parsed = _arguments(arguments)
+    command, names, release = parsed.command, parsed.names, parsed.kafka
     scenarios = [
         each for each in library.all_scenarios(library.home()) if not names or each.name.startswith(tuple(names))
     ]
     if not scenarios:
         raise ConfigError(f"no scenario begins with {' or '.join(names)}; `kohort-lab conformance --list` names them.")
     if command == "record":
-        _record(scenarios, is_partial=bool(names))
+        _record(scenarios, release, is_partial=bool(names))
         return 0
-    result = _report(command, scenarios)
-    rules = [] if command == "oracle" else unused_rules(result)
+    result = _report(command, scenarios, release)
+    rules = [] if command == "oracle" else unused_rules(result, release)
     for difference in result.differences:
         print(difference)
     for rule in rules:
@@ -75,26 +97,29 @@ def main(arguments: Sequence[str]) -> int:
     return 1 if result.differences or rules else 0
 
 
-def _record(scenarios: Sequence[Scenario], *, is_partial: bool) -> None:
-    recording = record(scenarios)
-    path = library.home() / "recorded" / library.RECORDED
-    if is_partial:
+def _record(scenarios: Sequence[Scenario], release: str, *, is_partial: bool) -> None:
+    path = library.recording_path(release)
+    try:
+        recording = record(scenarios, release)
+    except UnavailableKafkaError as exc:
+        raise ConfigError(str(exc)) from exc
+    if is_partial and path.exists():
         recording = merge(load(path), recording, {scenario.name for scenario in library.all_scenarios(library.home())})
     save(recording, path)
     print(f"{path}: {len(recording.outcomes)} scenarios, {path.stat().st_size >> 10} KiB")
     print(f"different between runs: {', '.join(recording.unstable) or 'none'}")
 
 
-def _report(command: str, scenarios: Sequence[Scenario]) -> Report:
+def _report(command: str, scenarios: Sequence[Scenario], release: str) -> Report:
     if command == "replay":
-        return replay(scenarios)
+        return replay(scenarios, release)
     try:
-        return live(scenarios) if command == "live" else replay_oracle(scenarios)
+        return live(scenarios, release) if command == "live" else replay_oracle(scenarios, release)
     except UnavailableKafkaError as exc:
         if command == "oracle":
             raise ConfigError(str(exc)) from exc
-        print(f"{REFERENCE} cannot be started, its recording stands in: {exc}", flush=True)
-        return replay(scenarios)
+        print(f"{reference(release)} cannot be started, its recording stands in: {exc}", flush=True)
+        return replay(scenarios, release)
 
 
 if __name__ == "__main__":

@@ -106,7 +106,7 @@ def conformance(
     result = asyncio.run(
         _run(
             parse_bootstrap(bootstrap)[0],
-            load(recording or home / "recorded" / library.RECORDED),
+            load(recording or library.recording_path()),
             scenarios,
             restart=restart,
             concurrent=concurrent,

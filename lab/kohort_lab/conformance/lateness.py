@@ -46,8 +46,8 @@ TIMERS: Mapping[str, frozenset[str]] = {
 Timers that a request starts: by its API, the APIs whose answers then change with time.
 
 JoinGroup starts the initial delay, the rebalance timeout and the session timeout. ConsumerGroupHeartbeat starts the session
-timeout, and a short rebalance timeout if it has one. Produce with acks other than all is answered
-before the records are below the high watermark. A fetch with a wait time is answered when that has passed.
+timeout, a short rebalance timeout if it has one, and the interval between assignments. Produce with acks other than all is
+answered before the records are below the high watermark. A fetch with a wait time is answered when that has passed.
 InitProducerId with a short timeout lets transactions expire.
 """
 

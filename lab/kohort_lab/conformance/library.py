@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from kohort.model.errors import ConfigError
+from kohort.testing.kafka import RELEASE
 from kohort_lab.conformance.deliberate import Deliberate
 from kohort_lab.conformance.generated.scenarios import (
     generated_consumer_groups,
@@ -16,8 +17,6 @@ from kohort_lab.conformance.generated.scenarios import (
 )
 from kohort_lab.conformance.scenarios.scenario import Scenario, scenarios
 from kohort_lab.conformance.scenarios.script import DEFAULT_BROKER, ScriptError, read_scripts
-
-RECORDED = "kafka-4.2.1.json.gz"
 
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "600",
@@ -37,12 +36,14 @@ STREAMS_VERSION = "streams.version"
 FEATURES = frozenset({TRANSACTION_VERSION, SHARE_VERSION, STREAMS_VERSION})
 """Settings that are no configurations: the finalised levels of features, with which a broker begins."""
 
-_CONSUMER_GROUPS = {
+_SMALL_GROUPS = {
     "group.consumer.max.size": "4",
     "group.consumer.min.heartbeat.interval.ms": "100",
     "group.consumer.min.session.timeout.ms": "300",
 }
 """A small limit of members; groups may have short sessions."""
+_CONSUMER_GROUPS = _SMALL_GROUPS | {"group.consumer.assignment.interval.ms": "0"}
+"""A new assignment at every change. Releases before 4.3 have no such configuration, and do so always."""
 
 BROKERS: dict[str, dict[str, str]] = {
     DEFAULT_BROKER: {},
@@ -54,6 +55,7 @@ BROKERS: dict[str, dict[str, str]] = {
     },
     "unverified": {"transaction.partition.verification.enable": "false"},
     "consumer": _CONSUMER_GROUPS,
+    "interval": _SMALL_GROUPS,
     "upgrade": _CONSUMER_GROUPS | {"group.consumer.migration.policy": "upgrade"},
     "downgrade": _CONSUMER_GROUPS | {"group.consumer.migration.policy": "downgrade"},
     "plain": {SHARE_VERSION: "0", STREAMS_VERSION: "0"},
@@ -72,6 +74,11 @@ NO_LOG_TASKS = {"log.initial.task.delay.ms": "3600000"}
 Keeps retention and compaction from running, half a minute after the start, under whatever scenario is running then: batches of
 scenarios are of a fixed time in the past.
 """
+
+
+def recording_path(release: str = RELEASE) -> Path:
+    """The file with the recording of a release of Apache Kafka, whether it exists or not."""
+    return home() / "recorded" / f"kafka-{release}.json.gz"
 
 
 def home() -> Path:

@@ -26,72 +26,80 @@ ROUNDS = 3
 
 ORACLE_CONCURRENT = 16
 KOHORT_CONCURRENT = 48
-REFERENCE = f"Apache Kafka {RELEASE}"
 _EXPECTED = (r"shard\.out_of_sync partition=__transaction_state-",)
 """Log entries of Kohort that are no failure: scenarios write to this topic as `__admin_client`."""
 
 
-def replay_oracle(scenarios: Sequence[Scenario]) -> Report:
-    """Compare Apache Kafka with its recording. Raises UnavailableKafkaError."""
-    reference = load(library.home() / "recorded" / library.RECORDED)
-    known = [scenario for scenario in scenarios if scenario.name in reference.outcomes]
+def reference(release: str) -> str:
+    """What reports call Apache Kafka of a release."""
+    return f"Apache Kafka {release}"
+
+
+def replay_oracle(scenarios: Sequence[Scenario], release: str = RELEASE) -> Report:
+    """Compare Apache Kafka with the recording of its release. Raises UnavailableKafkaError."""
+    recording = load(library.recording_path(release))
+    known = [scenario for scenario in scenarios if scenario.name in recording.outcomes]
     reports = []
     for name, group in library.by_broker(known).items():
-        with _oracle(name) as node:
-            reports.append(asyncio.run(_compare(node, None, reference, group)))
+        with _oracle(name, release) as node:
+            reports.append(asyncio.run(_compare(node, Recorded(recording.outcomes), group, release)))
     return joined(reports)
 
 
-def replay(scenarios: Sequence[Scenario], *, command: Sequence[str] = KOHORT) -> Report:
+def replay(scenarios: Sequence[Scenario], release: str = RELEASE, *, command: Sequence[str] = KOHORT) -> Report:
     """
-    Compare Kohort with the recording. Kohort does not flush, so a slow disk does not delay its answers.
+    Compare Kohort with the recording of a release. Kohort does not flush, so a slow disk does not delay its answers.
 
     Args:
         command: the command line of `kohort`.
     """
-    reference = load(library.home() / "recorded" / library.RECORDED)
-    known = [scenario for scenario in scenarios if scenario.name in reference.outcomes]
+    recording = load(library.recording_path(release))
+    known = [scenario for scenario in scenarios if scenario.name in recording.outcomes]
     reports = []
     for name, group in library.by_broker(known).items():
         with _kohort(name, command, flush="os") as broker:
-            reports.append(asyncio.run(_compare(broker, None, reference, group)))
+            reports.append(asyncio.run(_compare(broker, Recorded(recording.outcomes), group, release)))
     return joined(reports)
 
 
-def live(scenarios: Sequence[Scenario]) -> Report:
+def live(scenarios: Sequence[Scenario], release: str = RELEASE) -> Report:
     """Compare Kohort with Apache Kafka, both started here. Raises UnavailableKafkaError."""
-    reference = load(library.home() / "recorded" / library.RECORDED)
-    known = [scenario for scenario in scenarios if scenario.name not in reference.unstable]
+    path = library.recording_path(release)
+    unstable = load(path).unstable if path.exists() else ()
+    known = [scenario for scenario in scenarios if scenario.name not in unstable]
     reports = []
     for name, group in library.by_broker(known).items():
-        with _oracle(name) as node, _kohort(name) as broker:
-            reports.append(asyncio.run(_compare(broker, node, reference, group)))
+        with _oracle(name, release) as node, _kohort(name) as broker:
+            reports.append(asyncio.run(_compare(broker, node, group, release)))
     return joined(reports)
 
 
-def unused_rules(report: Report) -> list[Deliberate]:
+def unused_rules(report: Report, release: str = RELEASE) -> list[Deliberate]:
     """The rules of `deliberate.toml` that match no difference although all of their scenarios were compared."""
     home = library.home()
-    recording = load(home / "recorded" / library.RECORDED)
-    known = [each.name for each in library.all_scenarios(home) if each.name not in recording.unstable]
+    path = library.recording_path(release)
+    unstable = load(path).unstable if path.exists() else ()
+    known = [each.name for each in library.all_scenarios(home) if each.name not in unstable]
     return unused(library.deliberate_differences(home), report.comparisons, known)
 
 
 async def _compare(
-    broker: ServedKohort | KafkaNode, node: KafkaNode | None, recording: Recording, scenarios: Sequence[Scenario]
+    broker: ServedKohort | KafkaNode, other: KafkaNode | Recorded, scenarios: Sequence[Scenario], release: str
 ) -> Report:
     is_ours = isinstance(broker, ServedKohort)
     ours = await Cluster.connect("127.0.0.1", broker.port, _restarting(broker))
-    theirs: Target = Recorded(recording.outcomes)
-    if node is not None:
-        theirs = await Cluster.connect("127.0.0.1", node.port, _restarting(node))
+    theirs: Target
+    if isinstance(other, KafkaNode):
+        theirs = await Cluster.connect("127.0.0.1", other.port, _restarting(other))
+    else:
+        theirs = other
     try:
         return await compare_brokers(
             ours,
             theirs,
             scenarios,
-            broker="Kohort" if is_ours else REFERENCE,
-            reference=REFERENCE if node else f"a recording of {recording.broker}",
+            broker="Kohort" if is_ours else reference(release),
+            reference=f"{'' if isinstance(other, KafkaNode) else 'a recording of '}{reference(release)}",
             deliberate=library.deliberate_differences(library.home()) if is_ours else (),
             concurrent=KOHORT_CONCURRENT if is_ours else ORACLE_CONCURRENT,
             concurrent_reference=ORACLE_CONCURRENT,
@@ -126,23 +134,23 @@ def _kohort(name: str, command: Sequence[str] = KOHORT, flush: str = "commit") -
         yield broker
 
 
-def record(scenarios: Sequence[Scenario]) -> Recording:
+def record(scenarios: Sequence[Scenario], release: str = RELEASE) -> Recording:
     """
-    Run scenarios several times on Apache Kafka and record the outcomes that are the same every time. Scenarios with different
-    outcomes are run again with less concurrency.
+    Run scenarios several times on Apache Kafka of a release and record the outcomes that are the same every time. Scenarios
+    with different outcomes are run again with less concurrency.
     """
     outcomes: dict[str, Outcome] = {}
     for name, group in library.by_broker(scenarios).items():
-        outcomes |= _recorded(name, group)
+        outcomes |= _recorded(name, group, release)
     unstable = [scenario.name for scenario in scenarios if scenario.name not in outcomes]
-    return Recording(broker=REFERENCE, settings=library.SETTINGS, unstable=unstable, outcomes=outcomes)
+    return Recording(broker=reference(release), settings=library.SETTINGS, unstable=unstable, outcomes=outcomes)
 
 
-def _recorded(name: str, scenarios: Sequence[Scenario]) -> dict[str, Outcome]:
+def _recorded(name: str, scenarios: Sequence[Scenario], release: str) -> dict[str, Outcome]:
     """The outcomes of scenarios of one broker that are the same in every run."""
     outcomes: dict[str, Outcome] = {}
     waiting = list(scenarios)
-    with _oracle(name) as node:
+    with _oracle(name, release) as node:
         for concurrent in (ORACLE_CONCURRENT, CONCURRENT_AGAIN):
             runs = [_run(node, waiting, concurrent) for _ in range(ROUNDS)]
             outcomes |= {
@@ -186,11 +194,11 @@ def _is_stable(scenario: Scenario, outcomes: Sequence[Outcome]) -> bool:
 
 
 @contextmanager
-def _oracle(name: str) -> Iterator[KafkaNode]:
+def _oracle(name: str, release: str) -> Iterator[KafkaNode]:
     properties, levels = _properties(name)
     with (
         tempfile.TemporaryDirectory() as directory,
-        KafkaNode(Path(directory), properties, features=levels) as node,
+        KafkaNode(Path(directory), properties, features=levels, release=release) as node,
     ):
         try:
             yield node
