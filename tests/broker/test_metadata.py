@@ -11,6 +11,7 @@ from kohort.broker.topics import publication
 from kohort.broker.topics.publication import HIDDEN_MS
 from kohort.model.errors import ErrorCode
 from kohort.model.ids import TRANSACTION_STATE
+from kohort.testing import FixedContext
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from tests.broker.harness import CLUSTER_ID, Harness
@@ -397,6 +398,43 @@ def test_client_software(software: tuple[str, str]) -> None:
     response = Harness().ask(ApiKey.API_VERSIONS, request, version=4)
     assert response.error_code == SOFTWARE[software]
     assert bool(response.api_keys) == (not response.error_code)
+
+
+# fmt: off
+EXPECTED_BROKERS = {  # software, cluster id, broker id: the answer of Apache Kafka 4.4.0
+    ("a", None, -1):               ErrorCode.NONE,
+    ("a", CLUSTER_ID, 1):          ErrorCode.NONE,
+    ("a", CLUSTER_ID, -1):         ErrorCode.INVALID_REQUEST,
+    ("a", None, 1):                ErrorCode.INVALID_REQUEST,
+    ("a", None, -2):               ErrorCode.INVALID_REQUEST,
+    ("a", "", -1):                 ErrorCode.INVALID_REQUEST,
+    ("a", "", 1):                  ErrorCode.REBOOTSTRAP_REQUIRED,
+    ("a", "another", 1):           ErrorCode.REBOOTSTRAP_REQUIRED,
+    ("a", CLUSTER_ID.upper(), 1):  ErrorCode.REBOOTSTRAP_REQUIRED,
+    ("a", CLUSTER_ID, 2):          ErrorCode.REBOOTSTRAP_REQUIRED,
+    ("a", CLUSTER_ID, -2):         ErrorCode.REBOOTSTRAP_REQUIRED,
+    ("", CLUSTER_ID, 1):           ErrorCode.INVALID_REQUEST,
+    ("", "another", 1):            ErrorCode.INVALID_REQUEST,
+}
+# fmt: on
+
+
+@pytest.mark.parametrize("expected", EXPECTED_BROKERS)
+def test_a_client_may_name_the_broker_that_it_expects(expected: tuple[str, str | None, int]) -> None:
+    """Source: KIP-1242."""
+    software, cluster_id, node_id = expected
+    request = m.ApiVersionsRequest(
+        client_software_name=software, client_software_version="1", cluster_id=cluster_id, node_id=node_id
+    )
+    harness = Harness()
+    response = harness.broker.handlers[ApiKey.API_VERSIONS](request, FixedContext(5), lambda _: None)
+    assert response.error_code == EXPECTED_BROKERS[expected]
+    is_refused = bool(response.error_code)
+    assert bool(response.api_keys) == bool(response.supported_features) == (not is_refused)
+    assert (response.finalized_features_epoch == -1) == is_refused
+    # Version 4 has no such fields.
+    older = harness.ask(ApiKey.API_VERSIONS, request, version=4)
+    assert older.error_code == (ErrorCode.NONE if software else ErrorCode.INVALID_REQUEST)
 
 
 SUPPORTED_FEATURES = {

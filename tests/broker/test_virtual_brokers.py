@@ -7,9 +7,10 @@ import pytest
 
 from kohort.model.errors import ErrorCode
 from kohort.model.ids import CONSUMER_OFFSETS
+from kohort.testing import FixedContext
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
-from tests.broker.harness import Harness, batch, produce_request
+from tests.broker.harness import CLUSTER_ID, Harness, batch, produce_request
 from tests.broker.virtual_cluster import BROKERS, VirtualCluster
 
 LEADER, FOLLOWER, OTHER = BROKERS
@@ -292,6 +293,16 @@ def test_every_other_api_has_the_same_answer_at_every_broker() -> None:
         if api_key in (ApiKey.METADATA, ApiKey.DESCRIBE_CLUSTER):
             answers = [answer.brokers for answer in answers]
         assert answers[0] == answers[1] == answers[2], api_key
+
+
+def test_a_broker_knows_which_of_them_a_client_expects() -> None:
+    cluster = filled()
+    request = m.ApiVersionsRequest(
+        client_software_name="a", client_software_version="1", cluster_id=CLUSTER_ID, node_id=2
+    )
+    for broker in BROKERS:
+        answer = cluster.broker.apis[broker].handlers[ApiKey.API_VERSIONS](request, FixedContext(5), lambda _: None)
+        assert answer.error_code == (ErrorCode.NONE if broker == 2 else ErrorCode.REBOOTSTRAP_REQUIRED)
 
 
 def test_a_producer_without_transactions_gets_its_id_of_any_broker() -> None:

@@ -1,11 +1,13 @@
 """
-ApiVersions (18), versions 0 to 4: v3 client software, features; v4 features that begin at 0.
+ApiVersions (18), versions 0 to 5: v3 client software, features; v4 features that begin at 0; v5 the broker that the client
+expects. If it is another one, the client has to begin anew with its bootstrap addresses.
 
 The response lists the APIs that have a handler. Those of client telemetry are listed only while there is a subscription:
 clients that find them ask for theirs. A feature is listed if its APIs are served, because clients choose their protocol by it.
 The server itself answers an unknown version of ApiVersions, with a body of version 0.
 
-Source: KIP-35, KIP-511, KIP-584, KIP-1022; Kafka DefaultApiVersionManager, ApiVersionsRequest.isValid.
+Source: KIP-35, KIP-511, KIP-584, KIP-1022, KIP-1242; Kafka KafkaApis.handleApiVersionsRequest, DefaultApiVersionManager,
+ApiVersionsRequest.isValid.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from collections.abc import Mapping
 
 from kohort.broker.api_table import API_TABLE, served_versions
 from kohort.broker.catalog import Catalog
+from kohort.broker.cluster import NO_NODE_ID, Cluster
 from kohort.broker.configs.client_metrics import CLIENT_METRICS_KIND
 from kohort.broker.features import Features
 from kohort.broker.ports import Context, Handler
@@ -26,6 +29,7 @@ from kohort.wire.apis import ApiKey
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?", re.ASCII)
 _SOFTWARE_SINCE = 3
 _ZERO_FEATURES_SINCE = 4
+_NO_BROKER = (None, NO_NODE_ID)
 
 
 class ApiVersions:
@@ -34,21 +38,30 @@ class ApiVersions:
 
     Args:
         handlers: the registry of handlers; may grow until the first request.
+        cluster: seen from the broker that answers.
     """
 
-    def __init__(self, handlers: Mapping[ApiKey, Handler], features: Features, catalog: Catalog) -> None:
+    def __init__(
+        self, handlers: Mapping[ApiKey, Handler], features: Features, catalog: Catalog, cluster: Cluster
+    ) -> None:
         self._handlers = handlers
         self._features = features
         self._catalog = catalog
+        self._cluster = cluster
 
     def api_versions(
         self, request: m.ApiVersionsRequest, context: Context, _reply: Reply[m.ApiVersionsResponse]
     ) -> m.ApiVersionsResponse:
         software = (request.client_software_name, request.client_software_version)
-        if context.api_version >= _SOFTWARE_SINCE and not all(map(_SOFTWARE.fullmatch, software)):
+        expected = (request.cluster_id, request.node_id)
+        if (expected[0] is None) != (expected[1] == NO_NODE_ID):
             return m.ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         if context.api_version >= _SOFTWARE_SINCE:
+            if not all(map(_SOFTWARE.fullmatch, software)):
+                return m.ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
             context.identify(*software)
+        if expected not in (_NO_BROKER, (self._cluster.cluster_id, self._cluster.node_id)):
+            return m.ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
         features = self._features.supported(self._handlers)
         has_client_metrics = bool(self._catalog.settings(CLIENT_METRICS_KIND))
         levels = {feature.name: self._features.level(feature.name) for feature in features}

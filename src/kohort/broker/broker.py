@@ -230,7 +230,7 @@ class BrokerApis:
         self.serve(ApiKey.DESCRIBE_TOPIC_PARTITIONS, metadata.describe_topic_partitions)
         self.serve(ApiKey.DESCRIBE_CLUSTER, cluster.describe_cluster)
         self.serve(ApiKey.FIND_COORDINATOR, find.find_coordinator)
-        self.serve(ApiKey.API_VERSIONS, ApiVersions(self.handlers, shared.features, catalog).api_versions)
+        self.serve(ApiKey.API_VERSIONS, ApiVersions(self.handlers, shared.features, catalog, cluster).api_versions)
 
     def _serve_admin(self, shared: Broker) -> None:
         catalog, cluster, clock = shared.catalog, self.cluster, shared.clock
