@@ -6,6 +6,7 @@ import tracemalloc
 from collections import Counter
 from contextlib import suppress
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -17,6 +18,7 @@ from kohort.records.codecs import UnknownVersionError
 from kohort.records.json_form import json_key, json_value
 from kohort.records.schema import RecordType, record_types
 from kohort.records.serde import CoordinatorRecordSerde
+from kohort.wire.primitives import write_uvarint
 from kohort_lab.history.values import record_from_json
 from tests.records.golden import GoldenRecord, golden_records
 from tests.records.strategies import records_of, tombstones_of
@@ -123,6 +125,34 @@ def test_an_unknown_tagged_field_is_skipped() -> None:
     assert value is not None
     later = value[:-1] + bytes.fromhex("02 00 08 0000000000000102 09 03 010203")
     assert SERDES[OFFSETS].decode(key, later) == values.ConsumerGroupMetadata("group", 7, metadata_hash=258)
+
+
+def test_a_section_has_as_many_tagged_fields_as_in_kafka() -> None:
+    key, value = SERDES[OFFSETS].encode(values.ConsumerGroupMetadata("group", 7))
+    assert value is not None
+    for count in (10_000, 10_001):
+        tags = bytearray()
+        write_uvarint(tags, count)
+        later = value[:-1] + tags + b"\x09\x00" * count
+        if count == 10_000:
+            assert SERDES[OFFSETS].decode(key, later) == values.ConsumerGroupMetadata("group", 7)
+        else:
+            with pytest.raises(CorruptError, match="10001 tagged fields"):
+                SERDES[OFFSETS].decode(key, later)
+
+
+def test_an_array_has_as_many_elements_as_in_kafka() -> None:
+    partitions = values.ConsumerGroupTargetAssignmentMemberTopicPartition(UUID(int=1), tuple(range(1_000_000)))
+    record = values.ConsumerGroupTargetAssignmentMember("group", "member", (partitions,))
+    key, value = SERDES[OFFSETS].encode(record)
+    assert value is not None
+    decoded = SERDES[OFFSETS].decode(key, value)
+    assert isinstance(decoded, values.ConsumerGroupTargetAssignmentMember)
+    assert len(decoded.topic_partitions[0].partitions) == 1_000_000
+    more = values.ConsumerGroupTargetAssignmentMemberTopicPartition(UUID(int=1), (0,) * 1_000_001)
+    key, value = SERDES[OFFSETS].encode(values.ConsumerGroupTargetAssignmentMember("group", "member", (more,)))
+    with pytest.raises(CorruptError, match="partitions has 1000001 elements"):
+        SERDES[OFFSETS].decode(key, value)
 
 
 def test_invalid_utf8_is_replaced_as_kafka_does() -> None:

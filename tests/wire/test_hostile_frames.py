@@ -7,15 +7,19 @@ Frames that can end the process are read in a separate process with little memor
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from kohort.model.errors import WireError
-from kohort.wire import messages
+from kohort.model.limits import ARRAY_ELEMENTS_MAX, SECTION_TAGS_MAX
+from kohort.wire import messages, readers
 from kohort.wire.apis import ApiKey
 from kohort.wire.encoders import request_encoder, response_encoder
+from kohort.wire.generated import decoders, guards
 from kohort.wire.headers import read_request_header
+from kohort.wire.primitives import write_uvarint
 from kohort.wire.readers import request_reader, response_reader
 
 FUZZ_SECONDS = 300.0 if os.environ.get("KOHORT_LONG") else 3.0
@@ -170,6 +174,41 @@ def test_unknown_tagged_fields_are_skipped_at_every_depth() -> None:
         assert request_reader(ApiKey.OFFSET_COMMIT, 9)(b"xx" + stem + b"".join(tags), 2) == expected
     with pytest.raises(WireError):
         request_reader(ApiKey.OFFSET_COMMIT, 9)(stem + b"\x00\x00\x01\x64\x03ab", 0)
+
+
+def answer_of(count: int, tags: bytes = b"\x00") -> bytes:
+    """A response to FindCoordinator 4 with this many coordinators, without its header."""
+    body = bytearray(4)
+    write_uvarint(body, count + 1)
+    coordinator = b"\x01" + bytes(4) + b"\x01" + bytes(6) + b"\x00\x00"
+    return bytes(body + coordinator * count + tags)
+
+
+@pytest.mark.parametrize("tags", [b"\x00", UNKNOWN_TAGS], ids=["at once", "in steps"])
+def test_an_array_of_an_answer_has_as_many_elements_as_in_kafka(tags: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The arrays of requests have stricter limits."""
+    assert ARRAY_ELEMENTS_MAX == 1_000_000
+    for module in (guards, decoders):
+        monkeypatch.setattr(module, "ARRAY_ELEMENTS_MAX", 1_000)
+    for function in (readers.response_reader, readers._gradual_reader):
+        monkeypatch.setattr(readers, function.__name__, cache(function.__wrapped__))
+    read = readers.response_reader(ApiKey.FIND_COORDINATOR, 4)
+    assert len(read(answer_of(1_000, tags), 0).coordinators) == 1_000
+    with pytest.raises(WireError, match="coordinators has 1001 elements"):
+        read(answer_of(1_001, tags), 0)
+
+
+def test_a_section_of_an_answer_has_as_many_tagged_fields_as_in_kafka() -> None:
+    read = response_reader(ApiKey.HEARTBEAT, 4)
+    for count in (SECTION_TAGS_MAX, SECTION_TAGS_MAX + 1):
+        body = bytearray(6)
+        write_uvarint(body, count)
+        body += b"\x64\x00" * count
+        if count == SECTION_TAGS_MAX:
+            assert read(bytes(body), 0).error_code == 0
+        else:
+            with pytest.raises(WireError, match="HeartbeatResponse has 10001 tagged fields"):
+                read(bytes(body), 0)
 
 
 def test_known_tagged_fields_survive_beside_unknown_ones() -> None:

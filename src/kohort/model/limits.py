@@ -45,8 +45,15 @@ HELD_BYTES_MAX: Final = 256 * 1024 * 1024
 """Requests that have arrived and are not handled yet, of all connections, unless `queued.max.request.bytes` is set; up to
 `COUNTED_BYTES_MIN` of a connection do not count. Beyond it, large requests are read one at a time, and clients that do not go
 on for `STALLED_SECONDS_MAX` are disconnected."""
+ARRAY_ELEMENTS_MAX: Final = 1_000_000
+"""
+Elements of one array of any message, also of an answer that a client reads and of a coordinator record, as in Kafka. A message
+with more is not read.
+"""
+SECTION_TAGS_MAX: Final = 10_000
+"""The same for the tagged fields at the end of a message or of a struct in it."""
 HEADER_TAGS_MAX: Final = 1_000
-"""Tagged fields of one header, none of which is known. More close the connection."""
+"""Tagged fields of one header, none of which is known. More close the connection; Kafka accepts `SECTION_TAGS_MAX`."""
 SHORT_ELEMENTS_MAX: Final = 1_000
 """Elements of all arrays of a request. With more, a request is read, handled and answered in slices between other requests."""
 REQUEST_ELEMENTS_MAX: Final = 50_000

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kohort.model.limits import SECTION_TAGS_MAX
 from kohort.records.offset_commits import EXPIRING_VERSION, NEWEST_VERSION, TOPIC_ID_TAG
 from kohort.wire.columnar.vectors import Bools, Bytes, Ints, big_endian, unsigned_varint
 
@@ -170,6 +171,8 @@ def _walk_tags(data: Bytes, at: int, end: int) -> int | None:
 
     found = ABSENT
     count, at = number(at)
+    if count > SECTION_TAGS_MAX:
+        return None
     for _ in range(count):
         if at >= end:
             return None

@@ -56,6 +56,7 @@ TAGS = {
     "a zero topic id":          (b"\x01" + tag(0, bytes(16)),                         None),
     "an unknown one":           (b"\x01" + tag(9, b"new"),                            None),
     "topic id and unknown":     (b"\x02" + tag(0, TOPIC_ID) + tag(200, b"x" * 300),   TOPIC_ID_TEXT),
+    "as many as Kafka reads":   (b"\x90\x4e" + tag(0, TOPIC_ID) + tag(9, b"") * 9_999, TOPIC_ID_TEXT),
     "an empty unknown one":     (b"\x02" + tag(0, TOPIC_ID) + tag(1, b""),            TOPIC_ID_TEXT),
 }
 MALFORMED = {
@@ -70,6 +71,7 @@ MALFORMED = {
     "tags missing":             flexible(b""),
     "a tag cut off":            flexible(b"\x01" + tag(0, TOPIC_ID)[:-1]),
     "more tags than there are": flexible(b"\x02" + tag(0, TOPIC_ID)),
+    "more tags than Kafka reads": flexible(b"\x91\x4e" + tag(0, TOPIC_ID) + tag(9, b"") * 10_000),
     "a tag of endless length":  flexible(b"\x01\x05" + b"\xff" * 9 + b"\x7f"),
 }
 KEYS = {

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kohort.model.errors import WireError
+from kohort.model.limits import SECTION_TAGS_MAX
 from kohort.wire import encoders
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
@@ -60,10 +61,10 @@ def test_a_long_request_is_read_in_steps(what: str) -> None:
 
 def test_unknown_tagged_fields_are_skipped_in_steps_and_count() -> None:
     body = bytearray(b"\x02g" + bytes(4) + b"\x02m\x00")
-    write_uvarint(body, ELEMENTS)
-    body += b"\x7f\x01x" * ELEMENTS
-    steps, request = steps_of(gradual_request_reader(ApiKey.HEARTBEAT, 4)(bytes(body), 0, ELEMENTS))
-    assert steps >= ELEMENTS // gradual.STEP_ELEMENTS
+    write_uvarint(body, SECTION_TAGS_MAX)
+    body += b"\x7f\x01x" * SECTION_TAGS_MAX
+    steps, request = steps_of(gradual_request_reader(ApiKey.HEARTBEAT, 4)(bytes(body), 0, SECTION_TAGS_MAX))
+    assert steps >= SECTION_TAGS_MAX // gradual.STEP_ELEMENTS
     assert (request.group_id, request.member_id, request.group_instance_id) == ("g", "m", None)
     with pytest.raises(LongMessage):
         request_reader(ApiKey.HEARTBEAT, 4)(bytes(body), 0)
@@ -71,6 +72,14 @@ def test_unknown_tagged_fields_are_skipped_in_steps_and_count() -> None:
         steps_of(gradual_request_reader(ApiKey.HEARTBEAT, 4)(bytes(body), 0, 9))
     with pytest.raises(WireError):
         steps_of(gradual_request_reader(ApiKey.HEARTBEAT, 4)(bytes(body[:-2]), 0, ELEMENTS))
+
+
+def test_a_section_of_a_request_has_as_many_tagged_fields_as_in_kafka() -> None:
+    body = bytearray(b"\x02g" + bytes(4) + b"\x02m\x00")
+    write_uvarint(body, SECTION_TAGS_MAX + 1)
+    body += b"\x7f\x00" * (SECTION_TAGS_MAX + 1)
+    with pytest.raises(WireError, match="HeartbeatRequest has 10001 tagged fields; at most 10000 are accepted"):
+        steps_of(gradual_request_reader(ApiKey.HEARTBEAT, 4)(bytes(body), 0, ELEMENTS))
 
 
 @pytest.mark.parametrize("body", [pack(">i", -2), pack(">ih", 1, -2)], ids=["an array", "a string"])

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, TypeAlias
 from uuid import UUID
 
 from kohort.model.errors import WireError
+from kohort.model.limits import ARRAY_ELEMENTS_MAX
 from kohort.wire.generated.source import SourceWriter
 from kohort.wire.message_classes import default_value
 from kohort.wire.schema import FIXED_FORMATS, FIXED_WIDTHS, Field, Message
@@ -184,6 +185,7 @@ class DecoderWriter(SourceWriter):
         least = self.schema.least_element_size(field, self.version)
         self.emit(f"if {count} < 0: {null}")
         self.emit(f"elif {count} * {least} > end - p: refuse_count({field_path!r}, {count}, end - p)")
+        self.emit(f"elif {count} > {ARRAY_ELEMENTS_MAX}: refuse_elements({field_path!r}, {count})")
         with self.block("else:"):
             self.claim(count)
             if field.type in FIXED_FORMATS:

@@ -65,7 +65,7 @@ def compile_gradual_reader(schema: Message, version: int, classes: dict[str, typ
     return read_gradually
 
 
-def refuse_elements(message_name: str, elements_max: int) -> None:
+def refuse_message(message_name: str, elements_max: int) -> None:
     raise WireError(f"{message_name} has more than {elements_max} elements")
 
 
@@ -76,7 +76,7 @@ class _GradualWriter(DecoderWriter):
 
     def __init__(self, classes: Mapping[str, type]) -> None:
         super().__init__(classes)
-        self.namespace |= {"new": object.__new__, "refuse_elements": refuse_elements}
+        self.namespace |= {"new": object.__new__, "refuse_message": refuse_message}
 
     def message(self, schema: Message, version: int, buffer: str, start: int | str) -> dict[str, str]:
         self.defaults = dict(message_classes(schema.name))
@@ -113,7 +113,7 @@ class _GradualWriter(DecoderWriter):
 
     def claim(self, count: str) -> None:
         self.emit(f"u += {count}")
-        self.emit(f"if u > elements_max: refuse_elements({self.schema.name!r}, elements_max)")
+        self.emit(f"if u > elements_max: refuse_message({self.schema.name!r}, elements_max)")
 
     def step(self) -> None:
         self.emit("s += 1")

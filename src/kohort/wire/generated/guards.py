@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import TypeAlias
 
-from kohort.model.limits import STRING_BYTES_MAX
+from kohort.model.limits import ARRAY_ELEMENTS_MAX, STRING_BYTES_MAX
 from kohort.wire.generated.source import SourceWriter
 from kohort.wire.schema import FIXED_WIDTHS, Field, Message
 
@@ -169,6 +169,8 @@ class _GuardWriter(SourceWriter):
         if self.elements_max is not None:
             self.emit(f"left -= {count}")
             self.emit("if left < 0: raise LongMessage")
+        else:
+            self.emit(f"if {count} > {ARRAY_ELEMENTS_MAX}: refuse_elements({field_path!r}, {count})")
         self.elements(field, field_path, count, is_last=is_last)
 
     def elements(self, field: Field, field_path: str, count: str, *, is_last: bool) -> None:

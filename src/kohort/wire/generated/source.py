@@ -5,12 +5,21 @@ from contextlib import contextmanager
 from typing import Any
 
 from kohort.model.errors import WireError
+from kohort.model.limits import ARRAY_ELEMENTS_MAX, SECTION_TAGS_MAX
 from kohort.wire.primitives import read_uvarint
 from kohort.wire.schema import Field
 
 
 def refuse_count(field_path: str, count: int, left: int) -> None:
     raise WireError(f"{field_path} claims {count} elements in the remaining {left} bytes")
+
+
+def refuse_elements(field_path: str, count: int) -> None:
+    raise WireError(f"{field_path} has {count} elements; at most {ARRAY_ELEMENTS_MAX} are accepted")
+
+
+def refuse_tags(struct: str, count: int) -> None:
+    raise WireError(f"{struct} has {count} tagged fields; at most {SECTION_TAGS_MAX} are accepted")
 
 
 def refuse_null(field_path: str) -> None:
@@ -40,9 +49,11 @@ class SourceWriter:
         self.namespace: dict[str, Any] = {
             "read_uvarint": read_uvarint,
             "refuse_count": refuse_count,
+            "refuse_elements": refuse_elements,
             "refuse_length": refuse_length,
             "refuse_null": refuse_null,
             "refuse_tag": refuse_tag,
+            "refuse_tags": refuse_tags,
         }
 
     def compiled(self, arguments: str, what: str) -> Any:
@@ -81,7 +92,9 @@ class SourceWriter:
         count, tag, size, start = self.name(), self.name(), self.name(), self.name()
         self.emit(f"{count} = frame[p]; p += 1")
         with self.block(f"if {count}:"):
-            self.emit(f"if {count} > 127: {count}, p = read_uvarint(frame, p - 1)")
+            with self.block(f"if {count} > 127:"):
+                self.emit(f"{count}, p = read_uvarint(frame, p - 1)")
+                self.emit(f"if {count} > {SECTION_TAGS_MAX}: refuse_tags({struct!r}, {count})")
             self.claim(count)
             with self.block(f"for _ in range({count}):"):
                 self.step()
