@@ -1,6 +1,6 @@
 """
-Conversations of real clients with Apache Kafka 4.2.1, held again with this coordinator: the same requests at the same times get
-the same answers.
+Conversations of real clients with Apache Kafka 4.2.1, and of raw frames with 4.4.0 (`commit_topic_ids`), held again with this
+coordinator: the same requests at the same times get the same answers.
 
 The frames pass through the codec both ways. Random member ids are those that the broker drew.
 """
@@ -9,6 +9,7 @@ import gzip
 from functools import cache
 from itertools import groupby
 from typing import Any
+from uuid import UUID
 
 import msgspec
 import pytest
@@ -20,7 +21,7 @@ from kohort.wire.encoders import response_encoder
 from kohort.wire.headers import read_request_header, read_response_header
 from kohort.wire.readers import Decoded, request_reader, response_reader
 from tests.group.golden import DATA
-from tests.group.harness import Answer, Coordinator, Image
+from tests.group.harness import Answer, Coordinator, Image, Topic
 
 APIS = {
     8: "offset_commit",
@@ -34,6 +35,8 @@ APIS = {
 }
 
 
+ORDERS_ID = UUID("0c10dae0-963c-44a4-b2f3-f54e8b3b0b42")
+"""The id of `orders` in the conversations that name it by its id."""
 TOPIC_DELETED_BEFORE_FETCH_OF = "loses-topic"
 """In admin_offsets a topic is deleted, by a request that is none of the group coordinator's; then this group is asked about."""
 
@@ -75,7 +78,8 @@ class Conversation:
     def __init__(self, frames: list[Frame]) -> None:
         self.frames = frames
         self.coordinator = Coordinator(GroupConfig(group_initial_rebalance_delay_ms=0))
-        self.coordinator.service.image = Image(("orders", "payments", "short-lived", "clicks.eu", "clicks.us"))
+        self.coordinator.service.image = image = Image(("orders", "payments", "short-lived", "clicks.eu", "clicks.us"))
+        image.by_name["orders"] = Topic("orders", ORDERS_ID, 4)
         self.next_uuid = ""
         self.coordinator.shard.context.new_uuid = lambda: self.next_uuid
         self.started_ms = self.coordinator.now_ms

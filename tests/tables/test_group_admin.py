@@ -16,6 +16,9 @@ from kohort.group.classic.states import (
 from kohort.model.errors import ErrorCode
 from kohort.records.values import OffsetCommit
 from kohort.wire import messages as m
+from kohort.wire.apis import ApiKey
+from kohort.wire.encoders import response_encoder
+from kohort.wire.readers import response_reader
 from tests.group.harness import Coordinator
 from tests.tables.groups_in_states import in_state
 
@@ -56,7 +59,14 @@ def test_every_state_is_decided() -> None:
 @pytest.mark.parametrize("state", ClassicGroupState)
 def test_delete_groups(state: ClassicGroupState) -> None:
     coordinator = in_state(state).coordinator
-    assert coordinator.delete("group") == {"group": ADMIN[state][0]}
+    answer = coordinator.ask("delete_groups", m.DeleteGroupsRequest(groups_names=["group", "none"]), version=3)
+    frame = response_encoder(ApiKey.DELETE_GROUPS, 3)(1, answer.response)
+    read = response_reader(ApiKey.DELETE_GROUPS, 3)(frame, 9)
+    # A message is for errors that have no code of their own.
+    assert [(found.group_id, found.error_code, found.error_message) for found in read.results] == [
+        ("group", ADMIN[state][0], None),
+        ("none", ErrorCode.GROUP_ID_NOT_FOUND, None),
+    ]
     assert ("group" in coordinator.listed()) == (state is not EMPTY)
 
 

@@ -1,5 +1,7 @@
 """
-DeleteGroups (42), versions 0 to 2: delete empty groups with their offsets, those of open transactions included.
+DeleteGroups (42), versions 0 to 3: delete empty groups with their offsets, those of open transactions included.
+
+3 adds a message, which Kafka leaves null unless a topology description cannot be deleted: there is none here.
 
 Source: Kafka GroupCoordinatorShard.deleteGroups.
 """
