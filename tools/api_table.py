@@ -1,6 +1,6 @@
 """
-Generates docs/apis.md: the versions of every API, beside those of Apache Kafka 4.2.1 (`tests/data/api-versions-4.2.1.json`),
-and what its requests may cost (`kohort.broker.api_table`).
+Generates docs/apis.md: the versions of every API by release, compared with those of Apache Kafka
+(`tests/data/api-versions-*.json`), and what its requests may cost (`kohort.broker.api_table`).
 
     .venv/bin/python tools/api_table.py
 
@@ -12,22 +12,20 @@ import sys
 from pathlib import Path
 
 from kohort.broker.api_table import API_TABLE, BYTES_OF_UNIT, LISTENER_TABLE, UNITS_OF_CLASS, Cost, served_versions
-from kohort.wire.apis import SERVED_APIS, ApiKey
+from kohort.wire.apis import RELEASES, ApiKey, short_name
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/apis.md"
-RECORDED = ROOT / "tests/data/api-versions-4.2.1.json"
 
 HEAD = """\
 # APIs
 
-Every API of Apache Kafka's brokers, with the versions that Kohort and Apache Kafka 4.2.1 name in ApiVersions. The page is
-generated: `tools/api_table.py` reads Kohort's versions from the code, and Kafka's from its recorded answer.
+Every API of Apache Kafka's brokers, with the versions that Kohort names in ApiVersions as a broker of each
+[release](releases.md). The page is generated: `tools/api_table.py` reads the versions from the code, and compares them with the
+recorded answers of Apache Kafka. Kafka lists the APIs of client telemetry only with a receiver of client metrics.
 
 {differences}
 
-| key | API | Kohort | Kafka | state |
-|---|---|---|---|---|
 """
 COSTS = """
 ## Costs
@@ -87,27 +85,30 @@ KAFKA_WITH_A_RECEIVER = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PU
 """APIs that Apache Kafka lists only if it has a receiver of client metrics, which it does not ship."""
 
 
-def recorded() -> dict[int, tuple[int, int]]:
-    """The versions in Apache Kafka's answer, by key."""
-    return {int(key): (low, high) for key, (low, high) in json.loads(RECORDED.read_text()).items()}
+def recorded(release: str) -> dict[int, tuple[int, int]]:
+    """The versions in the answer of a release of Apache Kafka, by key."""
+    text = (ROOT / f"tests/data/api-versions-{release}.json").read_text()
+    return {int(key): (low, high) for key, (low, high) in json.loads(text).items()}
 
 
 def page() -> str:
     """The text of docs/apis.md."""
-    kafka = recorded()
+    kafka = {release: recorded(release) for release in RELEASES}
     rows = []
     differences = []
-    for key in SERVED_APIS:
-        ours = key.oldest_advertised, served_versions(key)[1]
-        if key in KAFKA_WITH_A_RECEIVER:
-            theirs = "with a receiver of client metrics"
-        else:
-            theirs = _range(kafka[int(key)])
-            if kafka[int(key)] != ours:
-                differences.append(key.api_name)
-        rows.append(f"| {int(key)} | {key.api_name} | {_range(ours)} | {theirs} | {STATES.get(key, 'served')} |\n")
-    sentence = f"Different version ranges: {len(differences)} ({', '.join(differences) or 'none'})."
-    return HEAD.format(differences=sentence) + "".join(rows) + _costs()
+    for key in ApiKey:
+        cells = []
+        for release, theirs in kafka.items():
+            served = served_versions(release).get(key)
+            ours = None if served is None else (key.oldest_advertised, served[1])
+            cells.append(_range(ours))
+            if key not in KAFKA_WITH_A_RECEIVER and theirs.get(int(key)) != ours:
+                differences.append(f"{key.api_name} of {release}")
+        rows.append(f"| {int(key)} | {key.api_name} | {' | '.join(cells)} | {STATES.get(key, 'served')} |\n")
+    releases = " | ".join(map(short_name, RELEASES))
+    head = f"| key | API | {releases} | state |\n|---|---|{'---|' * len(RELEASES)}---|\n"
+    sentence = f"Ranges that differ from Apache Kafka's: {len(differences)} ({', '.join(differences) or 'none'})."
+    return HEAD.format(differences=sentence) + head + "".join(rows) + _costs()
 
 
 def _costs() -> str:
@@ -128,7 +129,9 @@ def _number(number: int) -> str:
     return f"{number:,}".replace(",", " ")
 
 
-def _range(versions: tuple[int, int]) -> str:
+def _range(versions: tuple[int, int] | None) -> str:
+    if versions is None:
+        return "-"
     low, high = versions
     return str(low) if low == high else f"{low} to {high}"
 

@@ -25,8 +25,8 @@ PAGE = Path(__file__).parents[1] / "docs" / "configuration.md"
 _INTRODUCTION = """\
 # Configuration
 
-`kohort serve` knows every broker configuration of Apache Kafka 4.2.1 by name, checks its value as Kafka does, and shows it in
-DescribeConfigs with a sentence about it. A configuration without an effect is accepted, and the start logs
+`kohort serve` knows every broker configuration of Apache Kafka 4.2.1 and 4.4.0 by name, checks its value as Kafka does, and shows
+those of its [release](releases.md) in DescribeConfigs with a sentence about each. A configuration without an effect is accepted, and the start logs
 `config.without_effect` for each that is set. `kohort config` prints these tables with the values that a broker would have.
 This page is made from the table in `kohort.broker.configs.config_table` (`make configuration`).
 

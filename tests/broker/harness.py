@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from kohort.broker.api_table import served_versions
 from kohort.broker.broker import Broker
 from kohort.broker.cluster import DEFAULT_LISTENER, Cluster, Endpoint, RegisteredBroker
 from kohort.broker.configs.definitions import BrokerConfig
@@ -29,7 +28,7 @@ from kohort.storage.memory import MemoryStore
 from kohort.testing.context import take_all
 from kohort.testing.virtual import VirtualNode
 from kohort.wire import messages as m
-from kohort.wire.apis import ApiKey
+from kohort.wire.apis import DEFAULT_RELEASE, ApiKey
 from kohort.wire.batches import BatchRecord, build_batch
 from kohort.wire.encoders import request_encoder, response_encoder
 from kohort.wire.generated.gradual import drain
@@ -122,6 +121,7 @@ class Harness:
         reads: Elsewhere = at_once,
         searches: Elsewhere = at_once,
         racks: Sequence[str | None] = (None,),
+        release: str = DEFAULT_RELEASE,
         **settings: Any,
     ) -> None:
         self.node = node or VirtualNode()
@@ -135,7 +135,7 @@ class Harness:
         for number, rack in enumerate(racks[1:], 2):
             broker = self.cluster.register(RegisteredBroker(number, rack))
             broker.endpoints[DEFAULT_LISTENER] = Endpoint("localhost", 9091 + number)
-        config = BrokerConfig({name.replace("_", "."): value for name, value in settings.items()})
+        config = BrokerConfig({name.replace("_", "."): value for name, value in settings.items()}, release=release)
         self.coordinators = Hosted({CONSUMER_OFFSETS: None})
         self.broker = Broker(
             self.store,
@@ -186,7 +186,7 @@ class Harness:
         self, api_key: ApiKey, request: Any, *, version: int | None = None, client_id: str = "test", at: int = 1
     ) -> list[Any]:
         handler = self.broker.apis[at].handlers[api_key]
-        oldest, newest = served_versions(api_key)
+        oldest, newest = self.broker.versions[api_key]
         version = newest if version is None else version
         assert oldest <= version <= newest
         answers: list[Any] = []

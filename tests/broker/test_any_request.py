@@ -11,7 +11,7 @@ from kohort.broker.api_table import served_versions
 from kohort.broker.ports import NoResponse
 from kohort.model.errors import WireError
 from kohort.wire import messages as m
-from kohort.wire.apis import API_KEYS, ApiKey
+from kohort.wire.apis import API_KEYS, DEFAULT_RELEASE, ApiKey
 from kohort.wire.encoders import request_encoder
 from kohort.wire.generated.gradual import drain
 from kohort.wire.headers import read_request_header
@@ -38,7 +38,7 @@ def samples() -> list[bytes]:
                 found.setdefault((API_KEYS[frame["api_key"]], frame["api_version"]), bytes.fromhex(frame["hex"]))
     for request in own_requests():
         api_key = next(key for key in served if type(request).__name__ == f"{key.api_name}Request")
-        oldest, newest = served_versions(api_key)
+        oldest, newest = served_versions(DEFAULT_RELEASE)[api_key]
         for version in range(oldest, newest + 1):
             found[api_key, version] = request_encoder(api_key, version)(1, "c", request)[4:]
     assert {key for key, _ in found} == set(served)

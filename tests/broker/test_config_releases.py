@@ -13,14 +13,17 @@ from kohort.broker.configs.definitions import (
     ConfigKey,
     keys_of,
 )
-from kohort.wire.apis import SERVED_RELEASE
+from kohort.wire.apis import RELEASES as SERVED
 from tests.broker.record_definitions import RELEASES, definitions
 
 KINDS = ("broker", "topic", "group", "client metrics")
 
 
-def test_what_is_served_are_the_keys_of_the_served_release() -> None:
-    assert keys_of(SERVED_RELEASE) == (BROKER_KEYS, TOPIC_KEYS, GROUP_KEYS)
+def test_what_can_be_configured_are_the_keys_of_all_releases() -> None:
+    for number, known in enumerate((BROKER_KEYS, TOPIC_KEYS, GROUP_KEYS)):
+        oldest_first = [keys_of(release)[number] for release in SERVED]
+        assert list(known) == sorted(set().union(*oldest_first))
+        assert known.items() >= oldest_first[-1].items()
 
 
 @pytest.mark.parametrize("release", RELEASES)

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.broker.configs.definitions import BROKER_KEYS, GROUP_KEYS, TOPIC_KEYS, BrokerConfig, ConfigKey
+from kohort.broker.configs.definitions import BROKER_KEYS, GROUP_KEYS, TOPIC_KEYS, BrokerConfig, ConfigKey, keys_of
 from kohort.broker.configs.topic_configs import BROKER_SYNONYMS, TopicConfigs
 from kohort.broker.configs.values import text_of
 from kohort.machine.gradual import HANDLER_STEP
 from kohort.model.errors import ConfigError, ErrorCode
 from kohort.storage.log import LogConfig
 from kohort.wire import messages as m
-from kohort.wire.apis import ApiKey
+from kohort.wire.apis import DEFAULT_RELEASE, ApiKey
 from tests.broker.harness import Asker, Harness, batch
 
 # fmt: off
@@ -256,7 +256,7 @@ def test_describe_broker() -> None:
     harness = Harness(ssl_key_password="secret", advertised_listeners="PLAINTEXT://a:1")
     result = describe(harness, BROKER, "1")
     entries = {entry.name: entry for entry in result.configs}
-    assert set(entries) == {name for name, key in BROKER_KEYS.items() if not key.is_internal}
+    assert set(entries) == {name for name, key in keys_of(DEFAULT_RELEASE).broker.items() if not key.is_internal}
     assert (entries["ssl.key.password"].value, entries["ssl.key.password"].is_sensitive) == (None, True)
     assert (entries["advertised.listeners"].config_source, entries["advertised.listeners"].read_only) == (4, True)
     assert [entries[name].value for name in ("node.id", "broker.id", "process.roles")] == [

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from kohort.broker.configs.definitions import GROUP_KEYS
+from kohort.broker.configs.definitions import keys_of
 from kohort.model.errors import ErrorCode
 from kohort.testing.virtual import VirtualNode
 from kohort.wire import messages as m
-from kohort.wire.apis import ApiKey
+from kohort.wire.apis import DEFAULT_RELEASE, ApiKey
 from tests.broker.harness import Harness, reopened
 
 GROUP, TOPIC, BROKER, LOGGER, METRICS = 32, 2, 4, 8, 16
@@ -166,7 +166,7 @@ def test_the_group_without_a_name() -> None:
 
 def test_what_the_operator_set_for_all_groups_is_shown_as_a_default() -> None:
     shown = described(Harness(group_consumer_session_timeout_ms="50000"))
-    assert set(shown) == set(GROUP_KEYS)
+    assert set(shown) == set(keys_of(DEFAULT_RELEASE).group)
     assert shown[SESSION] == ("50000", 5, [(SESSION, "50000", 5)])
     assert shown["share.isolation.level"] == ("read_uncommitted", 5, [("share.isolation.level", "read_uncommitted", 5)])
 

@@ -48,7 +48,7 @@ def test_a_request_goes_out_in_the_newest_version_that_both_know(served: tuple[i
     script = answering(API_VERSIONS=versions(METADATA=served), METADATA=BROKERS)
     with ScriptedBroker(script) as broker, Client(broker.address) as client:
         assert client.brokers() == {3: ("127.0.0.1", 1)}
-    assert broker.asked == [(ApiKey.API_VERSIONS, 4), (ApiKey.METADATA, asked)]
+    assert broker.asked == [(ApiKey.API_VERSIONS, 5), (ApiKey.METADATA, asked)]
 
 
 def test_the_next_address_is_asked_when_the_first_speaks_no_kafka() -> None:
@@ -79,7 +79,7 @@ def test_an_older_broker_names_the_versions_of_api_versions() -> None:
     script = answering(API_VERSIONS=[_downgrade(), versions(METADATA=(0, 13))], METADATA=BROKERS)
     with ScriptedBroker(script) as broker, Client(broker.address) as client:
         assert client.serves(ApiKey.METADATA)
-    assert broker.asked == [(ApiKey.API_VERSIONS, 4), (ApiKey.API_VERSIONS, 3)]
+    assert broker.asked == [(ApiKey.API_VERSIONS, 5), (ApiKey.API_VERSIONS, 3)]
 
 
 @pytest.mark.parametrize(
@@ -181,6 +181,5 @@ def test_a_refused_group_id_is_no_reason_to_try_again() -> None:
 
 
 def _downgrade() -> bytes:
-    """What a broker that knows ApiVersions up to 3 answers to version 4, which was the first request."""
-    frame = api_versions_downgrade(1)
-    return frame[:-2] + (3).to_bytes(2, "big")
+    """What a broker that knows ApiVersions up to 3 answers to version 5, which was the first request."""
+    return api_versions_downgrade(1, 3)

@@ -4,7 +4,9 @@ import runpy
 from pathlib import Path
 from typing import Any
 
-from kohort.wire.apis import SERVED_APIS
+import pytest
+
+from kohort.wire.apis import DEFAULT_RELEASE, RELEASES, versions_in
 from tests.server.coordinators.test_group_coordinator import Groups
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,8 +25,9 @@ def test_an_api_has_a_handler_unless_the_page_says_that_it_is_not_served() -> No
     groups = Groups()
     groups.harness.host_transactions()
     not_served = {key for key, state in table()["STATES"].items() if state.startswith("not served")}
-    assert set(groups.harness.broker.handlers) == set(SERVED_APIS) - not_served
+    assert set(groups.harness.broker.handlers) == set(versions_in(DEFAULT_RELEASE)) - not_served
 
 
-def test_kafka_lists_no_api_that_is_missing_here() -> None:
-    assert set(table()["recorded"]()) == set(SERVED_APIS) - table()["KAFKA_WITH_A_RECEIVER"]
+@pytest.mark.parametrize("release", RELEASES)
+def test_kafka_lists_no_api_that_is_missing_here(release: str) -> None:
+    assert set(table()["recorded"](release)) == set(versions_in(release)) - table()["KAFKA_WITH_A_RECEIVER"]

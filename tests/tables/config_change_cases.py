@@ -2,7 +2,8 @@
 
 from typing import NamedTuple
 
-from kohort.broker.configs.definitions import BROKER_KEYS, ConfigKey
+from kohort.broker.configs.definitions import ConfigKey, keys_of
+from kohort.wire.apis import DEFAULT_RELEASE
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 BROKER, LOGGER, METRICS = 4, 8, 16
@@ -62,8 +63,9 @@ VALUES = (
     ("listener.name.plaintext.max.connections", ("4",)), ("listener.name.x.plain.sasl.jaas.config", ("x",)),
     ("listener.name.x.node.id", ("1",)), ("listener.name.x.no.such", ("1",)),
 )
+_KEYS = keys_of(DEFAULT_RELEASE).broker.values()
 BROKER_CASES = (
-    *(Case(BROKER, name, ((key.name, SET, _sample(key)),)) for key in BROKER_KEYS.values() for name in ("1", "")),
+    *(Case(BROKER, name, ((key.name, SET, _sample(key)),)) for key in _KEYS for name in ("1", "")),
     *(Case(BROKER, name, ((key, SET, value),)) for key, values in VALUES for value in values for name in ("1", "")),
     *(Case(BROKER, name, (("message.max.bytes", SET, "1000"),))
       for name in ("2", "one", "01", "+1", "-1", " 1", "1 ", "99999999999999", "x")),

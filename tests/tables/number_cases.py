@@ -8,15 +8,9 @@ change is possible at run time.
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from kohort.broker.configs.definitions import (
-    BROKER_KEYS,
-    CLIENT_METRICS_KEYS,
-    GROUP_KEYS,
-    TOPIC_KEYS,
-    ConfigKey,
-    UpdateMode,
-)
+from kohort.broker.configs.definitions import CLIENT_METRICS_KEYS, ConfigKey, UpdateMode, keys_of
 from kohort.broker.configs.values import ConfigType
+from kohort.wire.apis import DEFAULT_RELEASE
 
 TOPIC, BROKER, CLIENT_METRICS, GROUP = 2, 4, 16, 32
 
@@ -55,14 +49,15 @@ class Subject(NamedTuple):
 
 def subjects() -> Iterator[Subject]:
     """All of them. A key that brokers share is asked for all brokers."""
+    keys = keys_of(DEFAULT_RELEASE)
     for kind, name, table in (
-        (TOPIC, "t", TOPIC_KEYS),
-        (GROUP, "g", GROUP_KEYS),
+        (TOPIC, "t", keys.topic),
+        (GROUP, "g", keys.group),
         (CLIENT_METRICS, "m", CLIENT_METRICS_KEYS),
     ):
         for key in table.values():
             if key.type in TEXTS:
                 yield Subject(kind, name, key)
-    for key in BROKER_KEYS.values():
+    for key in keys.broker.values():
         if key.type in TEXTS and key.update_mode is not UpdateMode.READ_ONLY:
             yield Subject(BROKER, "" if key.update_mode is UpdateMode.CLUSTER_WIDE else "1", key)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kohort.model.errors import WireError
+from kohort.model.errors import ConfigError, WireError
 from kohort.wire import messages
-from kohort.wire.apis import API_KEYS, SERVED_APIS, SERVED_RELEASE, ApiKey, versions_in
+from kohort.wire.apis import API_KEYS, RELEASES, ApiKey, release_named, versions_in
 from kohort.wire.encoders import request_encoder
 from kohort.wire.headers import read_request_header, read_response_header
 from kohort.wire.readers import response_reader
@@ -29,11 +29,13 @@ def test_the_table_is_what_kafka_advertises() -> None:
     response = response_reader(ApiKey.API_VERSIONS, line["api_version"])(frame, offset)
     advertised = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
     assert advertised == {
-        int(api): (api.oldest_advertised, api.newest_stable) for api in SERVED_APIS if api not in UNLISTED
+        int(api): (api.oldest_advertised, versions.newest_stable)
+        for api, versions in versions_in("4.2.1").items()
+        if api not in UNLISTED
     }
 
 
-@pytest.mark.parametrize("release", ["4.2.1", "4.4.0"])
+@pytest.mark.parametrize("release", RELEASES)
 def test_every_release_has_the_versions_that_its_broker_advertises(release: str) -> None:
     answer = json.loads((DATA / f"api-versions-{release}.json").read_text())
     versions = versions_in(release)
@@ -42,30 +44,34 @@ def test_every_release_has_the_versions_that_its_broker_advertises(release: str)
     }
 
 
-def test_the_served_release_is_read_and_written_whole() -> None:
-    served = versions_in(SERVED_RELEASE)
-    assert tuple(served) == SERVED_APIS
-    for api, versions in served.items():
-        assert (
-            api.oldest
-            == versions.oldest
-            <= versions.newest_stable
-            == api.newest_stable
-            <= versions.newest
-            <= api.newest
-        )
+@pytest.mark.parametrize("release", RELEASES)
+def test_every_release_is_read_and_written_whole(release: str) -> None:
+    for api, versions in versions_in(release).items():
+        assert api.oldest == versions.oldest <= versions.newest_stable <= versions.newest <= api.newest
+        assert versions.newest_stable <= api.newest_stable
+    assert set(versions_in(RELEASES[-1])) == set(ApiKey)
 
 
-def test_an_api_of_a_later_release_is_read_and_not_served() -> None:
+def test_a_header_may_have_any_stable_version_of_the_newest_release() -> None:
     api = ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE
-    assert (api.newest, api.newest_stable) == (0, -1)
-    assert api not in SERVED_APIS
-    with pytest.raises(WireError, match="key 93 is not served"):
-        read_request_header(
-            request_encoder(api, 0)(1, "c", messages.StreamsGroupTopologyDescriptionUpdateRequest())[4:]
-        )
-    with pytest.raises(WireError, match="version 6 of the API with key 28 is not served"):
-        read_request_header(request_encoder(ApiKey.TXN_OFFSET_COMMIT, 6)(1, "c", messages.TxnOffsetCommitRequest())[4:])
+    assert api not in versions_in("4.2.1")
+    request = messages.StreamsGroupTopologyDescriptionUpdateRequest()
+    assert read_request_header(request_encoder(api, 0)(1, "c", request)[4:])[:2] == (api, 0)
+    begin = ApiKey.INIT_PRODUCER_ID
+    with pytest.raises(WireError, match="version 6 of the API with key 22 is not served"):
+        read_request_header(request_encoder(begin, 6)(1, "c", messages.InitProducerIdRequest())[4:])
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_release_is_found_by_its_number(release: str) -> None:
+    assert release_named(release) == release
+    assert release_named(release.rpartition(".")[0]) == release
+
+
+@pytest.mark.parametrize("text", ["", "4", "4.3", "4.2.", "4.2.0", "44"])
+def test_an_unknown_release_is_refused_with_those_that_there_are(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"there are 4\.2, 4\.4$"):
+        release_named(text)
 
 
 def test_keys_are_found_by_number() -> None:

@@ -85,7 +85,8 @@ def test_long_client_ids_do_not_pile_up_either() -> None:
 
 
 def test_the_answer_to_an_unknown_version_of_api_versions() -> None:
-    frame = api_versions_downgrade(77)
+    assert api_versions_downgrade(77, 5)[-2:] == b"\0\5"
+    frame = api_versions_downgrade(77, 4)
     assert frame == bytes.fromhex("00000010 0000004d 0023 00000001 0012 0000 0004")
     correlation_id, offset = read_response_header(frame[4:], ApiKey.API_VERSIONS, 0)
     response = response_reader(ApiKey.API_VERSIONS, 0)(frame[4:], offset)

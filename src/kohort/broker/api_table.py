@@ -9,8 +9,9 @@ A frame is bounded by `socket.request.max.bytes`, its arrays together by `Cost.e
 `Cost.bounded_by` names what else bounds the work on a single name, value, expression or element.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 from kohort.broker.request_rules import (
@@ -34,7 +35,7 @@ from kohort.model.limits import (
     TELEMETRY_UNPACKED_BYTES_MAX,
     WHOLE_ELEMENTS_MAX,
 )
-from kohort.wire.apis import SERVED_APIS, ApiKey
+from kohort.wire.apis import ApiKey, versions_in
 from kohort.wire.frames import FRAME_BYTES_MAX
 
 _MIB: Final = 1 << 20
@@ -86,7 +87,6 @@ class Api(NamedTuple):
             sendResponseExemptThrottle in KafkaApis.
         quota_bytes: the bytes of a request that count for the quota of produced bytes.
         needs_client_metrics: ApiVersions lists the API only while there is a subscription of client metrics.
-        newest: the newest version that is served, if Kafka serves newer ones; docs/unsupported.md names these APIs, too.
     """
 
     cost: Cost
@@ -98,12 +98,11 @@ class Api(NamedTuple):
     is_throttled: bool = True
     quota_bytes: Callable[[Any], int] | None = None
     needs_client_metrics: bool = False
-    newest: int | None = None
 
 
 _CONFIGS: Final = "CONFIGS_MAX configurations of a resource, CONFIG_LENGTH_MAX characters of a value"
-_LISTS_STEP: Final = 256_000
-"""The configurations of one resource are one step. A broker has six lists, each of up to 32 768 empty elements."""
+_LISTS_STEP: Final = 300_000
+"""The configurations of one resource are one step. A broker has seven lists, each of up to 32 768 empty elements."""
 _PATTERN: Final = (
     "PATTERN_LENGTH_MAX, PATTERN_CLASSES_MAX and PATTERN_PROGRAM_BYTES_MAX of an expression, MATCH_STEPS_MAX of a match"
 )
@@ -223,17 +222,19 @@ API_TABLE: Final[dict[ApiKey, Api]] = {
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: Api(_each(), is_gradual=True),
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: Api(_each()),
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: Api(_each()),
+    ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: Api(_each()),
+    ApiKey.UNREGISTER_CONTROLLER: Api(_one()),
 }
 
-for _key in SERVED_APIS:
+for _key in ApiKey:
     if _key not in API_TABLE:
         raise KeyError(f"{_key.api_name} has no row in the table of APIs")
 
 
-def served_versions(api_key: ApiKey) -> tuple[int, int]:
-    """The oldest and the newest version of an API that Kohort serves."""
-    newest = API_TABLE[api_key].newest
-    return api_key.oldest, api_key.newest_stable if newest is None else min(api_key.newest_stable, newest)
+@cache
+def served_versions(release: str) -> Mapping[ApiKey, tuple[int, int]]:
+    """The APIs that a broker of a release serves, each with its oldest and its newest version."""
+    return {api: (versions.oldest, versions.newest_stable) for api, versions in versions_in(release).items()}
 
 
 class Listener(StrEnum):

@@ -2,9 +2,9 @@
 ApiVersions (18), versions 0 to 5: v3 client software, features; v4 features that begin at 0; v5 the broker that the client
 expects. If it is another one, the client has to begin anew with its bootstrap addresses.
 
-The response lists the APIs that have a handler. Those of client telemetry are listed only while there is a subscription:
-clients that find them ask for theirs. A feature is listed if its APIs are served, because clients choose their protocol by it.
-The server itself answers an unknown version of ApiVersions, with a body of version 0.
+The response lists the APIs of the broker's release that have a handler. Those of client telemetry are listed only while there
+is a subscription: clients that find them ask for theirs. A feature is listed if its APIs are served, because clients choose
+their protocol by it. The server itself answers an unknown version of ApiVersions, with a body of version 0.
 
 Source: KIP-35, KIP-511, KIP-584, KIP-1022, KIP-1242; Kafka KafkaApis.handleApiVersionsRequest, DefaultApiVersionManager,
 ApiVersionsRequest.isValid.
@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from kohort.broker.api_table import API_TABLE, served_versions
+from kohort.broker.api_table import API_TABLE
 from kohort.broker.catalog import Catalog
 from kohort.broker.cluster import NO_NODE_ID, Cluster
 from kohort.broker.configs.client_metrics import CLIENT_METRICS_KIND
@@ -38,13 +38,20 @@ class ApiVersions:
 
     Args:
         handlers: the registry of handlers; may grow until the first request.
+        versions: the oldest and the newest version of each API that the broker serves.
         cluster: seen from the broker that answers.
     """
 
     def __init__(
-        self, handlers: Mapping[ApiKey, Handler], features: Features, catalog: Catalog, cluster: Cluster
+        self,
+        handlers: Mapping[ApiKey, Handler],
+        versions: Mapping[ApiKey, tuple[int, int]],
+        features: Features,
+        catalog: Catalog,
+        cluster: Cluster,
     ) -> None:
         self._handlers = handlers
+        self._versions = versions
         self._features = features
         self._catalog = catalog
         self._cluster = cluster
@@ -68,9 +75,9 @@ class ApiVersions:
         return m.ApiVersionsResponse(
             api_keys=[
                 m.ApiVersionsResponseApiVersion(
-                    api_key=key, min_version=key.oldest_advertised, max_version=served_versions(key)[1]
+                    api_key=key, min_version=key.oldest_advertised, max_version=self._versions[key][1]
                 )
-                for key in sorted(self._handlers)
+                for key in sorted(self._handlers.keys() & self._versions.keys())
                 if has_client_metrics or not API_TABLE[key].needs_client_metrics
             ],
             supported_features=[

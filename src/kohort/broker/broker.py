@@ -17,6 +17,7 @@ from kohort.broker.admin.log_dirs import LogDirs
 from kohort.broker.admin.quorum import Quorum
 from kohort.broker.admin.reassignments import Reassignments
 from kohort.broker.admin.scram_credentials import ScramCredentials
+from kohort.broker.api_table import served_versions
 from kohort.broker.api_versions import ApiVersions
 from kohort.broker.catalog import Catalog
 from kohort.broker.changes import Changes
@@ -71,7 +72,8 @@ class Broker:
         cluster: the brokers as clients see them; addresses may be set later, when the listeners are bound.
         coordinators: the coordinators of this node; they may be added until the first request.
         verification: the transaction coordinator, as partition leaders ask it. Default: the one among `coordinators`.
-        features: the finalised levels of features. Default: the newest ones.
+        config: its release is the one that the brokers are like.
+        features: the finalised levels of features. Default: the newest ones of the release.
         fetch_bytes_left: how many bytes of records the next Fetch response may have. Default: as many as are asked for.
         elsewhere: runs long computations on another thread. Default: on this one.
         elsewhere_reads, elsewhere_searches: run reads of logs, and searches for times in them, on other threads. Default: on
@@ -100,7 +102,7 @@ class Broker:
     ) -> None:
         check_start(config)
         self.config = config
-        self.features = Features() if features is None else features
+        self.features = Features(release=config.release) if features is None else features
         self.cluster = cluster
         self.group_configs = GroupConfigs(config)
         self.catalog = Catalog(store, clock, cluster)
@@ -140,6 +142,8 @@ class Broker:
         self.log_reads = LogReads(elsewhere_reads)
         self.searches = LogReads(elsewhere_searches)
         self.telemetry = Telemetry(self.catalog, config, clock)
+        self.versions = served_versions(config.release)
+        """The oldest and the newest version of each API that the brokers serve."""
         self.apis = {node_id: BrokerApis(self, cluster.seen_from(node_id)) for node_id in cluster.nodes}
         """The handlers of each broker, by its id."""
 
@@ -172,7 +176,7 @@ class BrokerApis:
         self._serve_admin(shared)
 
     def serve(self, api_key: ApiKey, handler: Handler) -> None:
-        """Register the handler of an API, for all versions that `served_versions` names."""
+        """Register the handler of an API, for the versions of the release; it is not served if the release lacks it."""
         self.handlers[api_key] = handler
 
     def on_stopped(self) -> None:
@@ -230,7 +234,8 @@ class BrokerApis:
         self.serve(ApiKey.DESCRIBE_TOPIC_PARTITIONS, metadata.describe_topic_partitions)
         self.serve(ApiKey.DESCRIBE_CLUSTER, cluster.describe_cluster)
         self.serve(ApiKey.FIND_COORDINATOR, find.find_coordinator)
-        self.serve(ApiKey.API_VERSIONS, ApiVersions(self.handlers, shared.features, catalog, cluster).api_versions)
+        api_versions = ApiVersions(self.handlers, shared.versions, shared.features, catalog, cluster)
+        self.serve(ApiKey.API_VERSIONS, api_versions.api_versions)
 
     def _serve_admin(self, shared: Broker) -> None:
         catalog, cluster, clock = shared.catalog, self.cluster, shared.clock

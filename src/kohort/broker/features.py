@@ -2,12 +2,12 @@
 Features of the cluster (KIP-584): what is supported, and the finalised levels, by which clients choose their protocol. And
 UpdateFeatures (57), versions 0 to 2: v1 upgrade types and validation only; v2 no result of single features.
 
-A feature is supported if the APIs that it stands for are served. Its finalised level is the newest one, until UpdateFeatures or
-the operator (`--feature`, at a start) changes it; a changed level is a setting in the catalog. Level 0 turns a feature off;
-clients are not told of it.
+A feature is supported if the APIs that it stands for are served. Its finalised level is the newest one of the broker's release,
+until UpdateFeatures or the operator (`--feature`, at a start) changes it; a changed level is a setting in the catalog. Level 0
+turns a feature off; clients are not told of it.
 
-`metadata.version`, `kraft.version` and `eligible.leader.replicas.version` are the levels that Apache Kafka 4.2.1 has, because
-tools and clients read them. They change nothing here: there is no metadata log, and each partition has one replica.
+`metadata.version`, `kraft.version` and `eligible.leader.replicas.version` are the levels that the release has, because tools
+and clients read them. They change nothing here: there is no metadata log, and each partition has one replica.
 
 All features of a request are changed, or none. In version 0, Kafka ignores the permission to downgrade, and so does Kohort. A
 level of `transaction.version` is effective at once, one of `group.version` at the next start.
@@ -19,12 +19,12 @@ ControllerApis.handleUpdateFeatures.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 
-from kohort.broker.api_table import served_versions
 from kohort.broker.catalog import Catalog
 from kohort.broker.catalog_view import CatalogChange, Setting
 from kohort.broker.changes import DEFAULT_TIMEOUT_MS, Changes
@@ -34,7 +34,7 @@ from kohort.machine.shard import Reply
 from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode
 from kohort.model.numbers import is_number
 from kohort.wire import messages as m
-from kohort.wire.apis import ApiKey
+from kohort.wire.apis import DEFAULT_RELEASE, RELEASES, ApiKey, short_name
 
 GROUP_VERSION: Final = "group.version"
 TRANSACTION_VERSION: Final = "transaction.version"
@@ -51,38 +51,41 @@ _LEVEL_MAX: Final = (1 << 15) - 1
 
 class Feature(msgspec.Struct, frozen=True):
     """
-    A feature with levels from `oldest` to `newest`. It is supported if `api` is served in this version.
+    A feature with levels from `oldest` to `newest`. It is supported if `api` is served.
 
     Attributes:
+        newest: of the newest release.
         api: None if the feature stands for no API.
+        newest_in: the newest level of each release that has not `newest`.
     """
 
     name: str
     oldest: int
     newest: int
     api: ApiKey | None = None
-    api_version: int = 0
+    newest_in: Mapping[str, int] = msgspec.field(default_factory=dict)
 
     def is_supported(self, handlers: Mapping[ApiKey, Handler]) -> bool:
-        if self.api is None:
-            return True
-        return self.api in handlers and served_versions(self.api)[1] >= self.api_version
+        return self.api is None or self.api in handlers
+
+    def of(self, release: str) -> Self:
+        """The feature as a release has it."""
+        return msgspec.structs.replace(self, newest=self.newest_in.get(release, self.newest))
 
 
 FEATURES: Final = (
-    Feature(GROUP_VERSION, 0, 1, ApiKey.CONSUMER_GROUP_HEARTBEAT, 0),
+    Feature(GROUP_VERSION, 0, 1, ApiKey.CONSUMER_GROUP_HEARTBEAT),
     Feature(KRAFT_VERSION, 0, 1),
-    Feature(METADATA_VERSION, 7, 29),
-    Feature(TRANSACTION_VERSION, 0, 2, ApiKey.END_TXN, 5),
+    Feature(METADATA_VERSION, 7, 33, newest_in={"4.2.1": 29}),
+    Feature(TRANSACTION_VERSION, 0, 2, ApiKey.END_TXN),
     Feature(ELIGIBLE_LEADER_REPLICAS_VERSION, 0, 1),
 )
 _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
 _TYPES: Final = (_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE)
 _TYPES_SINCE: Final = 1
 _NO_RESULTS_SINCE: Final = 2
-_METADATA_UNCHANGED_SINCE: Final = 23
-"""The level from which on no `metadata.version` changes the records of Kafka's metadata log."""
-_RANGES: Final = {feature.name: (feature.oldest, feature.newest) for feature in FEATURES}
+_METADATA_UNCHANGED: Final = frozenset((24, 25, 26, 27, 28, 29, 31))
+"""The levels of `metadata.version` that have the records of Kafka's metadata log of the level before."""
 _PREFIX: Final = "The update failed for all features since the following feature had an error: "
 
 
@@ -92,13 +95,18 @@ class Features:
 
     Args:
         levels: the finalised levels that the operator asks for, by name. They replace those in the catalog.
+        release: the release of Apache Kafka that the broker is like.
+
+    Attributes:
+        known: the features of the release, by name.
 
     Raises:
         ConfigError: a feature or a level is unknown.
     """
 
-    def __init__(self, levels: Mapping[str, int] | None = None) -> None:
-        known = {feature.name: feature for feature in FEATURES}
+    def __init__(self, levels: Mapping[str, int] | None = None, *, release: str = DEFAULT_RELEASE) -> None:
+        self._release = release
+        self.known = known = {feature.name: feature.of(release) for feature in FEATURES}
         levels = {name: level for name, level in (levels or {}).items() if level or name not in _ABSENT}
         for name, level in levels.items():
             if name not in known:
@@ -107,7 +115,7 @@ class Features:
             if not feature.oldest <= level <= feature.newest:
                 raise ConfigError(f"Feature {name} has the levels {feature.oldest} to {feature.newest}, not {level}")
         self._asked = dict(levels)
-        self._levels = {feature.name: feature.newest for feature in FEATURES} | self._asked
+        self._levels = {feature.name: feature.newest for feature in known.values()} | self._asked
 
     def attach(self, catalog: Catalog) -> None:
         """
@@ -118,11 +126,9 @@ class Features:
         """
         stored = {name: value[_LEVEL] for name, value in catalog.settings(FEATURE_KIND).items()}
         try:
-            Features(stored)
+            Features(stored, release=self._release)
         except ConfigError as error:
-            raise ConfigError(
-                f"The catalog was written by a newer version of Kohort: {error}. Start that version."
-            ) from error
+            raise ConfigError(_later_level(stored, error)) from error
         self._levels |= stored | self._asked
         changed = {name: level for name, level in self._asked.items() if stored.get(name) != level}
         catalog.watch_settings(FEATURE_KIND, self._on_change)
@@ -145,7 +151,16 @@ class Features:
 
     def supported(self, handlers: Mapping[ApiKey, Handler]) -> list[Feature]:
         """The features whose APIs are among the handlers."""
-        return [feature for feature in FEATURES if feature.is_supported(handlers)]
+        return [feature for feature in self.known.values() if feature.is_supported(handlers)]
+
+
+def _later_level(stored: Mapping[str, int], error: ConfigError) -> str:
+    """The refusal of stored levels that the release lacks."""
+    for release in RELEASES:
+        with suppress(ConfigError):
+            Features(stored, release=release)
+            return f"The catalog was written with a later release: {error}. Start with --kafka {short_name(release)}"
+    return f"The catalog was written by a newer version of Kohort: {error}. Start that version."
 
 
 def check_level(name: str, fields: Mapping[str, object]) -> None:
@@ -231,9 +246,9 @@ class UpdateFeatures:
             return prefix + "The controller does not support the given upgrade type."
         if level < 0:
             return prefix + "A feature version cannot be less than 0."
-        if name not in _RANGES:
+        if name not in self._features.known:
             return prefix + (f"{controller} does not support this feature." if level else f"Feature {name} not found.")
-        oldest, newest = _RANGES[name]
+        oldest, newest = self._features.known[name].oldest, self._features.known[name].newest
         if not oldest <= level <= newest:
             return prefix + f"{controller} only supports versions {oldest}-{newest}"
         current = self._level(name)
@@ -250,7 +265,7 @@ class UpdateFeatures:
 
 
 def _metadata_refusal(current: int, level: int, upgrade_type: int) -> str | None:
-    if level >= current or level >= _METADATA_UNCHANGED_SINCE:
+    if _METADATA_UNCHANGED.issuperset(range(level + 1, current + 1)):
         return None
     prefix = f"Unsupported metadata.version downgrade from {current} to {level}. "
     if upgrade_type == _UNSAFE_DOWNGRADE:

@@ -54,6 +54,7 @@ examples:
   kohort serve --data-dir ./data
   kohort serve --memory --port 0 --set num.partitions=3 --set group.initial.rebalance.delay.ms=0
   kohort serve --memory --brokers 3 --racks a,b,c
+  kohort serve --memory --kafka 4.4
   kohort serve --data-dir ./data --host 0.0.0.0 --advertised broker.example:9092"""
 
 
@@ -66,6 +67,8 @@ class _Help(argparse.RawDescriptionHelpFormatter):
 
 def parser() -> argparse.ArgumentParser:
     """Make the parser of `kohort serve`."""
+    from kohort.wire.apis import DEFAULT_RELEASE, RELEASES, short_name
+
     options = argparse.ArgumentParser(
         prog="kohort serve",
         description=_DESCRIPTION,
@@ -131,6 +134,14 @@ def parser() -> argparse.ArgumentParser:
         "--config", type=Path, metavar="FILE", help="file of broker configurations: TOML, or Kafka's server.properties"
     )
     options.add_argument(
+        "--kafka",
+        type=_release,
+        default=DEFAULT_RELEASE,
+        metavar="RELEASE",
+        help="release of Apache Kafka whose APIs, versions, features and configurations clients see: "
+        f"{' or '.join(map(short_name, RELEASES))} (default: {short_name(DEFAULT_RELEASE)})",
+    )
+    options.add_argument(
         "--feature",
         action="append",
         default=[],
@@ -156,6 +167,15 @@ def _racks(text: str | None, brokers: int) -> tuple[str, ...]:
             f"--racks has {len(racks)} racks for --brokers {brokers}; give each broker one, such as a,b,c"
         )
     return racks
+
+
+def _release(text: str) -> str:
+    from kohort.wire.apis import release_named
+
+    try:
+        return release_named(text)
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _port(text: str) -> int:
@@ -196,7 +216,9 @@ def serve(arguments: Sequence[str]) -> None:
             metrics_port=options.metrics_port,
             data_dir=options.data_dir,
             flush=options.flush,
-            config=BrokerConfig.load(sets=options.set, file=options.config, environment=os.environ),
+            config=BrokerConfig.load(
+                sets=options.set, file=options.config, environment=os.environ, release=options.kafka
+            ),
             features=parse_features(options.feature),
         ),
     )

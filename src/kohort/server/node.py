@@ -109,14 +109,16 @@ class Node:
             self._clock,
             self._call_later,
             coordinators=self._coordinators,
-            features=Features(settings.features),
+            features=Features(settings.features, release=settings.config.release),
             fetch_bytes_left=self._fetch_bytes_left,
             elsewhere=partial(self._elsewhere, self._computations),
             elsewhere_reads=partial(self._elsewhere, self._reads),
             elsewhere_searches=partial(self._elsewhere, self._searches),
         )
         self._coordinators.start(COORDINATORS, self._broker, self._make_processor)
-        self._dispatches = {node_id: Dispatch(apis.handlers) for node_id, apis in self._broker.apis.items()}
+        self._dispatches = {
+            node_id: Dispatch(apis.handlers, self._broker.versions) for node_id, apis in self._broker.apis.items()
+        }
         self._throttle_by_quotas()
         self._broker.quotas.on_change = self._throttle_by_quotas
         descriptors = Descriptors(connections_max())

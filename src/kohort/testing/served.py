@@ -13,6 +13,7 @@ from typing import Self
 
 from kohort.server.control import send_command
 from kohort.testing.ports import free_port_range
+from kohort.wire.apis import DEFAULT_RELEASE
 
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 300.0
@@ -55,6 +56,7 @@ class ServedKohort:
         features: Mapping[str, int] | None = None,
         brokers: int = 1,
         racks: Sequence[str] = (),
+        kafka: str = DEFAULT_RELEASE,
     ) -> None:
         """
         Args:
@@ -66,6 +68,7 @@ class ServedKohort:
             features: finalised levels of features by name; the newest levels by default.
             brokers: how many virtual brokers the process presents; `stop_broker` and `start_broker` stop and start one of them.
             racks: of the brokers.
+            kafka: the release of Apache Kafka that the brokers are like, such as 4.2.
         """
         directory.mkdir(parents=True, exist_ok=True)
         self.data_dir = directory / "data"
@@ -91,6 +94,8 @@ class ServedKohort:
             self._command += ["--feature", f"{name}={level}"]
         if brokers > 1:
             self._command += ["--brokers", str(brokers)]
+        if kafka != DEFAULT_RELEASE:
+            self._command += ["--kafka", kafka]
         if racks:
             self._command += ["--racks", ",".join(racks)]
         self._process: subprocess.Popen[bytes] | None = None

@@ -2,22 +2,25 @@
 The API table: every request that a broker of Apache Kafka serves, with its versions.
 
 The versions are data: `releases.json` has them for every release that a broker can be like, and is generated from Kafka's jars
-(tools/kafka_schemas.py). Every version of the newest release is read and written; `SERVED_RELEASE` says which are served. A
-version above the newest stable one exists in Kafka but is disabled unless `unstable.api.versions.enable` is set. Produce is
-advertised from version 0, because librdkafka derives a broker's features from that; versions from 3 on are served.
+(tools/kafka_schemas.py). Every version of the newest release is read and written; which of them a broker serves depends on the
+release of its configuration. A version above the newest stable one exists in Kafka but is disabled unless
+`unstable.api.versions.enable` is set. Produce is advertised from version 0, because librdkafka derives a broker's features from
+that; versions from 3 on are served.
 
 Source: `validVersions` and `latestVersionUnstable` of the message schemas; KIP-896 for the oldest.
 """
 
 from enum import IntEnum
+from functools import cache
 from typing import Final, Self
 
 import msgspec
 
+from kohort.model.errors import ConfigError
 from kohort.wire.schema import packaged
 
-SERVED_RELEASE: Final = "4.2.1"
-"""The release whose APIs and versions a broker offers."""
+DEFAULT_RELEASE: Final = "4.2.1"
+"""The release that a broker is like unless its operator asks for another one."""
 
 NEVER = 1 << 15
 """A first flexible version above every possible version."""
@@ -41,6 +44,9 @@ class _Row(msgspec.Struct, frozen=True):
 
 _ROWS: Final = msgspec.json.decode(packaged("kohort.wire", "releases.json"), type=dict[int, _Row])
 
+RELEASES: Final = tuple(dict.fromkeys(release for row in _ROWS.values() for release in row.releases))
+"""The releases that a broker can be like, oldest first."""
+
 
 class ApiKey(IntEnum):
     """
@@ -49,7 +55,7 @@ class ApiKey(IntEnum):
     Attributes:
         api_name: Kafka's name, the prefix of its message names ("JoinGroup": `JoinGroupRequest`).
         oldest, newest: the range of versions that can be read and written: those of the newest release.
-        newest_stable: the newest version that a broker offers by default; -1 if the served release lacks the API.
+        newest_stable: the newest version that a broker of the newest release offers by default.
         flexible_from: the first version with compact lengths and tagged fields, `NEVER` if there is none.
     """
 
@@ -67,7 +73,7 @@ class ApiKey(IntEnum):
         member.api_name = row.name
         member.oldest = newest_release.oldest
         member.newest = newest_release.newest
-        member.newest_stable = row.releases[SERVED_RELEASE].newest_stable if SERVED_RELEASE in row.releases else -1
+        member.newest_stable = newest_release.newest_stable
         member.flexible_from = NEVER if row.flexible < 0 else row.flexible
         return member
 
@@ -171,10 +177,28 @@ class ApiKey(IntEnum):
 API_KEYS: dict[int, ApiKey] = {int(key): key for key in ApiKey}
 """By number, all APIs of the newest release."""
 
-SERVED_APIS: Final = tuple(key for key in ApiKey if key.newest_stable >= 0)
-"""The APIs of the release that is served."""
 
-
+@cache
 def versions_in(release: str) -> dict[ApiKey, Versions]:
     """The APIs of a release, by key, and the versions of each."""
     return {ApiKey(key): row.releases[release] for key, row in _ROWS.items() if release in row.releases}
+
+
+def release_named(text: str) -> str:
+    """
+    Find a release by its whole number or without the last part: `4.2` is 4.2.1.
+
+    Raises:
+        ConfigError: a broker cannot be like this release.
+    """
+    for release in RELEASES:
+        if text in (release, short_name(release)):
+            return release
+    raise ConfigError(
+        f"there is no release {text!r} of Apache Kafka here; there are {', '.join(map(short_name, RELEASES))}"
+    )
+
+
+def short_name(release: str) -> str:
+    """A release without the last part of its number."""
+    return release.rpartition(".")[0]

@@ -37,7 +37,7 @@ def read_request_header(frame: bytes) -> RequestHeader:
     The header of a request; a null client id reads as the empty one, as in Kafka.
 
     Raises:
-        WireError: the frame is too short, or its API or version is not served; an unstable version is not served.
+        WireError: the frame is too short, or its API or version is not one of the newest release; an unstable version is none.
             ApiVersions passes with any version.
     """
     api: int
@@ -103,14 +103,17 @@ def _skip_tags(frame: bytes, offset: int) -> int:
 _DOWNGRADE: Final = Struct(">iihihhh")
 
 
-def api_versions_downgrade(correlation_id: int) -> bytes:
+def api_versions_downgrade(correlation_id: int, newest: int) -> bytes:
     """
     The complete frame that answers an ApiVersions request of an unknown version: version 0 of the response, which every client
     reads, with UNSUPPORTED_VERSION and the versions of ApiVersions alone.
+
+    Args:
+        newest: the newest version of ApiVersions that is served.
     """
     api = ApiKey.API_VERSIONS
     error_code = int(ErrorCode.UNSUPPORTED_VERSION)
-    return _DOWNGRADE.pack(_DOWNGRADE.size - 4, correlation_id, error_code, 1, int(api), api.oldest, api.newest_stable)
+    return _DOWNGRADE.pack(_DOWNGRADE.size - 4, correlation_id, error_code, 1, int(api), api.oldest, newest)
 
 
 def read_response_header(frame: bytes, api_key: int, api_version: int) -> tuple[int, int]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kohort.broker.api_table import served_versions
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.runtime.ready_queue import ReadyQueue
 from kohort.server.connections.client_connections import ClientConnections, ServedEndpoint
@@ -15,9 +16,10 @@ from kohort.server.connections.connection_limits import ConnectionLimits, Descri
 from kohort.server.requests.dispatch import Dispatch
 from kohort.server.requests.slices import Slices
 from kohort.wire import messages as m
-from kohort.wire.apis import SERVED_APIS, ApiKey
+from kohort.wire.apis import DEFAULT_RELEASE, ApiKey
 from kohort.wire.encoders import request_encoder
 
+VERSIONS = served_versions(DEFAULT_RELEASE)
 OVERLAPPING = {ApiKey.PRODUCE, ApiKey.OFFSET_COMMIT, ApiKey.HEARTBEAT}
 """Their effects happen in the order of arrival, only their replies wait for the disk. Kafka handles one request at a time."""
 
@@ -65,10 +67,10 @@ class Server:
         self.waiting: dict[int, Callable[[], None]] = {}
         due: list[Callable[[], None]] = []
         self._due = due
-        handlers = {key: self._handle(key) for key in SERVED_APIS}
+        handlers = {key: self._handle(key) for key in VERSIONS}
         self.socket = Socket()
         limits = ConnectionLimits(BrokerConfig({}), Descriptors(10))
-        dispatch = Dispatch(handlers)
+        dispatch = Dispatch(handlers, VERSIONS)
         connections = ClientConnections(
             {1: dispatch}, ReadyQueue(due.append), Slices(due.append), {1: limits}, frame_bytes_max=1 << 20
         )
@@ -96,10 +98,10 @@ class Server:
 
 def frame(key: ApiKey, correlation_id: int) -> bytes:
     request = getattr(m, f"{key.api_name}Request")()
-    return request_encoder(key, key.newest_stable)(correlation_id, "test", request)
+    return request_encoder(key, VERSIONS[key][1])(correlation_id, "test", request)
 
 
-@pytest.mark.parametrize("key", SERVED_APIS, ids=lambda key: key.api_name)
+@pytest.mark.parametrize("key", VERSIONS, ids=lambda key: key.api_name)
 @pytest.mark.parametrize("in_one_chunk", [True, False])
 def test_a_request_is_handled_before_the_last_was_answered_only_if_no_client_can_see_it(
     key: ApiKey, in_one_chunk: bool

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from kohort.broker.api_table import API_TABLE, served_versions
 from kohort.wire import messages as m
-from kohort.wire.apis import ApiKey
+from kohort.wire.apis import DEFAULT_RELEASE, ApiKey
 from kohort.wire.compression import Codec, compress
 from kohort.wire.encoders import request_encoder
 from kohort.wire.message_classes import message_classes
@@ -25,6 +25,11 @@ from tests.server.clients import Client
 
 SLACK = 50
 """Elements of the other arrays."""
+
+
+def newest_version(api: ApiKey) -> int:
+    """The newest version of an API that a broker serves by default."""
+    return served_versions(DEFAULT_RELEASE)[api][1]
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,7 @@ class Largest:
         return f"{self.api.api_name} {'.'.join(self.array)} {'different' if self.is_distinct else 'equal'}"
 
     def frame(self) -> bytes:
-        version = served_versions(self.api)[1]
+        version = newest_version(self.api)
         return request_encoder(self.api, version)(1, "test", Filler(self, version).message())
 
 
@@ -102,7 +107,7 @@ class Filler:
 
 def arrays(api: ApiKey) -> Iterator[tuple[str, ...]]:
     """The paths of all arrays in the newest served version of a request."""
-    schema, version = schema_of(f"{api.api_name}Request"), served_versions(api)[1]
+    schema, version = schema_of(f"{api.api_name}Request"), newest_version(api)
 
     def within(struct: str) -> Iterator[tuple[str, ...]]:
         for field in schema.fields(struct, version):

@@ -22,7 +22,7 @@ from kohort.server.coordinators.group_coordinator import group_coordinator
 from kohort.server.coordinators.transaction_coordinator import transaction_coordinator
 from kohort.testing.virtual import VirtualNode
 from kohort.wire import messages as m
-from kohort.wire.apis import API_KEYS, ApiKey
+from kohort.wire.apis import API_KEYS, DEFAULT_RELEASE, ApiKey
 from kohort.wire.headers import read_request_header
 from kohort.wire.readers import request_reader
 from kohort.wire.schema import message
@@ -105,7 +105,7 @@ def samples() -> dict[ApiKey, tuple[int, Any]]:
     found: dict[ApiKey, tuple[int, Any]] = {}
     for request in own_requests():
         api_key = next(key for key in served if type(request).__name__ == f"{key.api_name}Request")
-        offer(found, api_key, served_versions(api_key)[1], request)
+        offer(found, api_key, served_versions(DEFAULT_RELEASE)[api_key][1], request)
     for path in sorted(WIRE.glob("*.jsonl.gz")):
         for frame in frames(path):
             api_key = API_KEYS[frame["api_key"]]

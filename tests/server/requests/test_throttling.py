@@ -57,7 +57,7 @@ class Client:
         self.harness.create("t")
         node, broker = self.harness.node, self.harness.broker
         self.timers: list[Timer] = []
-        self.dispatch = Dispatch(broker.handlers)
+        self.dispatch = Dispatch(broker.handlers, broker.versions)
         broker.quotas.on_change = self._apply
         self.socket = ReadSocket()
         self.limits = ConnectionLimits(BrokerConfig({}), Descriptors(10))
@@ -166,7 +166,7 @@ def test_producers_with_a_quota_have_one_request_in_flight() -> None:
 def test_the_time_of_requests_is_limited_for_every_api(request_of: tuple[ApiKey, Any]) -> None:
     client = Client()
     client.harness.broker.serve(ApiKey.HEARTBEAT, lambda *_: m.HeartbeatResponse(error_code=25))
-    client.dispatch = Dispatch(client.harness.broker.handlers)
+    client.dispatch = Dispatch(client.harness.broker.handlers, client.harness.broker.versions)
     client.connection = ClientConnection(
         client.connections, ServedEndpoint(1, "PLAINTEXT", client.dispatch, client.limits), "127.0.0.1"
     )

@@ -9,14 +9,13 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from kohort.broker.api_table import served_versions
 from kohort.model.limits import STRING_BYTES_MAX
 from kohort.wire.apis import ApiKey
 from kohort.wire.encoders import request_encoder
 from kohort.wire.schema import Field
 from kohort.wire.schema import message as schema_of
 from tests.server.clients import Client
-from tests.server.requests.largest_requests import Filler, Largest, StoredRequest, largest_requests
+from tests.server.requests.largest_requests import Filler, Largest, StoredRequest, largest_requests, newest_version
 from tests.server.requests.requests_by_hand import BY_HAND, stretched
 
 CONTENTS = {"letters": "x", "elements": "a,", "classes": r"\pL", "groups": "(", "digits": "9"}
@@ -34,7 +33,7 @@ class Longest:
         return f"{self.api.api_name} {'.'.join(self.path)} of {self.contents}"
 
     def frame(self) -> bytes:
-        version = served_versions(self.api)[1]
+        version = newest_version(self.api)
         return request_encoder(self.api, version)(1, "test", self.message(version))
 
     def message(self, version: int) -> Any:
@@ -61,7 +60,7 @@ class _LongFiller(Filler):
 def strings(api: ApiKey, version: int | None = None) -> list[tuple[str, ...]]:
     """The paths of all strings in a version of a request, the newest served one unless stated."""
     schema = schema_of(f"{api.api_name}Request")
-    version = served_versions(api)[1] if version is None else version
+    version = newest_version(api) if version is None else version
 
     def within(struct: str) -> Iterator[tuple[str, ...]]:
         for field in schema.fields(struct, version):

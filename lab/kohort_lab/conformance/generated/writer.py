@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any, TypeVar
 
-from kohort_lab.conformance.scenarios.scenario import Scenario
+from kohort_lab.conformance.scenarios.scenario import Scenario, recorded_versions
 from kohort_lab.conformance.scenarios.script import APIS, DEFAULT_BROKER, Step
 
 T = TypeVar("T")
@@ -40,9 +40,9 @@ class ScenarioWriter:
     def version(self, api_name: str) -> int:
         """The version of an API in this scenario, drawn at its first use; the oldest and the newest are more likely."""
         if api_name not in self._versions:
-            api = APIS[api_name]
-            drawn = self.random.randint(api.oldest, api.newest_stable)
-            self._versions[api_name] = self.random.choice((api.oldest, drawn, drawn, api.newest_stable))
+            oldest, newest = recorded_versions(APIS[api_name])
+            drawn = self.random.randint(oldest, newest)
+            self._versions[api_name] = self.random.choice((oldest, drawn, drawn, newest))
         return self._versions[api_name]
 
     def send(self, api_name: str, keywords: dict[str, Any] | None = None, **fields: Any) -> str:

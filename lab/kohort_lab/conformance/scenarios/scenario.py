@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from kohort.wire.apis import DEFAULT_RELEASE, ApiKey, versions_in
 from kohort_lab.conformance.scenarios.script import APIS, DEFAULT_BROKER, Script, Step, step_apis
 
 
@@ -55,10 +56,15 @@ def scenarios(scripts: Iterable[Script]) -> Iterator[Scenario]:
                 yield from _in_versions(script, case, broker)
 
 
+def recorded_versions(api: ApiKey) -> tuple[int, int]:
+    """The oldest and the newest version of an API in the release whose answers are recorded."""
+    found = versions_in(DEFAULT_RELEASE)[api]
+    return found.oldest, found.newest_stable
+
+
 def _in_versions(script: Script, case: dict[str, Any], broker: str) -> Iterator[Scenario]:
     ranges = {
-        api.api_name: script.versions.get(api.api_name, (api.oldest, api.newest_stable))
-        for api in step_apis(script.steps)
+        api.api_name: script.versions.get(api.api_name) or recorded_versions(api) for api in step_apis(script.steps)
     }
     count = max((newest - oldest + 1 for oldest, newest in ranges.values()), default=1)
     for number in range(count - 1 if script.newest_only else 0, count):

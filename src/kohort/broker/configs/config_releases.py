@@ -1,8 +1,8 @@
 """
 The configurations of releases after Apache Kafka 4.2.1: rows that a release adds to `config_table`, changes or removes.
 
-Rows are those of `config_table`. A row whose name an earlier release has replaces it. No broker has them before its release is
-served (`kohort.wire.apis.SERVED_RELEASE`).
+Rows are those of `config_table`. A row whose name an earlier release has replaces it. A broker of an earlier release does not
+show them.
 
 Source: Apache Kafka 4.4.0, the ConfigDef of KafkaConfig, LogConfig and GroupConfig; update modes and defaults of a running node.
 """

@@ -3,14 +3,15 @@ Definitions of Kafka's configurations: keys, types, valid values; and the broker
 
 `BrokerConfig` has the values that the operator set at the start and at run time, over Kafka's defaults.
 
-Source: org.apache.kafka.common.config.ConfigDef of Apache Kafka 4.2.1.
+Source: org.apache.kafka.common.config.ConfigDef of Apache Kafka 4.2.1 and 4.4.0.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -18,7 +19,7 @@ from kohort.broker.configs import config_table
 from kohort.broker.configs.config_releases import rows_of
 from kohort.broker.configs.config_sources import read_sources
 from kohort.broker.configs.values import ConfigType, Value, parse_value, text_of, validate
-from kohort.wire.apis import SERVED_RELEASE
+from kohort.wire.apis import DEFAULT_RELEASE, RELEASES
 
 
 class UpdateMode(StrEnum):
@@ -84,13 +85,31 @@ def _key(row: config_table.Row) -> ConfigKey:
     )
 
 
-def keys_of(release: str) -> tuple[dict[str, ConfigKey], dict[str, ConfigKey], dict[str, ConfigKey]]:
-    """The configurations of brokers, topics and groups in a release, by name."""
-    broker, topic, group = ({row[0]: _key(row) for row in rows} for rows in rows_of(release))
-    return broker, topic, group
+class ConfigKeys(NamedTuple):
+    """Configurations by name, in the order of names."""
+
+    broker: dict[str, ConfigKey]
+    topic: dict[str, ConfigKey]
+    group: dict[str, ConfigKey]
 
 
-BROKER_KEYS, TOPIC_KEYS, GROUP_KEYS = keys_of(SERVED_RELEASE)
+@cache
+def keys_of(release: str) -> ConfigKeys:
+    """The configurations of a release."""
+    return ConfigKeys(*({row[0]: _key(row) for row in rows} for rows in rows_of(release)))
+
+
+def _keys_of_all() -> ConfigKeys:
+    """The configurations of all releases; the newest definition of each."""
+    merged = ConfigKeys({}, {}, {})
+    for release in RELEASES:
+        for keys, later in zip(merged, keys_of(release), strict=True):
+            keys.update(later)
+    return ConfigKeys(*(dict(sorted(keys.items())) for keys in merged))
+
+
+BROKER_KEYS, TOPIC_KEYS, GROUP_KEYS = _keys_of_all()
+"""What can be configured, whatever the release of the broker: a value has its effect even if the release shows no such key."""
 CLIENT_METRICS_KEYS = {row[0]: _key(row) for row in config_table.CLIENT_METRICS}
 
 
@@ -112,7 +131,11 @@ class BrokerConfig:
 
     `config[name]` is the effective value at this moment. Code that keeps a value longer registers a watcher.
 
+    Args:
+        release: the release of Apache Kafka that the broker is like.
+
     Attributes:
+        keys: the configurations of the release: those that clients see, and that topics and groups may have.
         explicit: the values that were set at the start, as text.
         unknown: keys that were set but are not Kafka's, each with the most similar key that is, or "". Kafka starts with them.
         dynamic: the values that were set at run time for this broker, as text.
@@ -123,8 +146,10 @@ class BrokerConfig:
         ConfigError: a value is invalid.
     """
 
-    def __init__(self, explicit: Mapping[str, str] | None = None) -> None:
+    def __init__(self, explicit: Mapping[str, str] | None = None, *, release: str = DEFAULT_RELEASE) -> None:
         explicit = explicit or {}
+        self.release = release
+        self.keys = keys_of(release)
         self.explicit = {name: text for name, text in explicit.items() if name in BROKER_KEYS}
         self.unknown = {name: similar_key(name, BROKER_KEYS) for name in explicit if name not in BROKER_KEYS}
         self._static: dict[str, Value] = {name: BROKER_KEYS[name].parse(text) for name, text in self.explicit.items()}
@@ -136,7 +161,12 @@ class BrokerConfig:
 
     @classmethod
     def load(
-        cls, *, sets: Iterable[str] = (), file: Path | None = None, environment: Mapping[str, str] | None = None
+        cls,
+        *,
+        sets: Iterable[str] = (),
+        file: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+        release: str = DEFAULT_RELEASE,
     ) -> "BrokerConfig":
         """
         Load from a file, the environment (`KOHORT_NUM_PARTITIONS=3`) and `KEY=VALUE` texts; later sources win.
@@ -144,7 +174,7 @@ class BrokerConfig:
         Raises:
             ConfigError: as for the class; or the file cannot be read.
         """
-        return cls(read_sources(sets, file, environment or {}, BROKER_KEYS))
+        return cls(read_sources(sets, file, environment or {}, BROKER_KEYS), release=release)
 
     def watch(self, watcher: Watcher) -> None:
         """Call `watcher` when values have been changed at run time."""

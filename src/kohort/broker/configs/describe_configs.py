@@ -170,7 +170,7 @@ class DescribeConfigs:
         facts = self._broker_facts()
         configs = self._configs
         broker = configs.broker
-        for name, key in BROKER_KEYS.items():
+        for name, key in broker.keys.broker.items():
             if name in facts and name not in broker.explicit:
                 synonyms = [Synonym(name, facts[name], ConfigSource.STATIC_BROKER)]
                 yield _entry(key, facts[name], synonyms, read_only=True)
@@ -182,19 +182,21 @@ class DescribeConfigs:
         yield from self._others(broker)
 
     def _others(self, broker: BrokerConfig) -> Iterable[Entry]:
-        """Keys that have no definition under their name: of plug-ins, and of single listeners."""
+        """Keys that the release does not define under their name: of plug-ins, of single listeners, and of later releases."""
+        known = broker.keys.broker
+        later = {name: text for name, text in broker.explicit.items() if name not in known}
         layers = (
             (ConfigSource.DYNAMIC_BROKER, broker.dynamic),
             (ConfigSource.DYNAMIC_DEFAULT_BROKER, broker.dynamic_defaults),
-            (ConfigSource.STATIC_BROKER, broker.unknown),
+            (ConfigSource.STATIC_BROKER, broker.unknown | later),
         )
-        for name in dict.fromkeys(name for _, layer in layers for name in layer if name not in BROKER_KEYS):
+        for name in dict.fromkeys(name for _, layer in layers for name in layer if name not in known):
             synonyms = [Synonym(name, layer[name], source) for source, layer in layers if name in layer]
             yield self._other(name, synonyms)
 
     def _other(self, name: str, synonyms: Sequence[Synonym]) -> Entry:
         key = known_key(name)
-        if key is None or synonyms[0].source is ConfigSource.STATIC_BROKER:
+        if key is None or name in BROKER_KEYS or synonyms[0].source is ConfigSource.STATIC_BROKER:
             return _unknown(name, synonyms)
         key = msgspec.structs.replace(key, name=name)
         value = text_of(key.parse(synonyms[0].value or ""))
@@ -214,11 +216,12 @@ class DescribeConfigs:
         }
 
     def _dynamic_defaults(self) -> Iterable[Entry]:
-        for name, text in self._configs.broker.dynamic_defaults.items():
+        broker = self._configs.broker
+        for name, text in broker.dynamic_defaults.items():
             synonyms = [Synonym(name, text, ConfigSource.DYNAMIC_DEFAULT_BROKER)]
-            if name in BROKER_KEYS:
-                value = text_of(BROKER_KEYS[name].parse(text))
-                yield _entry(BROKER_KEYS[name], value, synonyms)
+            key = broker.keys.broker.get(name)
+            if key is not None:
+                yield _entry(key, text_of(key.parse(text)), synonyms)
             else:
                 yield self._other(name, synonyms)
 
@@ -241,7 +244,7 @@ class DescribeConfigs:
             raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
         overrides = self._catalog.configured_group(name).configs
         entries = []
-        for key in GROUP_KEYS.values():
+        for key in self._configs.broker.keys.group.values():
             value = self._groups.value(key.name, overrides)
             source = ConfigSource.GROUP if key.name in overrides else ConfigSource.DEFAULT
             entries.append(_entry(key, value, [Synonym(key.name, value, source)]))

@@ -9,7 +9,7 @@ Source: Kafka GroupConfig, GroupConfigManager.
 import re
 from collections.abc import Mapping
 
-from kohort.broker.configs.definitions import BROKER_KEYS, GROUP_KEYS, BrokerConfig
+from kohort.broker.configs.definitions import BROKER_KEYS, GROUP_KEYS, BrokerConfig, ConfigKey
 from kohort.broker.configs.values import Value, invalid, text_of
 from kohort.model.errors import ConfigError
 from kohort.model.limits import CONFIG_SHOWN_LENGTH_MAX
@@ -99,7 +99,7 @@ class GroupConfigs:
                 above the effective heartbeat interval; with Kafka's message.
         """
         for name in overrides:
-            _check_known(name)
+            _check_known(name, self._broker.keys.group)
         for name, text in overrides.items():
             parse_group_value(name, text)
         for kind, name in _RANGES:
@@ -119,8 +119,8 @@ class GroupConfigs:
         return int(self.value(name, overrides) or 0)
 
 
-def _check_known(name: str) -> None:
-    if name not in GROUP_KEYS:
+def _check_known(name: str, keys: Mapping[str, ConfigKey]) -> None:
+    if name not in keys:
         raise ConfigError(f"Unknown group config name: {name}")
 
 
@@ -131,7 +131,7 @@ def parse_group_value(name: str, text: str) -> Value:
     Raises:
         ConfigError: the key is unknown, or the value is invalid.
     """
-    _check_known(name)
+    _check_known(name, GROUP_KEYS)
     if name != _OFFSET_RESET:
         return GROUP_KEYS[name].parse(text)
     trimmed = trim(text)

@@ -62,8 +62,6 @@ BROKER_SYNONYMS = _RENAMED | {name: ((name, 1),) for name in _SAME_NAME}
 DEFAULTS_OF_TOPICS = frozenset(name for brokers in BROKER_SYNONYMS.values() for name, _ in brokers)
 """Broker keys whose value topics have, unless they have their own."""
 
-VISIBLE_KEYS: tuple[ConfigKey, ...] = tuple(key for _, key in sorted(TOPIC_KEYS.items()) if not key.is_internal)
-
 _LOG_CONFIG_KEYS = {field: field.replace("_", ".") for field in LogConfig.__struct_fields__}
 
 
@@ -161,8 +159,8 @@ class TopicConfigs:
         return Effective(key, key.default, ConfigSource.DEFAULT)
 
     def effective(self, overrides: Mapping[str, str]) -> list[Effective]:
-        """The effective values of all visible keys, by name."""
-        return [self.value(key.name, overrides) for key in VISIBLE_KEYS]
+        """The effective values of the keys that the broker's release shows, by name."""
+        return [self.value(name, overrides) for name, key in self.broker.keys.topic.items() if not key.is_internal]
 
     def parsed(self, name: str, overrides: Mapping[str, str]) -> Value:
         """The effective value, parsed by its type."""
@@ -212,6 +210,8 @@ class TopicConfigs:
         """
         check_lengths(overrides)
         for name, text in overrides.items():
+            if name not in self.broker.keys.topic:
+                raise unknown_topic_key(name)
             parse_topic_value(name, text)
         self._check_lags(overrides)
         if self.parsed("remote.storage.enable", overrides):
@@ -226,5 +226,9 @@ def parse_topic_value(name: str, text: str) -> Value:
         ConfigError: the key is unknown, or the value is invalid.
     """
     if name not in TOPIC_KEYS:
-        raise ConfigError(f"Unknown topic config name: {name}")
+        raise unknown_topic_key(name)
     return TOPIC_KEYS[name].parse(text)
+
+
+def unknown_topic_key(name: str) -> ConfigError:
+    return ConfigError(f"Unknown topic config name: {name}")

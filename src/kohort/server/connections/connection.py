@@ -25,7 +25,7 @@ from kohort.server.connections.long_requests import ChainedWork, LongRequest, lo
 from kohort.server.metrics.latency import TIMED_AT_FIRST, TIMED_EVERY
 from kohort.wire.frames import FrameReader
 from kohort.wire.generated.guards import LongMessage
-from kohort.wire.headers import api_versions_downgrade, read_request_header
+from kohort.wire.headers import read_request_header
 from kohort.wire.templates import TemplateCache
 
 _CLOSE: Final = NoResponse.CLOSE_CONNECTION
@@ -177,7 +177,7 @@ class ClientConnection(AnsweringConnection):
             route = self._routes.get((api_key, api_version)) or self.endpoint.dispatch.route(api_key, api_version)
             if route is None:
                 # A newer client sent an unknown version of ApiVersions: the answer has the served versions of ApiVersions.
-                return api_versions_downgrade(correlation_id)
+                return self.endpoint.dispatch.api_versions_downgrade(correlation_id)
             requests = route.requests = route.requests + 1
             began_at = perf_counter() if requests <= TIMED_AT_FIRST or not requests % TIMED_EVERY else NOT_TIMED
             pending = InFlightRequest(self, route, correlation_id, client_id, began_at)

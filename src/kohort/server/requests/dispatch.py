@@ -8,7 +8,7 @@ built when the first request of their version arrives.
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from kohort.broker.api_table import API_TABLE, served_versions
+from kohort.broker.api_table import API_TABLE
 from kohort.broker.ports import Handler
 from kohort.model.errors import WireError
 from kohort.server.metrics.latency import TIMED_AT_FIRST, TIMED_EVERY, LatencyHistogram
@@ -16,6 +16,7 @@ from kohort.server.requests.splitting import in_parts, without_repeats
 from kohort.wire.apis import API_KEYS, ApiKey
 from kohort.wire.encoders import GradualEncoder, gradual_response_encoder, response_encoder
 from kohort.wire.generated.gradual import GradualReader
+from kohort.wire.headers import api_versions_downgrade
 from kohort.wire.readers import gradual_request_reader, request_reader
 from kohort.wire.schema import message
 from kohort.wire.templates import RepeatRead, route_repeats
@@ -125,10 +126,16 @@ class Route:
 
 
 class Dispatch:
-    """The routes of one listener, by API key and version."""
+    """
+    The routes of one broker, by API key and version.
 
-    def __init__(self, handlers: Mapping[ApiKey, Handler]) -> None:
+    Args:
+        versions: the oldest and the newest version of each API that the broker serves.
+    """
+
+    def __init__(self, handlers: Mapping[ApiKey, Handler], versions: Mapping[ApiKey, tuple[int, int]]) -> None:
         self._handlers = dict(handlers)
+        self._versions = versions
         self._throttle_of: ThrottleOf = lambda _api_key: None
         self.routes: dict[tuple[int, int], Route] = {}
         """The routes in use so far."""
@@ -150,12 +157,16 @@ class Dispatch:
         if route is not None:
             return route
         key = API_KEYS[api_key]
-        if key not in self._handlers:
+        if key not in self._handlers or key not in self._versions:
             raise WireError(f"{key.api_name} is not served")
-        oldest, newest = served_versions(key)
+        oldest, newest = self._versions[key]
         if not oldest <= version <= newest:
             if key is ApiKey.API_VERSIONS:
                 return None
             raise WireError(f"{key.api_name} version {version} is not served (served: {oldest} to {newest})")
         route = self.routes[api_key, version] = Route(key, version, self._handlers[key], self._throttle_of(key))
         return route
+
+    def api_versions_downgrade(self, correlation_id: int) -> bytes:
+        """The frame that answers an unknown version of ApiVersions."""
+        return api_versions_downgrade(correlation_id, self._versions[ApiKey.API_VERSIONS][1])
