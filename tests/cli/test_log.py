@@ -3,6 +3,7 @@
 import json
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from kohort.model.limits import DECOMPRESSED_BYTES_MAX, UNORDERED_RECORDS_MAX
 from kohort.wire.batches import BatchRecord, build_batch
 from kohort.wire.compression import Codec, compress
 from kohort_lab.crashed_disk import read_tree
+from tests.records import kafka_logs
 from tests.storage.owner import PARTITION, Owner
 from tests.storage.test_recorded import unpack
 from tests.storage.test_repair import flip, left_behind
@@ -48,6 +50,37 @@ def test_coordinator_records_are_decoded(recorded: Path, capsys: pytest.CaptureF
         assert record["tombstone"] == (record["value"] is None)
         if record["record_type"] == "OffsetCommit":
             assert list(record["key"]) == ["group", "topic", "partition"]
+
+
+@pytest.mark.parametrize("run_name", kafka_logs.RUNS)
+def test_every_record_is_what_kafka_reads(run_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Logs of 4.4.0: topic ids, times and epochs of assignments, previous producer ids, dead letters on their way."""
+    logs = kafka_logs.unpack(run_name, tmp_path)
+    for topic in kafka_logs.TOPICS:
+        for partition, batches in kafka_logs.batches(run_name, topic).items():
+            segments = sorted(map(str, (logs / f"{topic}-{partition}").glob("*.log")))
+            assert run(["log", "dump", "--json", *segments]) == 0
+            rows = json.loads(capsys.readouterr().out)
+            assert [fields(row) for row in rows] == [expected_fields(batch) for batch in batches]
+
+
+def fields(row: dict[str, Any]) -> tuple[Any, ...]:
+    names = ("record_type", "key", "value")
+    records = [
+        (record["offset"], record["timestamp_ms"], record.get("marker"), *map(record.get, names))
+        for record in row["records"]
+    ]
+    return row["base_offset"], row["last_offset"], row["producer_id"], row["producer_epoch"], records
+
+
+def expected_fields(batch: dict[str, Any]) -> tuple[Any, ...]:
+    records = []
+    for record in batch["records"]:
+        decoded = record.get("decoded") or {}
+        name = decoded["key_name"].removesuffix("Key") if decoded else None
+        told = (record.get("control_type"), name, decoded.get("key"), decoded.get("value"))
+        records.append((record["offset"], record["timestamp"], *told))
+    return batch["base_offset"], batch["last_offset"], batch["producer_id"], batch["producer_epoch"], records
 
 
 def test_without_records(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:

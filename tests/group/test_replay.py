@@ -1,6 +1,7 @@
 """A shard that has read a log of Apache Kafka knows what that broker knew."""
 
 import struct
+from base64 import urlsafe_b64encode
 from typing import Any
 
 import pytest
@@ -15,12 +16,14 @@ from kohort.group.shard import GroupShard
 from kohort.machine.shard import Result
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import UnknownRecordTypeError
+from kohort.records.consumer_protocol import read_assignment
 from kohort.records.values import OffsetCommit, OffsetCommitTombstone
 from kohort.testing.watched import NoDeadlines
 from kohort.wire import messages as m
 from tests.group.golden import golden_groups, golden_records
 from tests.group.harness import Image, classic_groups
 from tests.group.raw_offsets import fresh, picture
+from tests.records import kafka_logs
 
 
 def load(run: str) -> list[GroupShard]:
@@ -45,7 +48,7 @@ def load(run: str) -> list[GroupShard]:
     return [shard for _, shard in sorted(shards.items())]
 
 
-@pytest.mark.parametrize("run", ["main", "legacy"])
+@pytest.mark.parametrize("run", ["main", "legacy", *kafka_logs.RUNS])
 def test_offsets_are_the_brokers(run: str) -> None:
     ours: dict[str, dict[str, Any]] = {}
     for shard in load(run):
@@ -67,7 +70,12 @@ def test_offsets_are_the_brokers(run: str) -> None:
     assert ours == theirs
 
 
-@pytest.mark.parametrize("run", ["main", "legacy"])
+def assigned(assignment: bytes) -> list[str]:
+    topics = read_assignment(assignment).assigned_partitions if assignment else ()
+    return sorted(f"{topic.topic}-{partition}" for topic in topics for partition in topic.partitions)
+
+
+@pytest.mark.parametrize("run", ["main", "legacy", "main-4.4.0", "expiry-4.4.0"])
 def test_classic_groups_are_the_brokers(run: str) -> None:
     """Groups of other types are passed over; what is left of them are their offsets."""
     groups = {group_id: group for shard in load(run) for group_id, group in classic_groups(shard).items()}
@@ -85,23 +93,43 @@ def test_classic_groups_are_the_brokers(run: str) -> None:
             (member["member_id"], member["client_id"], member["host"], member["instance_id"])
             for member in theirs["members"]
         }
+        assert {member.member_id: assigned(member.assignment) for member in ours.members.values()} == {
+            member["member_id"]: sorted(member["assignment"]) for member in theirs["members"]
+        }
     types = {golden_groups()[run].get(group_id, {"type": "Streams"})["type"] for group_id in groups}
     assert types <= {"Consumer", "Streams"}
 
 
-def test_open_transactions_stay_pending() -> None:
+@pytest.mark.parametrize("run", ["main", "main-4.4.0"])
+def test_open_transactions_stay_pending(run: str) -> None:
     pending = {
-        group_id: dict(partitions) for shard in load("main") for group_id, partitions in shard.offsets.writers.items()
+        group_id: dict(partitions) for shard in load(run) for group_id, partitions in shard.offsets.writers.items()
     }
     assert sorted(pending) == ["hold-open-group", "simple"]
-    assert golden_groups()["main"]["hold-open-group"]["offsets"] == {}
+    assert golden_groups()[run]["hold-open-group"]["offsets"] == {}
+
+
+@pytest.mark.parametrize(("run", "with_id"), [("main-4.4.0", 155), ("expiry-4.4.0", 21), ("unclean-4.4.0", 5)])
+def test_offsets_have_the_topic_id_that_the_broker_tells(run: str, with_id: int) -> None:
+    """Also those of a topic that was created again; a commit with a retention time has no room for the id."""
+    topics = kafka_logs.broker(run)["topics"]
+    checked = 0
+    for shard in load(run):
+        for offsets in shard.offsets.by_group.values():
+            for (topic, _), offset in offsets.items():
+                if offset.topic_id is None:
+                    assert offset.expire_timestamp_ms > 0
+                    continue
+                checked += 1
+                assert urlsafe_b64encode(offset.topic_id.bytes).decode().rstrip("=") == topics[topic]["topic_id"]
+    assert checked == with_id
 
 
 def test_members_get_a_session_when_the_log_is_loaded() -> None:
     shard = GroupShard(SnapshotRegistry(), NoDeadlines(), GroupConfig(), lambda: "uuid")
     serde = GroupRecordSerde()
     for record in golden_records():
-        if record.decoded is not None and record.decoded["key"]["group"] == "hold-classic":
+        if record.run == "main" and record.decoded and record.decoded["key"]["group"] == "hold-classic":
             shard.replay(record.offset, -1, -1, serde.decode(record.key_bytes, record.value_bytes))
     begun = shard.on_loaded(Image(), 0)
     assert sum(deadline.key[0] == "session" for deadline in begun.deadlines) == 2

@@ -2,7 +2,7 @@
 Coordinator records that Apache Kafka wrote, with what Kafka's own classes read in them, and the schemas of its classes.
 
 `records.jsonl.gz` has every distinct record of the internal topics of five runs of a broker of 4.2.1, with key and value in
-hex, `records-4.4.0.jsonl.gz` some of those with fields that 4.4.0 writes first.
+hex; those of three runs of 4.4.0 are in the logs of `kafka_logs`.
 """
 
 import gzip
@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+
+from tests.records import kafka_logs
 
 DATA = Path(__file__).parents[1] / "data" / "records"
 
@@ -45,8 +47,23 @@ class GoldenRecord(msgspec.Struct, frozen=True):
 
 @cache
 def golden_records() -> tuple[GoldenRecord, ...]:
-    files = (gzip.decompress((DATA / name).read_bytes()) for name in ("records.jsonl.gz", "records-4.4.0.jsonl.gz"))
-    return tuple(msgspec.json.decode(line, type=GoldenRecord) for file in files for line in file.splitlines())
+    lines = gzip.decompress((DATA / "records.jsonl.gz").read_bytes()).splitlines()
+    return (*(msgspec.json.decode(line, type=GoldenRecord) for line in lines), *records_of_4_4())
+
+
+@cache
+def records_of_4_4() -> tuple[GoldenRecord, ...]:
+    """Every distinct record that a broker of 4.4.0 wrote."""
+    found = {
+        (topic, record["key"], record["value"]): GoldenRecord(topic, record["key"], record["value"], record["decoded"])
+        for run in kafka_logs.RUNS
+        for topic in kafka_logs.TOPICS
+        for batches in kafka_logs.batches(run, topic).values()
+        for batch in batches
+        if not batch["control"]
+        for record in batch["records"]
+    }
+    return tuple(found.values())
 
 
 @cache

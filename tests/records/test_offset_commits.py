@@ -62,7 +62,7 @@ def test_decodes_most_records_of_a_broker() -> None:
     fast = [decode_offset_commit(r.key_bytes, r.value_bytes or b"") for r in seen]
     for record, found in zip(seen, fast, strict=True):
         assert found is None or found == decode_record(OFFSET_COMMIT, record.key_bytes, record.value_bytes)
-    assert sum(found is None for found in fast) == 1, "one has long metadata"
+    assert sum(found is None for found in fast) == 2, "one of each release has long metadata"
     assert sum(found is not None and found.topic_id is not None for found in fast) > 50
 
 

@@ -1,5 +1,7 @@
 """The records of `__transaction_state`: golden bytes, damage, and what a rotation adds."""
 
+from collections import Counter
+
 import pytest
 
 from kohort.model.errors import CoordinatorError, CorruptError, ErrorCode
@@ -8,6 +10,7 @@ from kohort.records.values import TransactionLogTombstone
 from kohort.transaction.records import TransactionRecordSerde
 from kohort.transaction.states import COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_COMMIT
 from kohort.transaction.transaction import Transaction
+from tests.records.golden import records_of_4_4
 from tests.transaction.bench import transaction
 
 KEY = bytes.fromhex("0000 0004 74782d31")
@@ -132,3 +135,17 @@ def test_tags_of_a_later_release_are_written_again() -> None:
         assert encoded is not None
         assert encoded.endswith(later)
         assert serde.decode(KEY, encoded).other_tags == (later,)  # type: ignore[union-attr]
+
+
+def test_the_producer_ids_are_those_that_kafka_4_4_wrote() -> None:
+    serde, rotations = TransactionRecordSerde(), Counter[str]()
+    for record in records_of_4_4():
+        if record.topic != "__transaction_state" or record.value is None:
+            continue
+        decoded, told = serde.decode(record.key_bytes, record.value_bytes), record.decoded["value"]
+        assert isinstance(decoded, Transaction)
+        found = (decoded.producer_id, decoded.previous_producer_id, decoded.next_producer_id)
+        assert found == (told["producerId"], told["previousProducerId"], told.get("nextProducerId", -1))
+        rotations["begun"] += decoded.next_producer_id != -1
+        rotations["ended"] += decoded.previous_producer_id != decoded.producer_id
+    assert rotations == {"begun": 5, "ended": 6}, "one of a producer id whose epochs InitProducerId had used up"

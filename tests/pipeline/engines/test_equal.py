@@ -13,13 +13,12 @@ from kohort.pipeline.tables.contract import COLUMNS
 from kohort_lab.history import History
 from tests.conftest import NIGHTLY
 from tests.pipeline.frames import check_equal
+from tests.records import kafka_logs
 
 pytestmark = pytest.mark.spark
 
-RUNS = (
-    "main",
-    *(pytest.param(run, marks=NIGHTLY) for run in ("expiry", "legacy", "tv1", "unclean", "unclean-torn", "history")),
-)
+OTHERS = ("expiry", "legacy", "tv1", "unclean", "unclean-torn", *kafka_logs.RUNS, "history")
+RUNS = ("main", *(pytest.param(run, marks=NIGHTLY) for run in OTHERS))
 MIDDLE_MS = 1_795_252_900_000
 """An instant within the recording `main`."""
 
