@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+import pytest
+
 from kohort.pipeline.tables.groups.group_history import GroupHistory
 
 Row = dict[str, Any]
@@ -36,10 +38,13 @@ class Records:
     def epoch(self, epoch: int, targets: dict[str, list[int]], *, metadata_hash: int = 7) -> None:
         """A new group epoch with its target assignment."""
         self.write("Metadata", {"epoch": epoch, "metadataHash": metadata_hash})
+        self.target(epoch, targets)
+
+    def target(self, epoch: int, targets: dict[str, list[int]], **computed: int) -> None:
         for member_id, partitions in targets.items():
             topics = [{"topicId": TOPIC_ID, "partitions": partitions}]
             self.write("TargetAssignmentMember", {"topicPartitions": topics}, member_id)
-        self.write("TargetAssignmentMetadata", {"assignmentEpoch": epoch})
+        self.write("TargetAssignmentMetadata", {"assignmentEpoch": epoch, **computed})
 
     def current(self, member_id: str, epoch: int, *, state: int = 0) -> None:
         self.write("CurrentMemberAssignment", {"memberEpoch": epoch, "state": state}, member_id)
@@ -148,3 +153,62 @@ def test_moved_counts_partitions_with_another_owner() -> None:
     records.member("c")
     records.epoch(4, {"a": [], "c": [0, 2]})
     assert [row["moved"] for row in records.finished()] == [0, 1, 0, 1]
+
+
+def test_the_last_phase_begins_when_the_assignment_is_computed() -> None:
+    """Kafka 4.3 and later: the group waits for its assignment, whose record has the time."""
+    records = two_static_members()
+    records.member("c")
+    records.write("Metadata", {"epoch": 3, "metadataHash": 7})
+    began_ms = records.at_ms
+    records.target(3, {"c": [2]}, assignmentTimestamp=began_ms + 2500)
+    for member_id in ("a", "b", "c"):
+        records.current(member_id, 3)
+    last = records.finished()[-1]
+    assert (last["began_at_ms"], last["completed_at_ms"] - last["sync_ms"]) == (began_ms, began_ms + 2500)
+    assert last["duration_ms"] == records.at_ms - began_ms
+
+
+def test_an_assignment_is_computed_before_the_records_of_its_step_are_written() -> None:
+    records = two_static_members()
+    records.write("Metadata", {"epoch": 3, "metadataHash": 8})
+    records.target(3, {}, assignmentTimestamp=records.at_ms - 3)
+    began_ms = records.at_ms - 1000 - 3
+    records.current("a", 3)
+    records.current("b", 3)
+    last = records.finished()[-1]
+    assert (last["began_at_ms"], last["duration_ms"]) == (began_ms, records.at_ms - began_ms)
+    assert last["sync_ms"] == last["duration_ms"]
+
+
+def test_an_assignment_that_was_computed_later_than_it_took_effect_tells_no_last_phase() -> None:
+    """The clocks of two coordinators differ."""
+    records = two_static_members()
+    records.write("Metadata", {"epoch": 3, "metadataHash": 8})
+    records.target(3, {}, assignmentTimestamp=records.at_ms + 60_000)
+    records.current("a", 3)
+    records.current("b", 3)
+    assert records.finished()[-1]["sync_ms"] is None
+
+
+def test_the_time_of_an_older_assignment_is_not_that_of_the_next_one() -> None:
+    records = two_static_members()
+    records.epoch(3, {}, metadata_hash=8)
+    records.target(2, {}, assignmentTimestamp=records.at_ms)
+    records.write("Metadata", {"epoch": 4, "metadataHash": 9})
+    records.current("a", 4)
+    records.current("b", 4)
+    assert [row["sync_ms"] for row in records.finished()] == [None] * 4
+
+
+@pytest.mark.parametrize(("computed", "joined"), [({"assignmentTimestamp": 2000}, ["a"]), ({}, None)])
+def test_the_first_epoch_of_newer_brokers_is_2(computed: dict[str, int], joined: list[str] | None) -> None:
+    """Without a time of its assignment, epoch 2 follows an epoch that compaction has removed."""
+    records = Records()
+    records.member("a")
+    records.write("Metadata", {"epoch": 2, "metadataHash": 7})
+    records.target(2, {"a": [0, 1]}, **computed)
+    records.current("a", 2)
+    (row,) = records.finished()
+    assert (row["joined"] and [one["member_id"] for one in row["joined"]]) == joined
+    assert (row["why"], row["moved"]) == ((["joined"], 0) if joined else (None, None))

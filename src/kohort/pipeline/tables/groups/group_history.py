@@ -4,9 +4,10 @@ The history of one group, replayed record by record: the causes of its rebalance
 A plain class without Spark, for all kinds of groups. Classic groups write their whole membership at the end of a rebalance
 (GroupMetadata). Consumer, share and streams groups write changed members, then a new group epoch (the start of a rebalance),
 then the target assignment of that epoch, and then the current assignment of each member. The rebalance ends when all members
-have their target assignment in that epoch.
+have their target assignment in that epoch. A broker of 4.3 and later leaves an interval between two assignments, so a new epoch
+may wait for its assignment; the record of the assignment has the time when it was computed. There the last phase begins.
 
-Source: Apache Kafka 4.2.1, GroupMetadataManager, CurrentAssignmentBuilder, MemberState; KIP-848, KIP-932, KIP-1071.
+Source: Apache Kafka 4.2.1 and 4.4.0, GroupMetadataManager, CurrentAssignmentBuilder, MemberState; KIP-848, KIP-932, KIP-1071.
 """
 
 import json
@@ -79,6 +80,8 @@ def record_types(what: str) -> dict[str, str]:
 _STABLE = {CONSUMER: 0, SHARE: 0, STREAMS: 1}
 """The member state STABLE, by group type."""
 _FIRST_EPOCH = {CONSUMER: 1, SHARE: 1, STREAMS: 2}
+_FIRST_TIMED_EPOCH = 2
+"""The epoch of the first assignment of any group, on brokers that write when an assignment was computed."""
 _AWAY = -2
 """LEAVE_GROUP_STATIC_MEMBER_EPOCH: a static member left temporarily."""
 _NAMES = ("member_id", "instance_id", "client_id", "client_host")
@@ -117,6 +120,7 @@ class GroupHistory:
     owners_before: dict[Place, frozenset[str]] | None = None
     _open: Row | None = None
     _targets: dict[str, frozenset[Place]] = field(default_factory=dict)
+    _assigned_at_ms: int | None = None
     _metadata_hash: int | None = None
     _generation: int | None = None
     _created_at_ms: int | None = None
@@ -194,7 +198,7 @@ class GroupHistory:
         row |= {"generation": value["epoch"], "began_at_ms": record["timestamp_ms"]}
         if not self.members:
             row |= {"completed_at_ms": record["timestamp_ms"], "duration_ms": 0}
-        self._open = row
+        self._open, self._assigned_at_ms = row, None
         self._metadata_hash = value.get("metadataHash", 0)
         self.before = {name: Member(one.names, one.subscription) for name, one in self.members.items()}
 
@@ -222,9 +226,18 @@ class GroupHistory:
             identity = self.members[name].identity if name in self.members else name
             for place in places:
                 owners[place] = owners.get(place, frozenset()) | {identity}
-        moved = self._moved_to(owners)
-        if self._open is not None and value is not None and self._open["generation"] == value["assignmentEpoch"]:
-            self._open["moved"] = moved
+        row = self._open
+        if row is None or value is None or row["generation"] != value["assignmentEpoch"]:
+            self._moved_to(owners)
+            return
+        assigned_at_ms = self._assigned_at_ms = value.get("assignmentTimestamp")
+        if assigned_at_ms is not None:
+            # The records of one step are written, and get their time, after the assignment is computed.
+            row["began_at_ms"] = min(row["began_at_ms"], assigned_at_ms)
+            if row["joined"] is None and row["generation"] == _FIRST_TIMED_EPOCH:
+                row |= {"joined": row["members"], "left": [], "fenced": [], "changed": [], "why": [JOINED]}
+                self.owners_before = {}
+        row["moved"] = self._moved_to(owners)
 
     def _moved_to(self, owners: dict[Place, frozenset[str]] | None) -> int | None:
         """Count the partitions whose owner changed, and remember the new owners."""
@@ -242,6 +255,7 @@ class GroupHistory:
         if all(one.epoch == row["generation"] and one.state == _STABLE[group_type] for one in present):
             row["completed_at_ms"] = record["timestamp_ms"]
             row["duration_ms"] = record["timestamp_ms"] - row["began_at_ms"]
+            row["sync_ms"] = _last_phase_ms(self._assigned_at_ms, record["timestamp_ms"])
 
     def _row(self, record: Row, group_type: str, event: str, *, metadata_hash: int | None = None) -> Row:
         joined, left, fenced, changed = self._differences()
@@ -372,7 +386,8 @@ def _target_places(value: Row) -> Iterator[Place]:
 
 def _sync_ms(record: Row, event: str) -> int | None:
     """Return the time from the end of the join phase to the assignment, if the record has the former."""
-    state_ms, at_ms = record["state_timestamp_ms"], record["timestamp_ms"]
-    if event != REBALANCED or state_ms is None or not 0 <= state_ms <= at_ms:
-        return None
-    return int(at_ms - state_ms)
+    return _last_phase_ms(record["state_timestamp_ms"], record["timestamp_ms"]) if event == REBALANCED else None
+
+
+def _last_phase_ms(began_at_ms: int | None, at_ms: int) -> int | None:
+    return None if began_at_ms is None or not 0 <= began_at_ms <= at_ms else at_ms - began_at_ms
