@@ -105,6 +105,14 @@ def test_a_transaction_from_its_begin_to_its_markers(engine: Any) -> None:
     }
 
 
+def test_the_end_of_a_producer_id_is_that_of_the_transaction_before(engine: Any) -> None:
+    """The last epoch of a producer id: the completion has the next id, and all that compaction left is this record."""
+    end = step(4, "CompleteCommit", 40, start_ms=10, epoch=0)
+    end["transaction"] |= {"producer_id": 9, "previous_producer_id": 7}
+    (row,) = frames.rows_of(found(engine, [end]), "first_log_offset")
+    assert (row["producer_id"], row["producer_epoch"], row["outcome"]) == (7, None, "committed")
+
+
 # fmt: off
 ENDS = [
     # version  prepared epoch  prepared at  outcome      ended by

@@ -45,8 +45,9 @@ def transactions(records: Any) -> Any:
     """
     Return one row for every transaction.
 
-    `producer_epoch` is that of its writes; null if only the end of an abort is left, which may have been a fence. `outcome` is
-    the decision, also before the markers are written; null, like `state`, if damage hides it. `ended_by` is `timeout` if it was
+    `producer_id` and `producer_epoch` are those of its writes, also if its end was the last epoch of the producer id. The
+    epoch is null if the log has only such an end, or the end of an abort, which may have been a fence. `outcome` is the
+    decision, also before the markers are written; null, like `state`, if damage hides it. `ended_by` is `timeout` if it was
     aborted after its timeout, `fence` if its epoch was bumped to abort it, else `client`; null if the log does not tell: with
     transaction version 2 an abort by the client bumps the epoch, too.
 
@@ -93,8 +94,10 @@ def _numbered(records: Any) -> Any:
 def _aggregates() -> list[Any]:
     is_complete, is_prepare = fn.col("state").startswith("Complete"), fn.col("state").startswith("Prepare")
     is_ongoing = fn.col("state") == "Ongoing"
+    has_previous = is_complete & (fn.col("previous_producer_id") >= 0)
+    wrote_as = fn.when(has_previous, fn.col("previous_producer_id")).otherwise(fn.col("producer_id"))
     return [
-        fn.min_by("producer_id", "log_offset").alias("producer_id"),
+        fn.min_by(wrote_as, "log_offset").alias("producer_id"),
         fn.min_by(fn.when(is_ongoing, fn.col("producer_epoch")), "log_offset").alias("producer_epoch"),
         fn.max(fn.when(is_prepare, fn.col("producer_epoch"))).alias("end_epoch"),
         fn.max(fn.when(is_complete, fn.col("producer_epoch"))).alias("complete_epoch"),
