@@ -192,13 +192,16 @@ def test_an_assignment_that_was_computed_later_than_it_took_effect_tells_no_last
 
 
 def test_the_time_of_an_older_assignment_is_not_that_of_the_next_one() -> None:
+    """Damage hides the next one."""
     records = two_static_members()
-    records.epoch(3, {}, metadata_hash=8)
-    records.target(2, {}, assignmentTimestamp=records.at_ms)
+    records.write("Metadata", {"epoch": 3, "metadataHash": 8})
+    records.target(3, {}, assignmentTimestamp=records.at_ms)
     records.write("Metadata", {"epoch": 4, "metadataHash": 9})
     records.current("a", 4)
     records.current("b", 4)
-    assert [row["sync_ms"] for row in records.finished()] == [None] * 4
+    rows = records.finished()
+    assert rows[-1]["completed_at_ms"] == records.at_ms
+    assert [row["sync_ms"] for row in rows] == [None] * 4
 
 
 @pytest.mark.parametrize(("computed", "joined"), [({"assignmentTimestamp": 2000}, ["a"]), ({}, None)])
@@ -212,3 +215,12 @@ def test_the_first_epoch_of_newer_brokers_is_2(computed: dict[str, int], joined:
     (row,) = records.finished()
     assert (row["joined"] and [one["member_id"] for one in row["joined"]]) == joined
     assert (row["why"], row["moved"]) == ((["joined"], 0) if joined else (None, None))
+
+
+def test_a_later_epoch_whose_forerunners_are_gone_tells_no_cause() -> None:
+    records = Records()
+    records.member("a")
+    records.write("Metadata", {"epoch": 3, "metadataHash": 7})
+    records.target(3, {"a": [0, 1]}, assignmentTimestamp=2000)
+    (row,) = records.finished()
+    assert (row["joined"], row["why"], row["moved"]) == (None, None, None)

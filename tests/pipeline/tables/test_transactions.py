@@ -109,8 +109,10 @@ def test_the_end_of_a_producer_id_is_that_of_the_transaction_before(engine: Any)
     """The last epoch of a producer id: the completion has the next id, and all that compaction left is this record."""
     end = step(4, "CompleteCommit", 40, start_ms=10, epoch=0)
     end["transaction"] |= {"producer_id": 9, "previous_producer_id": 7}
-    (row,) = frames.rows_of(found(engine, [end]), "first_log_offset")
-    assert (row["producer_id"], row["producer_epoch"], row["outcome"]) == (7, None, "committed")
+    after = step(5, "Ongoing", 50, start_ms=50, epoch=0)
+    after["transaction"] |= {"producer_id": 9, "previous_producer_id": 7}
+    columns = ("first_log_offset", "producer_id", "producer_epoch", "outcome")
+    assert frames.tuples(found(engine, [end, after]), *columns) == [(4, 7, None, "committed"), (5, 9, 0, "open")]
 
 
 # fmt: off
