@@ -17,7 +17,6 @@ from kohort.group.classic import heartbeat
 from kohort.group.classic.apis import ClassicApis
 from kohort.group.classic.group import ClassicGroup
 from kohort.group.classic.member import ClassicMember
-from kohort.group.classic.rebalance import GroupSteps
 from kohort.group.groups import Group
 from kohort.machine.shard import Result
 from kohort.model.context import RequestContext
@@ -33,12 +32,8 @@ def answer_a_wrong_code() -> None:
 
 
 def answer_early() -> None:
-    begin = GroupSteps._begin_join
-
-    def at_once(steps: GroupSteps, delay_ms: int, extendable_ms: int = 0) -> None:
-        begin(steps, min(delay_ms, 1) if extendable_ms else delay_ms)
-
-    setattr(GroupSteps, "_begin_join", at_once)  # noqa: B010
+    # A method that is replaced would not be seen by compiled code.
+    sys.argv += ["--set", "group.initial.rebalance.delay.ms=1"]
 
 
 def answer_late() -> None:
