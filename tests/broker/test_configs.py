@@ -473,3 +473,21 @@ def test_alter_configs_replaces_all() -> None:
             (answer,) = harness.ask(ApiKey.ALTER_CONFIGS, request, version=version).responses
             assert answer.error_code == code
             assert harness.broker.catalog.topic("t").configs == configs  # type: ignore[union-attr]
+
+
+# What a later release has.
+
+
+def test_a_stored_configuration_that_the_release_lacks_keeps_its_effect_and_is_refused_with_the_next_change() -> None:
+    key = "max.decompressed.message.bytes"
+    harness = Harness(release="4.4.0")
+    harness.create("t", max_decompressed_message_bytes="77")
+    older = Harness(store=harness.store, node=harness.node, release="4.2.1")
+    assert key not in {entry.name for entry in describe(older, TOPIC, "t").configs}
+    topic = older.broker.catalog.topic("t")
+    assert topic is not None
+    assert older.broker.configs.value(key, topic.configs).value == "77"
+    with pytest.raises(ConfigError, match=f"^Unknown topic config name: {key}$"):
+        older.broker.configs.validate({**topic.configs, "retention.ms": "1"})
+    newer = Harness(store=harness.store, node=harness.node, release="4.4.0")
+    assert {entry.name: entry.value for entry in describe(newer, TOPIC, "t").configs}[key] == "77"

@@ -6,7 +6,7 @@ from kohort.broker.catalog_view import CatalogChange, Setting
 from kohort.broker.features import FEATURES, TRANSACTION_VERSION, Features
 from kohort.model.errors import ConfigError, ErrorCode
 from kohort.wire import messages as m
-from kohort.wire.apis import ApiKey
+from kohort.wire.apis import RELEASES, ApiKey
 from tests.broker.harness import Harness
 
 
@@ -34,7 +34,7 @@ def shown(harness: Harness) -> tuple[dict[str, int], int]:
 
 
 def test_a_level_is_shown_with_a_higher_epoch_and_survives_a_restart() -> None:
-    harness = Harness()
+    harness = Harness(release="4.2.1")
     levels, epoch = shown(harness)
     assert update(harness, "metadata.version", 25, 2).error_code == ErrorCode.NONE
     assert update(harness, "eligible.leader.replicas.version", 0, 3).error_code == ErrorCode.NONE
@@ -44,7 +44,7 @@ def test_a_level_is_shown_with_a_higher_epoch_and_survives_a_restart() -> None:
         "metadata.version": 25
     }
     assert "eligible.leader.replicas.version" not in changed
-    again = Harness(store=harness.store, node=harness.node)
+    again = Harness(store=harness.store, node=harness.node, release="4.2.1")
     assert shown(again)[0] == changed
     assert update(again, "metadata.version", 24).error_code == ErrorCode.INVALID_UPDATE_VERSION
     assert update(again, "metadata.version", 29).error_code == ErrorCode.NONE
@@ -76,6 +76,35 @@ def test_levels_of_a_newer_version_end_the_start() -> None:
     harness.node.settle()
     with pytest.raises(ConfigError, match="newer version of Kohort"):
         Harness(store=harness.store, node=harness.node)
+
+
+NEWEST = {"4.2.1": 29, "4.4.0": 33}
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_the_levels_of_metadata_are_those_of_the_release(release: str) -> None:
+    newest = NEWEST[release]
+    harness = Harness(release=release)
+    assert shown(harness)[0]["metadata.version"] == newest
+    refused = update(harness, "metadata.version", newest + 1)
+    assert refused.error_message is not None
+    assert refused.error_message.endswith(f"Local controller 1 only supports versions 7-{newest}")
+    lower = update(harness, "metadata.version", 28, 2)
+    assert lower.error_code == (ErrorCode.NONE if release == "4.2.1" else ErrorCode.INVALID_UPDATE_VERSION)
+    if release != "4.2.1":
+        assert lower.error_message is not None
+        assert "Unsupported metadata.version downgrade from 33 to 28. Refusing to perform" in lower.error_message
+    with pytest.raises(ConfigError, match=f"7 to {newest}, not {newest + 1}"):
+        Features({"metadata.version": newest + 1}, release=release)
+
+
+def test_a_level_that_only_a_later_release_has_ends_the_start_and_names_the_release() -> None:
+    harness = Harness(release="4.4.0", features=Features({"metadata.version": 30}, release="4.4.0"))
+    harness.node.settle()
+    with pytest.raises(ConfigError, match=r"levels 7 to 29, not 30\. Start with --kafka 4\.4$"):
+        Harness(store=harness.store, node=harness.node, release="4.2.1")
+    again = Harness(store=harness.store, node=harness.node, release="4.4.0")
+    assert shown(again)[0]["metadata.version"] == 30
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ ARABIC = "\u0665"
 LINES = [
     *(f"serve --memory --port {number}" for number in (DIGITS, ARABIC, "-1", "65536", "nan")),
     *(f"serve --memory --brokers {number}" for number in (DIGITS, ARABIC, "0", "1e1")),
+    *(f"serve --memory --kafka {number}" for number in (DIGITS, ARABIC, "4.3", "4")),
     *(f"top --metrics a:{number}" for number in (DIGITS, ARABIC, "0")),
     *(f"top --interval {number} --once" for number in ("nan", "inf", "1e300")),
     *(f"topics list --timeout {number}" for number in ("nan", "inf", "1e300", "-1", DIGITS)),

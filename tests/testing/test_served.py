@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from kohort.cli.serve import parser
 from kohort.testing.served import ServedKohort, ServerFailedError, unexpected_entries
+from kohort.wire.apis import DEFAULT_RELEASE, release_named
 
 INFO = "2026-01-31T12:00:00.123Z INFO kohort.storage log.recovered partition=a-0 bytes=12\n"
 ERROR = "2026-01-31T12:00:00.124Z ERROR kohort.storage log.offline partition=a-0 error='disk'\n"
@@ -50,6 +52,19 @@ def serve(tmp_path: Path, *, code: int = 0, line: str = INFO.rstrip(), expected:
     script = tmp_path / "server.py"
     script.write_text(SERVER.format(code=code, line=line))
     return ServedKohort(tmp_path / "broker", command=(sys.executable, str(script)), expected=expected)
+
+
+@pytest.mark.parametrize("release", [DEFAULT_RELEASE, "4.2", "4.4"])
+def test_the_command_line_has_the_release(release: str, tmp_path: Path) -> None:
+    script = tmp_path / "server.py"
+    script.write_text(
+        "import sys; print(*sys.argv[2:], sep='\\n', file=open(sys.argv[0] + '.words', 'w'))\n"
+        + SERVER.format(code=0, line="")
+    )
+    with ServedKohort(tmp_path / "broker", command=(sys.executable, str(script)), kafka=release):
+        pass
+    words = (tmp_path / "server.py.words").read_text().splitlines()
+    assert parser().parse_args(words).kafka == release_named(release)
 
 
 def test_an_exit_code_fails_the_test(tmp_path: Path) -> None:
