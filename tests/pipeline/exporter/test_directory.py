@@ -32,6 +32,7 @@ from tests.clients.waiting import wait_until
 from tests.pipeline.exporter.test_exporter import ORDERS, SETTINGS, Values, commit, produce, transact, values
 from tests.pipeline.logbytes import TIMESTAMP_MS, batch
 from tests.pipeline.sources.growing import GrowingLog
+from tests.records import kafka_logs
 
 READER = {"group_id": "live", "enable_auto_commit": False, "session_timeout_ms": 300_000}
 COMPACTED = 3
@@ -213,7 +214,7 @@ def test_a_log_that_grows_between_polls_is_read_once_and_whole(tmp_path: Path, m
     assert not any(key.partition == 0 for key in state_of(exporter))
 
 
-@pytest.mark.parametrize("run", ["main", "unclean-torn"])
+@pytest.mark.parametrize("run", ["main", "unclean-torn", *kafka_logs.RUNS])
 def test_recorded_logs_of_apache_kafka(recorded: Any, run: str) -> None:
     """Ends and open transactions from snapshots and indexes are those of a scan of everything; every lag has an age."""
     logs = recorded(run) / "logs"
@@ -237,6 +238,27 @@ def test_recorded_logs_of_apache_kafka(recorded: Any, run: str) -> None:
     assert {TopicPartition(log.topic, log.partition) for log in found} >= {
         TopicPartition(one.key.topic, one.key.partition) for one in now.partitions
     }
+
+
+@pytest.mark.parametrize("run", kafka_logs.RUNS)
+def test_lag_is_that_of_the_broker(recorded: Any, run: str) -> None:
+    """Of consumer groups, and of share groups whose partitions have a start offset."""
+    broker = kafka_logs.broker(run)
+    ends = {
+        f"{topic}-{partition}": one["end_offset"]
+        for topic, told in broker["topics"].items()
+        for partition, one in told["partitions"].items()
+    }
+    expected = {}
+    for group, told in broker["groups"].items():
+        for place, one in (told.get("offsets") or {}).items():
+            expected[group, place] = (one["offset"], max(ends[place] - one["offset"], 0))
+        for place, one in (told.get("share_offsets") or {}).items():
+            if one is not None:
+                expected[group, place] = (one["start_offset"], one["lag"])
+    now = Exporter(str(recorded(run) / "logs")).poll()
+    found = {(one.key.group, f"{one.key.topic}-{one.key.partition}"): (one.offset, one.lag) for one in now.partitions}
+    assert found == expected
 
 
 def test_sources_that_do_not_grow_are_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
