@@ -62,6 +62,8 @@ STATES = {
     ApiKey.DESCRIBE_QUORUM: "served; the catalog of topics stands for the metadata log",
     ApiKey.UPDATE_FEATURES: "served; a level of `group.version` is effective at the next start",
     ApiKey.UNREGISTER_BROKER: "refused for this broker",
+    ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: "refused: there is no plugin for descriptions of topologies",
+    ApiKey.UNREGISTER_CONTROLLER: "served; no controller is forgotten",
     ApiKey.SHARE_GROUP_HEARTBEAT: NO_SHARE,
     ApiKey.SHARE_GROUP_DESCRIBE: NO_SHARE,
     ApiKey.SHARE_FETCH: NO_SHARE,

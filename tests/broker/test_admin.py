@@ -74,6 +74,29 @@ def test_the_only_broker_cannot_be_unregistered() -> None:
     assert answer.error_code == ErrorCode.POLICY_VIOLATION
 
 
+@pytest.mark.parametrize(
+    ("controller_id", "code", "message"),
+    [
+        (1, ErrorCode.INVALID_REQUEST, "Controller cannot unregister itself while it is active."),
+        (2, ErrorCode.CONTROLLER_ID_NOT_REGISTERED, "Controller ID 2 is not currently registered."),
+        (-1, ErrorCode.CONTROLLER_ID_NOT_REGISTERED, "Controller ID -1 is not currently registered."),
+    ],
+)
+def test_the_only_controller_cannot_be_unregistered(controller_id: int, code: ErrorCode, message: str) -> None:
+    """As Apache Kafka 4.4.0 answers."""
+    request = m.UnregisterControllerRequest(controller_id=controller_id)
+    answer = Harness(release="4.4.0").ask(ApiKey.UNREGISTER_CONTROLLER, request)
+    assert (answer.error_code, answer.error_message) == (code, message)
+
+
+def test_there_is_no_plugin_for_descriptions_of_topologies() -> None:
+    """As Apache Kafka 4.4.0 answers; ids are not looked at."""
+    api = ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE
+    answer = Harness(release="4.4.0").ask(api, m.StreamsGroupTopologyDescriptionUpdateRequest())
+    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert answer.error_message == "The broker has no streams group topology description plugin configured."
+
+
 def test_the_catalog_is_the_metadata_log_of_the_quorum() -> None:
     harness = Harness()
     asked = m.DescribeQuorumRequestTopicData(

@@ -10,7 +10,6 @@ from kohort.broker.topics import publication
 from kohort.broker.topics.publication import HIDDEN_MS
 from kohort.model.errors import ErrorCode
 from kohort.model.ids import TRANSACTION_STATE
-from kohort.testing import FixedContext
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from tests.broker.harness import CLUSTER_ID, Harness
@@ -425,8 +424,8 @@ def test_a_client_may_name_the_broker_that_it_expects(expected: tuple[str, str |
     request = m.ApiVersionsRequest(
         client_software_name=software, client_software_version="1", cluster_id=cluster_id, node_id=node_id
     )
-    harness = Harness()
-    response = harness.broker.handlers[ApiKey.API_VERSIONS](request, FixedContext(5), lambda _: None)
+    harness = Harness(release="4.4.0")
+    response = harness.ask(ApiKey.API_VERSIONS, request, version=5)
     assert response.error_code == EXPECTED_BROKERS[expected]
     is_refused = bool(response.error_code)
     assert bool(response.api_keys) == bool(response.supported_features) == (not is_refused)

@@ -7,7 +7,6 @@ import pytest
 
 from kohort.model.errors import ErrorCode
 from kohort.model.ids import CONSUMER_OFFSETS
-from kohort.testing import FixedContext
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from tests.broker.harness import CLUSTER_ID, Harness, batch, produce_request
@@ -296,12 +295,12 @@ def test_every_other_api_has_the_same_answer_at_every_broker() -> None:
 
 
 def test_a_broker_knows_which_of_them_a_client_expects() -> None:
-    cluster = filled()
+    cluster = VirtualCluster(release="4.4.0")
     request = m.ApiVersionsRequest(
         client_software_name="a", client_software_version="1", cluster_id=CLUSTER_ID, node_id=2
     )
     for broker in BROKERS:
-        answer = cluster.broker.apis[broker].handlers[ApiKey.API_VERSIONS](request, FixedContext(5), lambda _: None)
+        answer = cluster.ask(ApiKey.API_VERSIONS, request, version=5, at=broker)
         assert answer.error_code == (ErrorCode.NONE if broker == 2 else ErrorCode.REBOOTSTRAP_REQUIRED)
 
 
@@ -538,6 +537,18 @@ def test_a_stopped_broker_is_shown_as_fenced() -> None:
     code = cluster.ask(ApiKey.UNREGISTER_BROKER, m.UnregisterBrokerRequest(broker_id=2)).error_code
     codes = [cluster.ask(ApiKey.UNREGISTER_BROKER, m.UnregisterBrokerRequest(broker_id=2)).error_code, code]
     assert codes == [ErrorCode.BROKER_ID_NOT_REGISTERED, NONE]
+
+
+def test_a_controller_that_is_not_active_may_be_unregistered() -> None:
+    cluster = VirtualCluster(release="4.4.0")
+
+    def codes() -> list[int]:
+        requests = [m.UnregisterControllerRequest(controller_id=broker) for broker in BROKERS]
+        return [cluster.ask(ApiKey.UNREGISTER_CONTROLLER, request, at=3).error_code for request in requests]
+
+    assert codes() == [ErrorCode.INVALID_REQUEST, NONE, NONE]
+    cluster.stop(1)
+    assert codes() == [NONE, ErrorCode.INVALID_REQUEST, NONE]
 
 
 def elect(cluster: VirtualCluster, election_type: int = 0) -> list[int]:

@@ -77,7 +77,7 @@ class ApiVersions:
                 m.ApiVersionsResponseApiVersion(
                     api_key=key, min_version=key.oldest_advertised, max_version=self._versions[key][1]
                 )
-                for key in sorted(self._handlers.keys() & self._versions.keys())
+                for key in sorted(self._handlers)
                 if has_client_metrics or not API_TABLE[key].needs_client_metrics
             ],
             supported_features=[

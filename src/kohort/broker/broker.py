@@ -169,6 +169,7 @@ class BrokerApis:
     def __init__(self, shared: Broker, cluster: Cluster) -> None:
         self.cluster = cluster
         self.partitions = LocalPartitions(shared.partitions, cluster.node_id)
+        self.versions = shared.versions
         self.handlers: dict[ApiKey, Handler] = {}
         self._serve_data(shared)
         self._serve_topics(shared)
@@ -176,8 +177,9 @@ class BrokerApis:
         self._serve_admin(shared)
 
     def serve(self, api_key: ApiKey, handler: Handler) -> None:
-        """Register the handler of an API, for the versions of the release; it is not served if the release lacks it."""
-        self.handlers[api_key] = handler
+        """Register the handler of an API for the versions of the release, unless the release lacks it."""
+        if api_key in self.versions:
+            self.handlers[api_key] = handler
 
     def on_stopped(self) -> None:
         """Forget what a broker does not know after a restart: its fetch sessions."""
@@ -249,6 +251,7 @@ class BrokerApis:
         quorum = Quorum(catalog, cluster, clock)
         self.serve(ApiKey.DESCRIBE_QUORUM, quorum.describe_quorum)
         self.serve(ApiKey.UNREGISTER_BROKER, quorum.unregister_broker)
+        self.serve(ApiKey.UNREGISTER_CONTROLLER, quorum.unregister_controller)
         self.serve(ApiKey.ADD_RAFT_VOTER, quorum.add_raft_voter)
         self.serve(ApiKey.REMOVE_RAFT_VOTER, quorum.remove_raft_voter)
         telemetry = shared.telemetry
@@ -262,4 +265,5 @@ class BrokerApis:
         quotas = ClientQuotaApis(catalog, shared.changes)
         self.serve(ApiKey.DESCRIBE_CLIENT_QUOTAS, quotas.describe_client_quotas)
         self.serve(ApiKey.ALTER_CLIENT_QUOTAS, quotas.alter_client_quotas)
-        self.handlers |= absent_handlers()
+        for api_key, handler in absent_handlers():
+            self.serve(api_key, handler)

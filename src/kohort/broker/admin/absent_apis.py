@@ -8,8 +8,9 @@ The APIs of what this broker does not have, refused as by a Kafka without it.
   element with an unknown enumeration value closes the connection, as in Kafka, where such a request cannot be parsed.
 - Share groups (76 to 79, 83 to 87, 90 to 92) and streams groups (88, 89): answered as by a Kafka whose features `share.version`
   and `streams.version` have level 0, and whose topic `__share_group_state` does not exist.
+- Descriptions of topologies: StreamsGroupTopologyDescriptionUpdate (93), version 0, because no plugin stores them.
 
-Source: KIP-43, KIP-152, KIP-48, KIP-373, KIP-932, KIP-1071; Kafka KafkaApis.handleSaslHandshakeRequest,
+Source: KIP-43, KIP-152, KIP-48, KIP-373, KIP-932, KIP-1071, KIP-1331; Kafka KafkaApis.handleSaslHandshakeRequest,
 handleSaslAuthenticateRequest, allowTokenRequests, isShareGroupProtocolEnabled; AclApis; DescribeAclsRequest, CreateAclsRequest,
 DeleteAclsRequest; ShareCoordinatorService.
 """
@@ -51,6 +52,10 @@ _REFUSALS: Final[Mapping[ApiKey, Mapping[str, Any]]] = {
     ApiKey.SHARE_FETCH: {"error_code": _NO_GROUPS},
     ApiKey.SHARE_ACKNOWLEDGE: {"error_code": _NO_GROUPS},
     ApiKey.STREAMS_GROUP_HEARTBEAT: {"error_code": _NO_GROUPS, "status": ()},
+    ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: {
+        "error_code": ErrorCode.UNSUPPORTED_VERSION,
+        "error_message": "The broker has no streams group topology description plugin configured.",
+    },
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: {"error_code": _NO_GROUPS, "error_message": _NO_GROUPS_MESSAGE},
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: {"error_code": _NO_GROUPS, "error_message": _NO_GROUPS_MESSAGE},
 }

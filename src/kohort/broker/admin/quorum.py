@@ -1,13 +1,15 @@
 """
-DescribeQuorum (55), versions 0 to 2, UnregisterBroker (64), version 0, AddRaftVoter (80), versions 0 and 1, and RemoveRaftVoter
-(81), version 0: every broker is a voter, and the first running one leads. The quorum does not change.
+DescribeQuorum (55), versions 0 to 2, UnregisterBroker (64), version 0, AddRaftVoter (80), versions 0 and 1, RemoveRaftVoter
+(81), version 0, and UnregisterController (94), version 0: every broker is a voter and a controller, and the first running one
+leads. The quorum does not change.
 
 The catalog of topics stands for Kafka's metadata log: its end offset and leader epoch are answered for `__cluster_metadata`.
 v1 of Describe adds times, v2 messages and nodes. Voters have no listener for controllers. Kafka asks a new voter for its
 versions. Kohort asks nobody, and answers as if no voter could be reached.
 
 Source: KIP-595, KIP-836, KIP-853; Kafka KafkaRaftClient.handleDescribeQuorumRequest, handleAddVoterRequest,
-handleRemoveVoterRequest, AddVoterHandler, RemoveVoterHandler; ClusterControlManager.unregisterBroker.
+handleRemoveVoterRequest, AddVoterHandler, RemoveVoterHandler; ClusterControlManager.unregisterBroker, unregisterController;
+QuorumController.unregisterController.
 """
 
 from collections.abc import Generator
@@ -28,6 +30,8 @@ from kohort.wire import messages as m
 _UNKNOWN: Final = "This server does not host this topic-partition."
 _RUNS: Final = "A running broker cannot be unregistered; stop it first."
 _LAST_BROKER: Final = "The only broker of the cluster cannot be unregistered."
+
+_ACTIVE_CONTROLLER: Final = "Controller cannot unregister itself while it is active."
 
 _LISTENER: Final = "CONTROLLER"
 _SHOWN_MAX: Final = 10
@@ -93,11 +97,27 @@ class Quorum:
             )
         if broker is not None:
             del self._cluster.brokers[broker_id]
-            return m.UnregisterBrokerResponse(error_message=None)
+            return m.UnregisterBrokerResponse()
         return m.UnregisterBrokerResponse(
             error_code=ErrorCode.BROKER_ID_NOT_REGISTERED,
             error_message=f"Broker ID {broker_id} is not currently registered",
         )
+
+    def unregister_controller(
+        self, request: m.UnregisterControllerRequest, _context: Context, _reply: Reply[m.UnregisterControllerResponse]
+    ) -> m.UnregisterControllerResponse:
+        """A controller that is not active registers again as soon as it runs, so nothing is done about one."""
+        controller_id = request.controller_id
+        if controller_id == self._cluster.controller:
+            return m.UnregisterControllerResponse(
+                error_code=ErrorCode.INVALID_REQUEST, error_message=_ACTIVE_CONTROLLER
+            )
+        if controller_id not in self._cluster.brokers:
+            return m.UnregisterControllerResponse(
+                error_code=ErrorCode.CONTROLLER_ID_NOT_REGISTERED,
+                error_message=f"Controller ID {controller_id} is not currently registered.",
+            )
+        return m.UnregisterControllerResponse()
 
     def add_raft_voter(
         self, request: m.AddRaftVoterRequest, _context: Context, _reply: Reply[m.AddRaftVoterResponse]
