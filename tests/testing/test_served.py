@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from kohort.cli.serve import parser
+from kohort.client.cluster import Client
 from kohort.testing.served import ServedKohort, ServerFailedError, unexpected_entries
-from kohort.wire.apis import DEFAULT_RELEASE, release_named
+from kohort.wire import messages as m
+from kohort.wire.apis import DEFAULT_RELEASE, RELEASES, ApiKey, release_named, short_name, versions_in
 
 INFO = "2026-01-31T12:00:00.123Z INFO kohort.storage log.recovered partition=a-0 bytes=12\n"
 ERROR = "2026-01-31T12:00:00.124Z ERROR kohort.storage log.offline partition=a-0 error='disk'\n"
@@ -65,6 +67,14 @@ def test_the_command_line_has_the_release(release: str, tmp_path: Path) -> None:
         pass
     words = (tmp_path / "server.py.words").read_text().splitlines()
     assert parser().parse_args(words).kafka == release_named(release)
+
+
+def test_a_broker_is_like_the_release_that_was_asked_for(tmp_path: Path) -> None:
+    other = next(release for release in RELEASES if release != DEFAULT_RELEASE)
+    with ServedKohort(tmp_path, kafka=short_name(other)) as broker, Client(broker.bootstrap) as client:
+        request = m.ApiVersionsRequest(client_software_name="a", client_software_version="1")
+        served = {each.api_key: each.max_version for each in client.send(ApiKey.API_VERSIONS, request).api_keys}
+    assert served.items() <= {int(api): versions.newest_stable for api, versions in versions_in(other).items()}.items()
 
 
 def test_an_exit_code_fails_the_test(tmp_path: Path) -> None:
