@@ -11,7 +11,7 @@ from kohort.broker.api_table import served_versions
 from kohort.broker.ports import NoResponse
 from kohort.model.errors import WireError
 from kohort.wire import messages as m
-from kohort.wire.apis import API_KEYS, DEFAULT_RELEASE, ApiKey
+from kohort.wire.apis import API_KEYS, RELEASES, ApiKey
 from kohort.wire.encoders import request_encoder
 from kohort.wire.generated.gradual import drain
 from kohort.wire.headers import read_request_header
@@ -22,6 +22,7 @@ from tests.broker.recorded import WIRE, frames
 from tests.conftest import LONG
 
 WEEK_MS = 7 * 24 * 3_600_000
+NEWEST = RELEASES[-1]
 
 Change = tuple[int, int]
 """Where a byte is changed, in thousandths of the frame, and to what."""
@@ -30,7 +31,7 @@ Change = tuple[int, int]
 @cache
 def samples() -> list[bytes]:
     """Requests of every API that is served: some recorded, some our own."""
-    served = Harness().broker.handlers
+    served = Harness(release=NEWEST).broker.handlers
     found: dict[tuple[ApiKey, int], bytes] = {}
     for path in sorted(WIRE.glob("*.jsonl.gz")):
         for frame in frames(path):
@@ -38,7 +39,7 @@ def samples() -> list[bytes]:
                 found.setdefault((API_KEYS[frame["api_key"]], frame["api_version"]), bytes.fromhex(frame["hex"]))
     for request in own_requests():
         api_key = next(key for key in served if type(request).__name__ == f"{key.api_name}Request")
-        oldest, newest = served_versions(DEFAULT_RELEASE)[api_key]
+        oldest, newest = served_versions(NEWEST)[api_key]
         for version in range(oldest, newest + 1):
             found[api_key, version] = request_encoder(api_key, version)(1, "c", request)[4:]
     assert {key for key, _ in found} == set(served)
@@ -110,6 +111,9 @@ def own_requests() -> list[Any]:
         ),
         *admin_requests(),
         m.UnregisterBrokerRequest(broker_id=1),
+        m.UnregisterControllerRequest(controller_id=1),
+        m.StreamsGroupTopologyDescriptionUpdateRequest(group_id="g", member_id="m"),
+        m.ApiVersionsRequest(client_software_name="a", client_software_version="1", cluster_id="c", node_id=1),
         produce_request("t", {0: batch(b"x", b"y"), 1: batch(b"z")}),
         m.FetchRequest(topics=[m.FetchRequestFetchTopic(topic="t", partitions=[asked])], max_wait_ms=100, min_bytes=1),
         m.ListOffsetsRequest(
@@ -165,7 +169,7 @@ def test_any_request_is_answered_once(data: st.DataObject, changes: list[Change]
         request = request_reader(api_key, version)(bytes(frame), body)
     except WireError:
         return
-    harness = Harness(log_cleaner_enable="false")  # which would look every 15 seconds of the week
+    harness = Harness(release=NEWEST, log_cleaner_enable="false")  # which would look every 15 seconds of the week
     harness.create("t", 2)
     answers: list[Any] = []
     response = harness.broker.handlers[API_KEYS[api_key]](

@@ -9,16 +9,22 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from kohort.model.limits import COUNTED_BYTES_MIN
+from kohort.broker.api_table import served_versions
+from kohort.model.limits import COUNTED_BYTES_MIN, SECTION_TAGS_MAX
 from kohort.server.connections.client_socket import ClientSocket
 from kohort.server.connections.listener import connections_max
 from kohort.server.node import Node, idle_check_seconds
 from kohort.storage.segments.file_handles import open_files_max
 from kohort.wire import messages as m
-from kohort.wire.apis import ApiKey
+from kohort.wire.apis import DEFAULT_RELEASE, ApiKey
 from kohort.wire.encoders import request_encoder
 from tests.broker.harness import batch, produce_request
 from tests.server.clients import Client, commit, play, served, with_topic
+
+NEWEST_API_VERSIONS = served_versions(DEFAULT_RELEASE)[ApiKey.API_VERSIONS][1]
+TAGGED = b"\0\x02g\0\0\0\0\x02m\0\x91\x4e" + b"\x64\x00" * (SECTION_TAGS_MAX + 1)
+"""The body of a Heartbeat, behind the tagged fields of the header."""
+
 
 # fmt: off
 HOSTILE = {  # Source: Kafka closes the connection without an answer on each (reference, section 7)
@@ -33,6 +39,7 @@ HOSTILE = {  # Source: Kafka closes the connection without an answer on each (re
     "no body":                            struct.pack(">ihhih", 10, 12, 0, 1, -1),
     "an array of 2^31 - 1":               struct.pack(">ihhihi", 14, 3, 1, 1, -1, 2**31 - 1),
     "an array of 2^32 - 2 in a compact form": struct.pack(">ihhihB5s", 16, 3, 9, 1, -1, 0, b"\xff\xff\xff\xff\x0f"),
+    "too many tagged fields":             struct.pack(">ihhih", 10 + len(TAGGED), 12, 4, 1, -1) + TAGGED,
     "another protocol":                   b"GET / HTTP/1.1\r\nHost: kafka\r\n\r\n",
 }
 # fmt: on
@@ -59,7 +66,7 @@ def test_an_unknown_version_of_api_versions_is_told_the_known_ones() -> None:
         client = await connect()
         client.writer.write(struct.pack(">ihhih", 11, 18, 99, 7, -1) + b"\x00")
         frame = await client.frame()
-        assert struct.unpack(">ihihhh", frame) == (7, 35, 1, 18, 0, 4)
+        assert struct.unpack(">ihihhh", frame) == (7, 35, 1, 18, 0, NEWEST_API_VERSIONS)
         assert (
             await client.ask(
                 ApiKey.API_VERSIONS, 4, m.ApiVersionsRequest(client_software_name="a", client_software_version="1")
@@ -73,7 +80,7 @@ def test_a_negative_version_of_api_versions_is_told_the_known_ones() -> None:
     async def story(_: Node, connect: Callable[[], Awaitable[Client]]) -> None:
         client = await connect()
         client.writer.write(struct.pack(">ihhih", 10, 18, -1, 7, -1))
-        assert struct.unpack(">ihihhh", await client.frame()) == (7, 35, 1, 18, 0, 4)
+        assert struct.unpack(">ihihhh", await client.frame()) == (7, 35, 1, 18, 0, NEWEST_API_VERSIONS)
 
     play(story)
 
