@@ -48,6 +48,7 @@ _PRODUCERS: Final = (7, 8)
 _TOPIC: Final = "orders"
 _MEMBERS_MAX: Final = 6
 _VERSION: Final = 9
+_TRANSACTIONAL_VERSION: Final = 5
 _SESSION_MS: Final = 45_000
 _REBALANCE_MS: Final = 9_000
 
@@ -302,6 +303,7 @@ class GroupWorkload:
                 request,
                 [(_TOPIC, None, entry)],
                 {(member.group_id, (_TOPIC, entry.partition_index))},
+                _TRANSACTIONAL_VERSION,
             ),
             producer=Producer("transaction", producer_id, 0),
             on_answer=partial(self._committed, "transactional commit"),
