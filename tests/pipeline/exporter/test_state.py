@@ -21,6 +21,7 @@ from kohort.pipeline.tables.offsets.offset_commits import FATE_COLUMNS
 from kohort_lab.history import History
 from kohort_lab.history.expected_tables import ExpectedTables
 from tests.conftest import LONG
+from tests.records import kafka_logs
 
 SEEDS = range(60 if LONG else 12)
 T = 1_795_252_834_123
@@ -185,6 +186,26 @@ def test_a_hanging_transaction_is_open_in_a_partition_and_in_no_coordinator() ->
     ]
     hanging = list(found.hanging(told, now_ms=T + 100, grace_ms=50))
     assert hanging == [OpenProducer(there, 7, T), OpenProducer(there, 8, T)]
+
+
+@pytest.mark.parametrize("run", kafka_logs.RUNS)
+def test_totals_of_rebalances_never_fall(recorded: Any, run: str) -> None:
+    """Also not when an epoch overtakes one whose assignment the members still take."""
+    found, before = Memberships(), dict[str, Counter[str]]()
+    for segment in list_segments(recorded(run) / "logs", topics={CONSUMER_OFFSETS}):
+        rows = [row for batch in decoder().decode(mapped(segment.path), segment) for row in batch.to_pylist()]
+        ours = [row for row in rows if row["kind"] in ("group_metadata", "coordinator")]
+        for row in sorted(ours, key=lambda row: row["log_offset"]):
+            found.replay(row)
+            if known := found.groups.get(row["group"]):
+                totals, last = known.rebalances, before.get(row["group"], Counter())
+                numbers = {"count": totals.count, "moved": totals.moved, "durations_ms": totals.durations_ms}
+                now = totals.causes + Counter(numbers)
+                # The cause of a first epoch is known with its assignment, a record of the same batch.
+                del now["unknown"]
+                assert now >= last, row
+                before[row["group"]] = now
+    assert sum(one["count"] for one in before.values())
 
 
 @pytest.mark.parametrize("module", ["partitions", "pending", "groups", "ids"])

@@ -169,6 +169,57 @@ def test_the_last_phase_begins_when_the_assignment_is_computed() -> None:
     assert last["duration_ms"] == records.at_ms - began_ms
 
 
+def overtaken() -> Records:
+    """Epoch 3 has an assignment that b has not taken; epoch 4 waits for one."""
+    records = two_static_members()
+    records.write("Metadata", {"epoch": 3, "metadataHash": 8})
+    records.target(3, {}, assignmentTimestamp=records.at_ms)
+    records.current("a", 3)
+    records.write("Metadata", {"epoch": 4, "metadataHash": 9})
+    return records
+
+
+def test_members_take_an_assignment_while_the_next_epoch_waits() -> None:
+    records = overtaken()
+    records.current("b", 3)
+    completed_ms = records.at_ms
+    records.current("a", 3)
+    records.target(4, {}, assignmentTimestamp=records.at_ms)
+    records.current("a", 4)
+    records.current("b", 4)
+    third, fourth = records.finished()[2:]
+    assert (third["generation"], third["completed_at_ms"]) == (3, completed_ms)
+    assert (fourth["generation"], fourth["completed_at_ms"]) == (4, records.at_ms)
+    assert third["completed_at_ms"] - third["sync_ms"] < fourth["began_at_ms"] < completed_ms
+
+
+def test_several_epochs_may_wait_for_one_assignment() -> None:
+    records = overtaken()
+    records.write("Metadata", {"epoch": 5, "metadataHash": 10})
+    records.current("b", 3)
+    completed_ms = records.at_ms
+    rows = sorted(records.finished()[2:], key=lambda row: int(row["generation"]))
+    assert [(row["generation"], row["completed_at_ms"]) for row in rows] == [(3, completed_ms), (4, None), (5, None)]
+
+
+def test_an_assignment_ends_that_which_it_overtakes() -> None:
+    records = overtaken()
+    records.target(4, {}, assignmentTimestamp=records.at_ms)
+    records.current("b", 3)
+    assert [row["completed_at_ms"] for row in records.finished()[2:]] == [None, None]
+
+
+def test_a_group_that_loses_its_members_ends_what_was_overtaken() -> None:
+    records = overtaken()
+    for member_id in "ab":
+        records.removed(member_id)
+    records.write("Metadata", {"epoch": 5, "metadataHash": 9})
+    rows = records.finished()[2:]
+    assert sorted((row["generation"], row["event"], row["completed_at_ms"] is None) for row in rows) == [
+        (3, "rebalanced", True), (4, "rebalanced", True), (5, "emptied", False),
+    ]  # fmt: skip
+
+
 def test_an_assignment_is_computed_before_the_records_of_its_step_are_written() -> None:
     records = two_static_members()
     records.write("Metadata", {"epoch": 3, "metadataHash": 8})

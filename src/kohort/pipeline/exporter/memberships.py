@@ -81,10 +81,11 @@ class GroupState:
 
     @property
     def rebalances(self) -> Rebalances:
-        """Return the totals with the last rebalance, also if it is not complete."""
-        totals, last = replace(self.ended, causes=Counter(self.ended.causes)), self.history.open_change
-        if last is not None:
-            totals.add(last)
+        """Return the totals with the last rebalances, also if they are not complete."""
+        totals = replace(self.ended, causes=Counter(self.ended.causes))
+        for change in (self.history.overtaken, self.history.open_change):
+            if change is not None:
+                totals.add(change)
         return totals
 
     @property

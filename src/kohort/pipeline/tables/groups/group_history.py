@@ -111,6 +111,7 @@ class GroupHistory:
         members: the current members, by member id.
         before: the members after the last change; None if compaction removed that record.
         owners_before: the owners of each partition (or task) after the last assignment; None if unknown.
+        overtaken: the rebalance before the last change, while members still take its assignment.
     """
 
     group: str
@@ -118,8 +119,10 @@ class GroupHistory:
     members: dict[str, Member] = field(default_factory=dict)
     before: dict[str, Member] | None = None
     owners_before: dict[Place, frozenset[str]] | None = None
+    overtaken: Row | None = None
     _open: Row | None = None
     _targets: dict[str, frozenset[Place]] = field(default_factory=dict)
+    _target_epoch: int | None = None
     _assigned_at_ms: int | None = None
     _metadata_hash: int | None = None
     _generation: int | None = None
@@ -147,10 +150,13 @@ class GroupHistory:
             if record_name == GROUP_EPOCH:
                 yield from self._replay_epoch(record, group_type, value)
             else:
+                if record_name == TARGET_EPOCH:
+                    yield from self._end_overtaken()
                 self._replay_member(record, group_type, record_name, value)
 
     def finish(self) -> Iterator[Row]:
-        """Yield the row that is open at the end of the log."""
+        """Yield the rows that are open at the end of the log."""
+        yield from self._end_overtaken()
         yield from self._close()
 
     def _replay_classic(self, record: Row) -> Iterator[Row]:
@@ -185,9 +191,14 @@ class GroupHistory:
         return CREATED if record["generation"] == 0 else EMPTIED
 
     def _replay_epoch(self, record: Row, group_type: str, value: Row | None) -> Iterator[Row]:
+        row = self._open
+        if value is None or not self.members:
+            yield from self._end_overtaken()
+        elif row is not None and self.is_rebalancing and row["generation"] == self._target_epoch:
+            self.overtaken, self._open = row, None
         yield from self._close()
         if value is None:
-            self.members = {}
+            self.members, self._target_epoch = {}, None
             self._open = {**self._row(record, group_type, DELETED), "completed_at_ms": record["timestamp_ms"]}
             self._targets = {}
             return
@@ -198,7 +209,7 @@ class GroupHistory:
         row |= {"generation": value["epoch"], "began_at_ms": record["timestamp_ms"]}
         if not self.members:
             row |= {"completed_at_ms": record["timestamp_ms"], "duration_ms": 0}
-        self._open, self._assigned_at_ms = row, None
+        self._open = row
         self._metadata_hash = value.get("metadataHash", 0)
         self.before = {name: Member(one.names, one.subscription) for name, one in self.members.items()}
 
@@ -227,10 +238,11 @@ class GroupHistory:
             for place in places:
                 owners[place] = owners.get(place, frozenset()) | {identity}
         row = self._open
-        if row is None or value is None or row["generation"] != value["assignmentEpoch"]:
+        self._target_epoch = None if value is None else value["assignmentEpoch"]
+        assigned_at_ms = self._assigned_at_ms = None if value is None else value.get("assignmentTimestamp")
+        if row is None or row["generation"] != self._target_epoch:
             self._moved_to(owners)
             return
-        assigned_at_ms = self._assigned_at_ms = value.get("assignmentTimestamp")
         if assigned_at_ms is not None:
             # The records of one step are written, and get their time, after the assignment is computed.
             row["began_at_ms"] = min(row["began_at_ms"], assigned_at_ms)
@@ -247,15 +259,22 @@ class GroupHistory:
         return sum(1 for place, owner in owners.items() if place in before and before[place] != owner)
 
     def _settle(self, record: Row, group_type: str) -> None:
-        """Complete the open rebalance if all members, except static members that are away, have their target assignment."""
-        row = self._open
-        if row is None or not self.is_rebalancing:
-            return
+        """
+        Complete a rebalance if all members, except static members that are away, have its target assignment. While the newest
+        epoch waits for an assignment, they still take that of the epoch which it has overtaken.
+        """
         present = [member for member in self.members.values() if member.epoch != _AWAY]
-        if all(one.epoch == row["generation"] and one.state == _STABLE[group_type] for one in present):
-            row["completed_at_ms"] = record["timestamp_ms"]
-            row["duration_ms"] = record["timestamp_ms"] - row["began_at_ms"]
-            row["sync_ms"] = _last_phase_ms(self._assigned_at_ms, record["timestamp_ms"])
+        at_ms = record["timestamp_ms"]
+        for row in (self.overtaken, self._open):
+            if row is None or row["event"] != REBALANCED or row["completed_at_ms"] is not None:
+                continue
+            if all(one.epoch == row["generation"] and one.state == _STABLE[group_type] for one in present):
+                assigned_at_ms = self._assigned_at_ms if row["generation"] == self._target_epoch else None
+                row |= {
+                    "completed_at_ms": at_ms,
+                    "duration_ms": at_ms - row["began_at_ms"],
+                    "sync_ms": _last_phase_ms(assigned_at_ms, at_ms),
+                }
 
     def _row(self, record: Row, group_type: str, event: str, *, metadata_hash: int | None = None) -> Row:
         joined, left, fenced, changed = self._differences()
@@ -316,6 +335,11 @@ class GroupHistory:
             and (row["group_type"] == CLASSIC) != is_classic
             and row["completed_at_ms"] == record["timestamp_ms"]
         )
+
+    def _end_overtaken(self) -> Iterator[Row]:
+        row, self.overtaken = self.overtaken, None
+        if row is not None:
+            yield row
 
     def _close(self, **changes: Any) -> Iterator[Row]:
         row, self._open = self._open, None

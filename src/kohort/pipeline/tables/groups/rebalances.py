@@ -12,7 +12,8 @@ tombstone when the group is deleted. It writes nothing when a rebalance starts. 
 Consumer, share and streams groups write a new epoch when a rebalance starts, and the assignment of each member when it
 takes effect, so both ends are known. Since Kafka 4.3 the target assignment has the time when it was computed, so the last
 phase is known, too: `sync_ms` is the time from there to the end. Before it the group waited for the assignment, while its
-members kept what they had. A rebalance that is not complete, or was overtaken by a newer epoch, has no `completed_at_ms`.
+members kept what they had, or took the assignment of the epoch before. A rebalance that is not complete, or was overtaken by a
+newer assignment, has no `completed_at_ms`.
 
 Joined and left members are the difference to the previous change; null if compaction removed that. The log does not tell
 whether a member left or its session expired.
