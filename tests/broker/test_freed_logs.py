@@ -14,7 +14,7 @@ from kohort.wire.generated.gradual import drain
 from kohort.wire.headers import read_request_header
 from kohort.wire.readers import request_reader
 from tests.broker.harness import Asker, Harness, disk_store
-from tests.broker.test_any_request import samples
+from tests.broker.test_any_request import NEWEST, samples
 from tests.broker.test_fetch import asked, fetch_request
 
 
@@ -56,7 +56,7 @@ def test_the_log_of_a_deleted_topic_is_freed_at_once(tmp_path: Path, is_on_disk:
 
 def test_no_request_leaves_a_cycle() -> None:
     """What waits for a garbage collection takes memory until then."""
-    harness = Harness()
+    harness = Harness(release=NEWEST)
     harness.host_transactions()
     harness.create("t", 2)
     requests = []

@@ -22,13 +22,13 @@ from kohort.server.coordinators.group_coordinator import group_coordinator
 from kohort.server.coordinators.transaction_coordinator import transaction_coordinator
 from kohort.testing.virtual import VirtualNode
 from kohort.wire import messages as m
-from kohort.wire.apis import API_KEYS, DEFAULT_RELEASE, ApiKey
+from kohort.wire.apis import API_KEYS, ApiKey
 from kohort.wire.headers import read_request_header
 from kohort.wire.readers import request_reader
 from kohort.wire.schema import message
 from tests.broker.harness import Harness, batch, disk_store
 from tests.broker.recorded import WIRE, frames
-from tests.broker.test_any_request import own_requests
+from tests.broker.test_any_request import NEWEST, own_requests
 
 EDGES: dict[str, tuple[float, ...]] = {
     "int8": (-128, -1, 0, 1, 127),
@@ -65,7 +65,7 @@ class Served:
             kept["store"] = disk_store(path, node)
         elif before is not None:
             kept["store"] = before.harness.store
-        self.harness: Harness = Harness(**kept | SETTINGS | configs)
+        self.harness: Harness = Harness(release=NEWEST, **kept | SETTINGS | configs)
         broker = self.harness.broker
         hosted = Coordinators(node.defer)
         processor = partial(InlineProcessor, node.wheel, node.defer, node.call_soon)
@@ -100,12 +100,12 @@ class Served:
 
 @cache
 def samples() -> dict[ApiKey, tuple[int, Any]]:
-    """For each API that is served, a request with the most numbers, of the newest version that there is."""
+    """For each API of the newest release, a request with the most numbers, of the newest version that there is."""
     served = Served().harness.broker.handlers
     found: dict[ApiKey, tuple[int, Any]] = {}
     for request in own_requests():
         api_key = next(key for key in served if type(request).__name__ == f"{key.api_name}Request")
-        offer(found, api_key, served_versions(DEFAULT_RELEASE)[api_key][1], request)
+        offer(found, api_key, served_versions(NEWEST)[api_key][1], request)
     for path in sorted(WIRE.glob("*.jsonl.gz")):
         for frame in frames(path):
             api_key = API_KEYS[frame["api_key"]]

@@ -157,7 +157,7 @@ class Dispatch:
         if route is not None:
             return route
         key = API_KEYS[api_key]
-        if key not in self._handlers or key not in self._versions:
+        if key not in self._handlers:
             raise WireError(f"{key.api_name} is not served")
         oldest, newest = self._versions[key]
         if not oldest <= version <= newest:
