@@ -1,5 +1,5 @@
 """
-What a replicated state machine is made of: the shard and its results, deadlines, background tasks, and timeline structures.
+The parts of a replicated state machine: the shard and its results, deadlines, background tasks, and timeline structures.
 """
 
 from kohort.machine.shard import (

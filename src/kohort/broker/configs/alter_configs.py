@@ -115,7 +115,7 @@ class AlterConfigs:
         return (yield from self._changes.make_in_parts(parts, decide, DEFAULT_TIMEOUT_MS, respond, reply))
 
     def _change(self, decided: Decided[Resource, Topic | ConfiguredGroup | Setting | None]) -> CatalogChange:
-        """What is written: groups and settings that stay as they are, are not."""
+        """The changes to write: groups and settings that stay as they are are left out."""
         catalog = self._catalog
         return CatalogChange(
             put=accepted(decided, Topic),

@@ -16,7 +16,7 @@ from kohort.broker.configs.config_table import Row
 
 
 class Changes(NamedTuple):
-    """What a release changes. `removed` are names of broker configurations."""
+    """The changes of a release. `removed` are names of broker configurations."""
 
     broker: tuple[Row, ...]
     topic: tuple[Row, ...]

@@ -109,7 +109,7 @@ def _keys_of_all() -> ConfigKeys:
 
 
 BROKER_KEYS, TOPIC_KEYS, GROUP_KEYS = _keys_of_all()
-"""What can be configured, whatever the release of the broker: a value has its effect even if the release shows no such key."""
+"""The keys that every broker takes, of any release: a value has its effect even if the release shows no such key."""
 CLIENT_METRICS_KEYS = {row[0]: _key(row) for row in config_table.CLIENT_METRICS}
 
 

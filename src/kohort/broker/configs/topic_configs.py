@@ -95,7 +95,7 @@ class Synonym(msgspec.Struct, frozen=True):
 
 
 def layers_of(broker: BrokerConfig) -> tuple[tuple[ConfigSource, Mapping[str, str]], ...]:
-    """What sets the values of a broker over Kafka's defaults, by precedence."""
+    """The sources of a broker's values over Kafka's defaults, by precedence."""
     return (
         (ConfigSource.DYNAMIC_BROKER, broker.dynamic),
         (ConfigSource.DYNAMIC_DEFAULT_BROKER, broker.dynamic_defaults),

@@ -115,7 +115,7 @@ class FlushCoordinator:
         self._on_missing = on_missing
         self._flush_batch: FlushBatch[DiskLog] = FlushBatch()
         self._done: deque[Callable[[], None]] = deque()
-        """What the threads leave to the owner."""
+        """Actions that the threads leave to the owner."""
         self._owner_wait_ms = owner_wait_ms
         self._owner_flushes_max = owner_flushes_max
         self._owner_flushes = 0

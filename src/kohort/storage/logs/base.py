@@ -167,7 +167,7 @@ class LogBase(ABC):
                 if aborted is not None:
                     self._add_aborted(aborted)
 
-    # What changes a log, which a view does not have.
+    # Changes of a log, which a view does not have.
 
     def _add_aborted(self, aborted: AbortedTxn) -> None:
         """Add to the transaction index a transaction that the last batch aborted."""

@@ -1,4 +1,4 @@
-"""What all readers that are generated as Python source have in common: the lines, and the section of tagged fields."""
+"""The common parts of readers that are generated as Python source: the lines, and the section of tagged fields."""
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
