@@ -130,12 +130,15 @@ def test_sequences(what: str) -> None:
 
 FENCED = ErrorCode.TRANSACTION_COORDINATOR_FENCED
 OPEN, ENDED = [sent(0, transactional=True)], [sent(0, transactional=True), marker(coordinator_epoch=5)]
+LAST = [sent(0, epoch=32767, transactional=True)]
 # fmt: off
 MARKERS = {  # what was written before: epochs of the marker (producer's, coordinator's), transaction version, outcome
     "of an unknown producer":              ([],    0,   0, 1, None),
     "of an open transaction":              (OPEN,  NOW, 0, 1, None),
     "version 2, same epoch":               (OPEN,  NOW, 0, 2, EPOCH),
     "version 2, next epoch":               (OPEN,  NEW, 0, 2, None),
+    "version 2, the last epoch":           (LAST,  32767, 0, 2, None),
+    "version 2, before the last epoch":    (LAST,  32766, 0, 2, EPOCH),
     "version 2, nothing open":             (ENDED, NOW, 5, 2, None),
     "an old epoch":                        (OPEN,  OLD, 0, 1, EPOCH),
     "an old coordinator":                  (ENDED, NOW, 4, 1, FENCED),

@@ -5,7 +5,7 @@ import pytest
 from kohort.model.errors import ErrorCode, UnavailableError
 from kohort.transaction.events import TransactionFenced, TransactionTimedOut
 from kohort.transaction.states import ONGOING
-from tests.transaction.bench import ID, T0, T1, Bench, transaction
+from tests.transaction.bench import ID, T0, T1, Bench
 
 CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
 
@@ -64,17 +64,6 @@ def test_a_transaction_that_lasts_too_long_is_aborted(level: int) -> None:
     assert bench.end(1000, 0)[0] is ErrorCode.PRODUCER_FENCED
 
 
-def test_a_transaction_of_the_last_epoch_times_out_without_a_fence() -> None:
-    """Kafka never ends it: no timeout, EndTxn 5 or InitProducerId does. A client gets 32767 after a timeout at 32766."""
-    bench = Bench()
-    bench.put(transaction(state=ONGOING, producer_epoch=32767, partitions=frozenset({T0}), start_timestamp_ms=0))
-    assert bench.end(1000, 32767, version=5)[0] is ErrorCode.UNKNOWN_SERVER_ERROR
-    bench.advance(10_000)
-    assert bench.states()[-2:] == [("PrepareAbort", 1000, 32767), ("CompleteAbort", 1000, 32767)]
-    assert [(end.producer_epoch, end.transaction_version) for _, end in bench.markers.sent] == [(32767, 0)]
-    assert bench.init()[2] == 0
-
-
 def test_a_fence_that_cannot_be_written_costs_no_epoch() -> None:
     """KAFKA-9666: Kafka keeps the raised epoch in memory; here the state reverts, and the next attempt raises it once."""
     bench = Bench()
@@ -85,13 +74,3 @@ def test_a_fence_that_cannot_be_written_costs_no_epoch() -> None:
         assert bench.init()[0] is ErrorCode.NOT_COORDINATOR
     assert bench.init()[0] is CONCURRENT
     assert bench.states()[-1] == ("CompleteAbort", 1000, 1)
-
-
-def test_a_timeout_at_the_last_epoch() -> None:
-    """The marker and the completion have epoch 32767; the next InitProducerId gets a new producer id."""
-    bench = Bench()
-    bench.put(transaction(state=ONGOING, producer_epoch=32766, partitions=frozenset({T0}), start_timestamp_ms=0))
-    bench.advance(10_000)
-    assert bench.states()[-2:] == [("PrepareAbort", 1000, 32767), ("CompleteAbort", 1000, 32767)]
-    assert bench.init(ID, 1000, 32766) == (ErrorCode.UNKNOWN_SERVER_ERROR, -1, -1)
-    assert bench.init()[2] == 0

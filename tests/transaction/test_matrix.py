@@ -1,5 +1,5 @@
 """
-Every API in every state of a transactional id: the tables of Apache Kafka 4.2.1.
+Every API in every state of a transactional id: the tables of Apache Kafka 4.4.0.
 
 Source: KIP-98, KIP-360, KIP-890; TransactionCoordinator, TransactionMetadata; probed with raw frames on a broker.
 """
@@ -254,7 +254,7 @@ EXPECTED = [
     (COMPLETE_COMMIT, 4, 5, PID, PID, 5,      (0, PID, 6)),
     (ONGOING, -1, 5, PID,    PID, 3,          (CONCURRENT, -1, -1)),   # the epoch is not looked at
     (ONGOING, -1, 5, PID,    PID + 1, 5,      (FENCED, -1, -1)),
-    (ONGOING, -1, 32767, PID, -1, -1,         (UNKNOWN, -1, -1)),
+    (ONGOING, -1, 32767, PID, -1, -1,         (CONCURRENT, -1, -1)),
     (PREPARE_COMMIT, -1, 5, PID, PID + 1, 5,  (CONCURRENT, -1, -1)),
 ]
 # fmt: on
@@ -293,32 +293,3 @@ def test_old_versions_of_the_other_apis_do_not_know_fenced_producers(version: in
 def test_the_timeout_has_limits(timeout_ms: int, code: int) -> None:
     assert Bench().init(timeout_ms=timeout_ms)[0] == code
     assert TIMEOUT_MS < 900_000
-
-
-def test_the_epochs_of_a_producer_may_be_used_up_by_end_txn() -> None:
-    """The marker carries epoch 32767 of the old producer id, the answer the new id."""
-    bench = in_state(ONGOING, producer_epoch=32766, previous_producer_id=OLD_PID)
-    assert bench.end(PID, 32766, version=5) == (0, 1000, 0)
-    assert [(end.producer_id, end.producer_epoch) for _, end in bench.markers.sent] == [(PID, 32767)]
-    assert bench.states()[-2:] == [("PrepareCommit", PID, 32767), ("CompleteCommit", 1000, 0)]
-    assert bench.end(PID, 32766, version=5) == (0, 1000, 0), "a retry"
-    assert bench.end(PID, 32766, committed=False, version=5) == (INVALID_STATE, -1, -1)
-    assert bench.init("tx", PID, 32766) == (0, 1000, 0)
-
-
-def test_a_rotation_survives_a_restart() -> None:
-    """Kafka forgets the next producer id, and leaves the transactional id at epoch 32767 (KAFKA-20310)."""
-    bench = in_state(ONGOING, producer_epoch=32766, previous_producer_id=OLD_PID)
-    bench.markers.code = None
-    assert bench.end(PID, 32766, version=5) == (0, 1000, 0)
-    bench.restart()
-    bench.markers.answer()
-    bench.settle()
-    assert bench.states()[-1] == ("CompleteCommit", 1000, 0)
-    assert bench.end(PID, 32766, version=5) == (0, 1000, 0), "a retry after the restart"
-
-
-def test_an_empty_abort_at_the_last_epoch_rotates() -> None:
-    bench = in_state(EMPTY, producer_epoch=32766)
-    assert bench.end(PID, 32766, committed=False, version=5) == (0, 1000, 0)
-    assert bench.states()[-2:] == [("PrepareAbort", PID, 32767), ("CompleteAbort", 1000, 0)]

@@ -8,7 +8,7 @@ from kohort.model.errors import CoordinatorError, CorruptError, ErrorCode
 from kohort.model.ids import TopicPartition
 from kohort.records.values import TransactionLogTombstone
 from kohort.transaction.records import TransactionRecordSerde
-from kohort.transaction.states import COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_COMMIT
+from kohort.transaction.states import COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_ABORT, PREPARE_COMMIT
 from kohort.transaction.transaction import Transaction
 from tests.records.golden import records_of_4_4
 from tests.transaction.bench import transaction
@@ -17,7 +17,8 @@ KEY = bytes.fromhex("0000 0004 74782d31")
 NOW_MS, BEGUN_MS = 1_700_000_000_000, 1_699_999_999_000
 FOO = frozenset({TopicPartition("foo", 2), TopicPartition("foo", 0)})
 
-# The values that Apache Kafka 4.2.1 writes: value, version (the finalised level that writes it), transactional id.
+# The values that Apache Kafka writes, 4.2.1 unless the name says otherwise:
+# value, version (the finalised level that writes it), transactional id.
 GOLDEN = {
     "empty, version 0": (
         "0000 00000000000003e8 0000 0000ea60 00 ffffffff 0000018bcfe56800 ffffffffffffffff",
@@ -46,6 +47,24 @@ GOLDEN = {
             start_timestamp_ms=BEGUN_MS,
             update_timestamp_ms=NOW_MS,
             client_version=2,
+        ),
+    ),
+    "prepared at the last epoch, 4.4.0": (
+        (
+            "0001 00000000000003e8 7fff 0000ea60 03 02 04666f6f 03 0000000000000002 00 0000018bcfe568000000018bcfe56418"
+            "03 0008 00000000000003e8 0108 00000000000003e9 02020002"
+        ),
+        2,
+        transaction(
+            transactional_id="tx-1",
+            producer_epoch=32767,
+            state=PREPARE_ABORT,
+            partitions=FOO,
+            start_timestamp_ms=BEGUN_MS,
+            update_timestamp_ms=NOW_MS,
+            client_version=2,
+            previous_producer_id=1000,
+            next_producer_id=1001,
         ),
     ),
 }
@@ -100,7 +119,7 @@ def test_partitions_of_an_empty_id_are_ignored() -> None:
 
 
 def test_the_producer_ids_of_a_rotation_are_kept() -> None:
-    """Kafka reads both tagged fields and never writes them."""
+    """Kafka 4.2.1 reads both tagged fields and never writes them."""
     serde = TransactionRecordSerde()
     prepared = transaction(state=PREPARE_COMMIT, producer_epoch=32767, next_producer_id=1001, previous_producer_id=1000)
     completed = transaction(state=COMPLETE_COMMIT, producer_id=1001, previous_producer_id=1000)
@@ -114,7 +133,7 @@ def test_the_producer_ids_of_a_rotation_are_kept() -> None:
     usual = transaction(previous_producer_id=1000, last_producer_epoch=3)
     decoded = serde.decode(*serde.encode(usual))
     assert isinstance(decoded, Transaction)
-    assert (decoded.previous_producer_id, decoded.last_producer_epoch) == (-1, -1), "Kafka does not write them either"
+    assert (decoded.previous_producer_id, decoded.last_producer_epoch) == (1000, -1), "the last epoch is not written"
 
 
 def test_tags_of_a_later_release_are_written_again() -> None:

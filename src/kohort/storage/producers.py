@@ -39,6 +39,7 @@ _read_producer: Final = fields_struct("producer_id", "count").unpack_from
 """Producer id, producer epoch, base sequence, record count."""
 
 
+_EPOCH_MAX: Final = 32_767
 _LOOKED_AT: Final = 8
 """Producers that are looked at to forget one for a new one."""
 VERIFICATIONS_MAX: Final = 10_000
@@ -164,7 +165,9 @@ class ProducerStateManager:
         if state is None:
             return
         is_bumped = end.transaction_version >= 2 and state.transaction_offset is not None
-        if end.producer_epoch < state.producer_epoch or (is_bumped and end.producer_epoch == state.producer_epoch):
+        # No epoch follows the last one: a coordinator that fences it writes its marker under the same epoch.
+        earliest = min(state.producer_epoch + is_bumped, _EPOCH_MAX)
+        if end.producer_epoch < earliest:
             raise CoordinatorError(ErrorCode.INVALID_PRODUCER_EPOCH)
         if end.coordinator_epoch < state.coordinator_epoch:
             raise CoordinatorError(ErrorCode.TRANSACTION_COORDINATOR_FENCED)

@@ -133,6 +133,25 @@ def end_ongoing(
     return Result(records, response, effects=[Decided(prepared, event)])
 
 
+def fenced(context: TransactionContext, transaction: Transaction, now_ms: int) -> Transaction:
+    """
+    The abort of an ongoing transaction by the coordinator, under the next epoch, which the producer does not have. In version 2
+    it gives the id another producer id if there is no epoch after that one.
+
+    Raises:
+        CoordinatorError: COORDINATOR_LOAD_IN_PROGRESS: as `TransactionContext.new_producer_id`.
+    """
+    version = context.own_version
+    is_rotated = version >= VERSION_2 and transaction.is_epoch_exhausted
+    return transaction.prepared(
+        committed=False,
+        client_version=version,
+        now_ms=now_ms,
+        is_fence=True,
+        next_producer_id=context.new_producer_id() if is_rotated else NO_PRODUCER_ID,
+    )
+
+
 def complete_transaction(
     shard: HasContext, now_ms: int, prepared: Transaction, coordinator_epoch: int
 ) -> Result[TransactionRecord, ErrorCode]:

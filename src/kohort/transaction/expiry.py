@@ -13,13 +13,15 @@ from typing import Any, Final
 
 from kohort.machine.shard import Result
 from kohort.machine.steps import Deadline, Key, Operation
+from kohort.model.errors import CoordinatorError
 from kohort.records.values import TransactionLogTombstone
 from kohort.transaction.context import HasContext, TransactionContext
 from kohort.transaction.effects import Decided
+from kohort.transaction.end_txn import fenced
 from kohort.transaction.events import TransactionalIdExpired, TransactionTimedOut
 from kohort.transaction.records import TransactionRecord
 from kohort.transaction.states import ONGOING, is_unfinished
-from kohort.transaction.transaction import EPOCH_MAX, Transaction
+from kohort.transaction.transaction import Transaction
 
 _ABORT: Final = ("abort timed-out transactions",)
 _ABORT_PART: Final = ("abort some timed-out transactions",)
@@ -56,7 +58,11 @@ def abort_part(shard: HasContext, now_ms: int, ids: Sequence[str], start: int) -
         transaction = context.transactions.get(transactional_id)
         if transaction is None or not _is_timed_out(transaction, now_ms):
             continue
-        prepared = _timed_out(transaction, context.own_version, now_ms)
+        try:
+            prepared = fenced(context, transaction, now_ms)
+        except CoordinatorError:
+            # There is no producer id now for a transaction of the last epoch. The next look will find it.
+            continue
         event = TransactionTimedOut(
             transactional_id, prepared.producer_id, prepared.producer_epoch, prepared.timeout_ms
         )
@@ -150,15 +156,4 @@ def _is_timed_out(transaction: Transaction, now_ms: int) -> bool:
         transaction.state is ONGOING
         and transaction.timeout_ms != INT32_MAX
         and transaction.start_timestamp_ms + transaction.timeout_ms < now_ms
-    )
-
-
-def _timed_out(transaction: Transaction, version: int, now_ms: int) -> Transaction:
-    """
-    The abort that fences the producer. The last epoch has none after it: its transaction is aborted as one of version 1, whose
-    marker has the epoch of its records. In Kafka it stays open for good.
-    """
-    is_last = transaction.producer_epoch >= EPOCH_MAX
-    return transaction.prepared(
-        committed=False, client_version=0 if is_last else version, now_ms=now_ms, is_fence=not is_last
     )

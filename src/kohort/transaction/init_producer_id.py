@@ -7,7 +7,7 @@ Source: KIP-98, KIP-360, KIP-890; Kafka TransactionCoordinator.handleInitProduce
 from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Result
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.transaction.context import HasContext, TransactionContext
-from kohort.transaction.end_txn import end_ongoing
+from kohort.transaction.end_txn import end_ongoing, fenced
 from kohort.transaction.events import TransactionFenced
 from kohort.transaction.records import TransactionRecord
 from kohort.transaction.states import ONGOING, is_prepared
@@ -69,8 +69,7 @@ def _next(
 def _fence(
     context: TransactionContext, transaction: Transaction, now_ms: int
 ) -> Result[TransactionRecord, m.InitProducerIdResponse]:
-    """Abort the ongoing transaction under the next epoch, which its producer does not have."""
-    aborted = transaction.prepared(committed=False, client_version=context.own_version, now_ms=now_ms, is_fence=True)
+    aborted = fenced(context, transaction, now_ms)
     event = TransactionFenced(aborted.transactional_id, aborted.producer_id, aborted.producer_epoch)
     response = m.InitProducerIdResponse(
         error_code=int(ErrorCode.CONCURRENT_TRANSACTIONS),

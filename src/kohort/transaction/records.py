@@ -1,9 +1,9 @@
 """
 The records of `__transaction_state`: a `Transaction`, or the tombstone of an expired transactional id.
 
-The record has no last producer epoch. Kafka 4.2.1 never writes the previous and next producer id either, although it reads
-them; without them a coordinator that is loaded while a producer id is rotated leaves the id at epoch 32767 (KAFKA-20310). They
-are written here when they differ from their defaults in a way that matters: at the rotation.
+The record has no last producer epoch. From version 1 on it has the previous producer id and, while a producer id is rotated,
+the next one: so a coordinator that is loaded during the rotation ends it, and knows repeated requests afterwards. Kafka 4.2.1
+reads both and writes none (KAFKA-20310).
 
 Source: Kafka TransactionLog; KIP-98, KIP-890, KIP-915.
 """
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from struct import error
 from typing import Final, TypeAlias
 
-from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from kohort.machine.shard import NO_PRODUCER_EPOCH
 from kohort.model.errors import CoordinatorError, CorruptError, ErrorCode
 from kohort.model.ids import TRANSACTION_STATE, TopicPartition
 from kohort.records.serde import CoordinatorRecordSerde, encode_record
@@ -56,7 +56,6 @@ class TransactionRecordSerde:
             )
         if version == 0:
             return encode_record(to_record(record), version)
-        has_rotation = _has_rotation(record)
         return encode_transaction(
             record.transactional_id,
             record.producer_id,
@@ -67,8 +66,8 @@ class TransactionRecordSerde:
             record.update_timestamp_ms,
             record.start_timestamp_ms,
             record.client_version,
-            record.previous_producer_id if has_rotation else NO_PRODUCER_ID,
-            record.next_producer_id if has_rotation else NO_PRODUCER_ID,
+            record.previous_producer_id,
+            record.next_producer_id,
             record.other_tags,
         )
 
@@ -106,14 +105,6 @@ def to_record(transaction: Transaction) -> TransactionLog:
         partitions,
         transaction.update_timestamp_ms,
         transaction.start_timestamp_ms,
-    )
-
-
-def _has_rotation(transaction: Transaction) -> bool:
-    """Whether the producer id is to change, or has changed."""
-    previous = transaction.previous_producer_id
-    return transaction.next_producer_id != NO_PRODUCER_ID or (
-        previous != NO_PRODUCER_ID and previous != transaction.producer_id
     )
 
 

@@ -52,7 +52,7 @@ class Transaction:
         partitions: of the ongoing or prepared transaction.
         start_timestamp_ms: of the transaction; -1 in state EMPTY.
         client_version: the transaction version of the client that wrote last, which decides about epochs at the end.
-        previous_producer_id: the id before the last rotation, or `producer_id`; accepted in retries.
+        previous_producer_id: the producer id of the state before this one; accepted in retries. -1 in records of Kafka 4.2.1.
         next_producer_id: in a Prepare state: the id after the completion, if this one's epochs are exhausted; else -1.
         last_producer_epoch: the epoch before the last bump, by which a retry is recognised; -1 if a retry is not accepted.
             It is not in the log, and -1 after a load, as in Kafka.
@@ -160,35 +160,20 @@ class Transaction:
         self._require(EMPTY)
         if self.is_epoch_exhausted:
             raise IllegalTransitionError(f"producer {self.producer_id} has no epoch after {self.producer_epoch}")
-        return self._emptied(
-            self.producer_id, self.producer_epoch + 1, last_producer_epoch, self.producer_id, timeout_ms, now_ms
-        )
+        return self._emptied(self.producer_id, self.producer_epoch + 1, last_producer_epoch, timeout_ms, now_ms)
 
     def repeated(self, timeout_ms: int, now_ms: int) -> "Transaction":
         """EMPTY with the same epoch: the answer to an earlier request was lost."""
         self._require(EMPTY)
-        return self._emptied(
-            self.producer_id,
-            self.producer_epoch,
-            self.last_producer_epoch,
-            self.previous_producer_id,
-            timeout_ms,
-            now_ms,
-        )
+        return self._emptied(self.producer_id, self.producer_epoch, self.last_producer_epoch, timeout_ms, now_ms)
 
     def rotated(self, producer_id: int, last_producer_epoch: int, timeout_ms: int, now_ms: int) -> "Transaction":
         """EMPTY with a new producer id and epoch 0: the epochs of the present one are exhausted."""
         self._require(EMPTY)
-        return self._emptied(producer_id, 0, last_producer_epoch, self.producer_id, timeout_ms, now_ms)
+        return self._emptied(producer_id, 0, last_producer_epoch, timeout_ms, now_ms)
 
     def _emptied(
-        self,
-        producer_id: int,
-        producer_epoch: int,
-        last_producer_epoch: int,
-        previous_producer_id: int,
-        timeout_ms: int,
-        now_ms: int,
+        self, producer_id: int, producer_epoch: int, last_producer_epoch: int, timeout_ms: int, now_ms: int
     ) -> "Transaction":
         return Transaction(
             self.transactional_id,
@@ -200,7 +185,7 @@ class Transaction:
             NO_TIMESTAMP,
             now_ms,
             self.client_version,
-            previous_producer_id,
+            self.producer_id,
             NO_PRODUCER_ID,
             last_producer_epoch,
             self.other_tags,
@@ -222,7 +207,7 @@ class Transaction:
             self.start_timestamp_ms if is_ongoing else now_ms,
             now_ms,
             client_version,
-            self.previous_producer_id,
+            self.producer_id,
             NO_PRODUCER_ID,
             self.last_producer_epoch,
             self.other_tags,
@@ -242,8 +227,8 @@ class Transaction:
         """
         PREPARE_COMMIT or PREPARE_ABORT: the outcome is decided.
 
-        The epoch rises in transaction version 2, and if the coordinator itself fences the producer. An abort without an
-        ongoing transaction has no partitions and starts now.
+        The epoch rises in transaction version 2, and if the coordinator itself fences the producer; an abort leaves the last
+        one. An abort without an ongoing transaction has no partitions and starts now.
 
         Args:
             is_fence: whether the coordinator ends the transaction: after its timeout, or because of an InitProducerId.
@@ -254,10 +239,10 @@ class Transaction:
         is_ongoing = self.state is ONGOING
         epoch, last_epoch = self.producer_epoch, self.last_producer_epoch
         if is_fence or client_version >= VERSION_2:
-            if epoch >= EPOCH_MAX:
+            if committed and epoch >= EPOCH_MAX:
                 raise IllegalTransitionError(f"producer {self.producer_id} has no epoch after {epoch}")
             last_epoch = epoch if client_version >= VERSION_2 else NO_PRODUCER_EPOCH
-            epoch += 1
+            epoch = min(epoch + 1, EPOCH_MAX)
         return Transaction(
             self.transactional_id,
             self.producer_id,
@@ -268,7 +253,7 @@ class Transaction:
             self.start_timestamp_ms if is_ongoing else now_ms,
             now_ms,
             client_version,
-            self.previous_producer_id,
+            self.producer_id,
             next_producer_id,
             last_epoch,
             self.other_tags,
@@ -279,7 +264,6 @@ class Transaction:
         target = COMPLETE_COMMIT if self.state is PREPARE_COMMIT else COMPLETE_ABORT
         self._require(target)
         producer_id, producer_epoch = self.next_producer
-        is_version_2 = self.client_version >= VERSION_2
         return Transaction(
             self.transactional_id,
             producer_id,
@@ -290,7 +274,7 @@ class Transaction:
             self.start_timestamp_ms,
             now_ms,
             self.client_version,
-            self.producer_id if is_version_2 else self.previous_producer_id,
+            self.producer_id,
             NO_PRODUCER_ID,
             self.last_producer_epoch,
             self.other_tags,
@@ -299,4 +283,6 @@ class Transaction:
 
 def new_transaction(transactional_id: str, producer_id: int, timeout_ms: int, now_ms: int) -> Transaction:
     """A transactional id that nobody has used before, in state EMPTY with epoch 0."""
-    return Transaction(transactional_id, producer_id, 0, timeout_ms, EMPTY, NO_PARTITIONS, NO_TIMESTAMP, now_ms)
+    return Transaction(
+        transactional_id, producer_id, 0, timeout_ms, EMPTY, NO_PARTITIONS, NO_TIMESTAMP, now_ms, 0, producer_id
+    )
