@@ -72,6 +72,17 @@ def _records_of(run: str) -> Iterator[GoldenRecord]:
 
 
 @cache
+def batches_of_4_4_0() -> tuple[tuple[str, bytes], ...]:
+    """
+    Log and bytes of batches of `__consumer_offsets` that Apache Kafka 4.4.0 wrote: offsets and markers of transactions of one
+    run, and the commits of groups that read a topic which is deleted and created again, with the tombstones of its offsets.
+    """
+    with gzip.open(DATA / "batches-4.4.0.jsonl.gz", "rb") as lines:
+        rows = [json.loads(line) for line in lines]
+    return tuple((f"__consumer_offsets-{row['partition']}", bytes.fromhex(row["batch"])) for row in rows)
+
+
+@cache
 def golden_groups() -> dict[str, dict[str, Any]]:
     """What the broker said of every group just before it stopped, by run and group id."""
     with gzip.open(DATA / "groups.json.gz", "rb") as file:

@@ -27,7 +27,7 @@ from kohort.model.image import ImageDelta
 from kohort.runtime.append.appender import ADAPTIVE
 from kohort.runtime.processors import InlineProcessor
 from kohort.runtime.runtime import Runtime
-from kohort.testing import FaultyLog, FixedContext, VirtualNode
+from kohort.testing import FaultyLog, FixedContext, VirtualNode, deleted_topics
 from kohort.testing.context import take_all
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
@@ -442,6 +442,13 @@ class Coordinator:
             for topic in found.topics
             for entry in topic.partitions
         }
+
+    def delete_topics(self, *names: str) -> None:
+        """Tell the shard that topics are gone, which `image` still has: a test may commit to new ones of these names."""
+        known = [self.image.topic(name) for name in names]
+        self.runtime.on_image(
+            deleted_topics(*(name if topic is None else topic for name, topic in zip(names, known, strict=True)))
+        )
 
     def on_image(self, delta: ImageDelta) -> None:
         """Tell the shard that the topics of `image` changed."""

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from kohort.group.configs import GroupConfig
-from kohort.testing import FixedContext, deleted_topics
+from kohort.testing import FixedContext
 from kohort.wire.apis import API_KEYS
 from kohort.wire.encoders import response_encoder
 from kohort.wire.headers import read_request_header, read_response_header
@@ -78,7 +78,8 @@ class Conversation:
     def __init__(self, frames: list[Frame]) -> None:
         self.frames = frames
         self.coordinator = Coordinator(GroupConfig(group_initial_rebalance_delay_ms=0))
-        self.coordinator.service.image = image = Image(("orders", "payments", "short-lived", "clicks.eu", "clicks.us"))
+        self.coordinator.image = image = Image(("orders", "payments", "short-lived", "clicks.eu", "clicks.us"))
+        self.coordinator.service.image = image
         image.by_name["orders"] = Topic("orders", ORDERS_ID, 4)
         self.next_uuid = ""
         self.coordinator.shard.context.new_uuid = lambda: self.next_uuid
@@ -110,7 +111,7 @@ class Conversation:
             drawn = response_reader(key, version)(*_body(reply, bytes.fromhex(reply.hex))).member_id
             self.next_uuid = drawn.removeprefix(f"{prefix}-")
         if APIS[key] == "offset_fetch" and any(g.group_id == TOPIC_DELETED_BEFORE_FETCH_OF for g in request.groups):
-            self.coordinator.runtime.on_image(deleted_topics("short-lived"))
+            self.coordinator.delete_topics("short-lived")
             self.coordinator.advance(0)
         answer = self.answers[frame.conn, correlation_id] = Answer()
         context = FixedContext(version, client_id, "/127.0.0.1")

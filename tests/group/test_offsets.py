@@ -19,7 +19,7 @@ from kohort.machine.gradual import HANDLER_STEP
 from kohort.machine.shard import RETRY_BACKOFF_MS, Result
 from kohort.model.errors import ErrorCode, UnavailableError
 from kohort.records.values import GroupMetadataTombstone, OffsetCommit, OffsetCommitTombstone
-from kohort.testing import FixedContext, deleted_topics
+from kohort.testing import FixedContext
 from kohort.testing.context import take_all
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
@@ -53,7 +53,8 @@ def fetch_named(coordinator: Coordinator, *, require_stable: bool = False) -> li
 def test_a_tool_may_commit_for_a_group_that_is_not_there() -> None:
     coordinator = Coordinator()
     assert coordinator.commit({ORDERS: 7}, metadata=None) == {ORDERS: NONE}
-    assert coordinator.records() == [OffsetCommit("group", "orders", 0, 7, -1, "", coordinator.now_ms)]
+    topic_id = coordinator.image.by_name["orders"].topic_id
+    assert coordinator.records() == [OffsetCommit("group", "orders", 0, 7, -1, "", coordinator.now_ms, -1, topic_id)]
     assert coordinator.fetch() == {ORDERS: 7}
     assert coordinator.listed() == {"group": "Empty"}
     assert coordinator.groups["group"].is_simple
@@ -163,9 +164,9 @@ def test_topic_ids() -> None:
     ]
     assert fetch_named(coordinator)[0] == (7, -1, "", 0)
 
-    # The next commit by name drops the id.
+    # The next commit by name has the id that the name has now.
     coordinator.commit({ORDERS: 8})
-    assert coordinator.shard.offsets.by_group["group"]["orders", 0].topic_id is None
+    assert coordinator.shard.offsets.by_group["group"]["orders", 0].topic_id == image.by_name["orders"].topic_id
 
 
 def test_a_fetch_by_topic_id_that_was_read_from_a_frame() -> None:
@@ -359,7 +360,7 @@ def test_a_deleted_topic_takes_its_offsets_along() -> None:
     coordinator.commit({ORDERS: 1, ("payments", 0): 2})
     coordinator.commit({ORDERS: 3}, group="another")
     coordinator.shard.replay(100, 7, 0, OffsetCommit("third", "orders", 2, 5, -1, "", 0))
-    coordinator.runtime.on_image(deleted_topics("orders"))
+    coordinator.delete_topics("orders")
     coordinator.advance(1)
     assert coordinator.fetch() == {("payments", 0): 2}
     assert coordinator.fetch("another") == {}
@@ -370,15 +371,15 @@ def test_a_deleted_topic_is_not_forgotten_when_the_log_fails() -> None:
     coordinator = Coordinator()
     coordinator.commit({ORDERS: 1})
     coordinator.log.fail_next_append = UnavailableError("offline")
-    coordinator.runtime.on_image(deleted_topics("orders"))
+    coordinator.delete_topics("orders")
     coordinator.advance(1)
     assert coordinator.fetch() == {ORDERS: 1}
-    coordinator.runtime.on_image(deleted_topics("another"))
+    coordinator.delete_topics("another")
     coordinator.advance(RETRY_BACKOFF_MS)
     assert coordinator.fetch() == {}
     # Done with: a topic of that name that was made since keeps its offsets.
     coordinator.commit({ORDERS: 2})
-    coordinator.runtime.on_image(deleted_topics("another"))
+    coordinator.delete_topics("another")
     coordinator.advance(1)
     assert coordinator.fetch() == {ORDERS: 2}
 
@@ -412,7 +413,7 @@ def test_many_offsets_of_a_deleted_topic_go_in_parts_that_others_can_come_betwee
 
     monkeypatch.setattr(maintenance, "delete_part", watched)
     end, log_end = len(coordinator.log.batches), coordinator.end
-    coordinator.runtime.on_image(deleted_topics("orders"))
+    coordinator.delete_topics("orders")
     coordinator.advance(1)
     assert coordinator.fetch("group-0") == {("payments", 0): 2}
     assert sum(written) == count == coordinator.end - log_end
@@ -423,27 +424,35 @@ def test_many_offsets_of_a_deleted_topic_go_in_parts_that_others_can_come_betwee
 
 
 def test_a_part_of_which_a_batch_is_written_and_one_is_not_goes_on() -> None:
-    coordinator = Coordinator(batch_bytes_max=800)
+    coordinator = Coordinator(batch_bytes_max=1_000)
     many_offsets(coordinator, 40, groups=4)
     coordinator.log.fail_next_append, coordinator.log.appends_until_failure = UnavailableError("offline"), 1
-    coordinator.runtime.on_image(deleted_topics("orders"))
+    coordinator.delete_topics("orders")
     coordinator.advance(1)
     groups = [f"group-{number}" for number in range(4)]
     assert 1 < sum(len(coordinator.fetch(group)) for group in groups) < 41
     coordinator.advance(RETRY_BACKOFF_MS)
     assert [coordinator.fetch(group) for group in groups] == [{("payments", 0): 2}, {}, {}, {}]
-    coordinator.runtime.on_image(deleted_topics("payments"))
+    coordinator.delete_topics("payments")
     coordinator.advance(1)
     assert coordinator.fetch("group-0") == {}
+
+
+def made_anew(coordinator: Coordinator) -> None:
+    """The topic `orders` has another id."""
+    former = coordinator.image.by_name["orders"]
+    coordinator.image.by_name["orders"] = Topic("orders", UUID(int=former.topic_id.int + 100), former.partition_count)
 
 
 def test_what_is_committed_in_a_topic_made_anew_stays_while_the_old_offsets_go() -> None:
     coordinator = Coordinator()
     many_offsets(coordinator, 2 * TOMBSTONES_AT_ONCE)
     new = {("orders", 0): 7, ("orders", 2 * TOMBSTONES_AT_ONCE - 1): 8}
-    coordinator.runtime.on_image(deleted_topics("orders"))
+    coordinator.delete_topics("orders")
+    made_anew(coordinator)
     coordinator.commit(new, group="group-0")
-    coordinator.shard.replay(coordinator.end, 7, 0, OffsetCommit("group-0", "orders", 5, 9, -1, "", 0))
+    topic_id = coordinator.image.by_name["orders"].topic_id
+    coordinator.shard.replay(coordinator.end, 7, 0, OffsetCommit("group-0", "orders", 5, 9, -1, "", 0, -1, topic_id))
     coordinator.advance(1)
     assert coordinator.fetch("group-0") == {("payments", 0): 2, ("orders", 5): 1} | new
     coordinator.shard.replay_end_transaction_marker(7, 0, committed=True)
@@ -455,7 +464,7 @@ def test_a_loaded_shard_knows_what_was_committed_before_a_topic_went() -> None:
     coordinator = Coordinator()
     many_offsets(coordinator, 10)
     coordinator.restart()
-    coordinator.runtime.on_image(deleted_topics("orders"))
+    coordinator.delete_topics("orders")
     coordinator.advance(1)
     assert coordinator.fetch("group-0") == {("payments", 0): 2}
 
@@ -463,13 +472,13 @@ def test_a_loaded_shard_knows_what_was_committed_before_a_topic_went() -> None:
 def test_topics_that_go_while_others_go_come_when_those_are_done() -> None:
     coordinator = Coordinator()
     many_offsets(coordinator, 3 * TOMBSTONES_AT_ONCE)
-    coordinator.runtime.on_image(deleted_topics("orders"))
+    coordinator.delete_topics("orders")
     coordinator.node.settle()
-    coordinator.runtime.on_image(deleted_topics("payments"))
+    coordinator.delete_topics("payments")
     coordinator.advance(1)
     assert coordinator.fetch("group-0") == {}
     coordinator.commit({("payments", 0): 3}, group="group-0")
-    coordinator.runtime.on_image(deleted_topics("another"))
+    coordinator.delete_topics("another")
     coordinator.advance(1)
     assert coordinator.fetch("group-0") == {("payments", 0): 3}
 
@@ -488,9 +497,9 @@ def test_a_part_that_is_written_late_is_followed_once(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(maintenance, "continue_deletion", watched)
     coordinator.log.is_held = True
-    coordinator.runtime.on_image(deleted_topics("orders"))
+    coordinator.delete_topics("orders")
     coordinator.advance(20_000)
-    coordinator.runtime.on_image(deleted_topics("payments"))
+    coordinator.delete_topics("payments")
     coordinator.log.is_held = False
     coordinator.log.commit()
     coordinator.advance(1_000)

@@ -16,7 +16,7 @@ from kohort.group.configs import GroupConfig
 from kohort.group.offsets.prepared_commits import Preparation, RepeatedCommits, with_offsets
 from kohort.model.errors import WireError
 from kohort.records.values import OffsetCommit
-from kohort.testing import FixedContext, deleted_topics
+from kohort.testing import FixedContext
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.encoders import request_encoder, response_encoder
@@ -118,7 +118,7 @@ def frame_of(request: m.OffsetCommitRequest, version: int, offsets: Sequence[int
 
 def delete_topic(coordinator: Coordinator) -> None:
     coordinator.image.by_name.pop("payments", None)
-    coordinator.runtime.on_image(deleted_topics("payments"))
+    coordinator.delete_topics("payments")
     coordinator.node.settle()
 
 

@@ -8,7 +8,7 @@ from kohort.group.assignors.interface import SteppedAssignor
 from kohort.group.configs import GroupConfig, GroupConfigs
 from kohort.group.groups import ClassicMembers, Group, GroupManager
 from kohort.group.metrics import GroupCounters
-from kohort.group.offsets.offsets import Offsets
+from kohort.group.offsets.offsets import DeletedTopic, Offsets
 from kohort.machine.shard import Deadlines, Executor
 from kohort.machine.timeline import SnapshotRegistry, TimelineDict, TimelineValue
 from kohort.model.errors import CoordinatorError, ErrorCode
@@ -48,7 +48,7 @@ class GroupContext:
     make_group: Callable[[str, SnapshotRegistry], Group]
     counters: GroupCounters
     image: ClusterImage
-    deleted_topics: TimelineDict[str, int]
+    deleted_topics: TimelineDict[str, DeletedTopic]
     is_deleting_topics: TimelineValue[bool]
     managers: dict[str, GroupManager] = field(default_factory=dict)
     executor: Executor | None = None

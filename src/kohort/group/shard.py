@@ -162,7 +162,7 @@ class GroupShard(HasContext):
         self.context.image = image
         for manager in self.context.managers.values():
             manager.on_image(delta)
-        return delete_topics(self.context, [topic.name for topic in delta.deleted]) if delta.deleted else Result()
+        return delete_topics(self.context, delta.deleted) if delta.deleted else Result()
 
     def on_unloaded(self) -> None:
         """Do nothing: the shard has begun nothing outside."""

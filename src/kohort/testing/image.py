@@ -39,6 +39,7 @@ class FixedImage:
         return self.by_name.values()
 
 
-def deleted_topics(*names: str) -> ImageDelta:
-    """The image delta of these topics' deletion."""
-    return ImageDelta(deleted=tuple(FixedTopic(name, UUID(int=0)) for name in names))
+def deleted_topics(*topics: str | TopicImage) -> ImageDelta:
+    """The image delta of these topics' deletion; a name stands for a topic of which nothing else is known."""
+    deleted = [FixedTopic(topic, UUID(int=0)) if isinstance(topic, str) else topic for topic in topics]
+    return ImageDelta(deleted=tuple(deleted))

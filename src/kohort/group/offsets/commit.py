@@ -53,6 +53,7 @@ def accepted(
 
 
 def record(group_id: str, now_ms: int, expire_ms: int, entry: Entry) -> OffsetCommit:
+    """The record of one entry. A value with an expire timestamp has no place for the topic id, so the state has none either."""
     topic, topic_id, partition = entry
     return OffsetCommit(
         group_id,
@@ -63,7 +64,7 @@ def record(group_id: str, now_ms: int, expire_ms: int, entry: Entry) -> OffsetCo
         partition.committed_metadata or "",
         now_ms,
         expire_ms,
-        topic_id,
+        topic_id if expire_ms == NO_TIMESTAMP_MS else None,
     )
 
 

@@ -29,7 +29,11 @@ TXN_TOPIC_IDS_SINCE: Final = 6
 """TxnOffsetCommit names topics by id."""
 
 Entry: TypeAlias = tuple[str, UUID | None, Any]
-"""Name and id of a topic, and a partition of the request: one offset that the group may take."""
+"""
+Name and id of a topic, and a partition of the request: one offset that the group may take.
+
+The id is the object in the cluster image, also if the request has it: committed offsets share it.
+"""
 
 _NONE: Final = ErrorCode.NONE
 _TOO_LARGE: Final = ErrorCode.OFFSET_METADATA_TOO_LARGE
@@ -85,7 +89,7 @@ class CommitAnswers(Generic[A, T]):
         for topic in topics:
             found = topic_by_id(image, topic.topic_id) if by_id else image.topic(topic.name)
             name, topic_id = topic.name if found is None else found.name, topic.topic_id if by_id else None
-            count = 0 if found is None else found.partition_count
+            count, present_id = (0, None) if found is None else (found.partition_count, found.topic_id)
             unknown = _UNKNOWN_ID if by_id and found is None else _UNKNOWN_PARTITION
             refused: list[A] = []
             asked: list[A] = []
@@ -102,7 +106,7 @@ class CommitAnswers(Generic[A, T]):
                     asked.append(answer(index, _TOO_LARGE))
                 else:
                     asked.append(answer(index, _NONE))
-                    entries.append((name, topic_id, entry))
+                    entries.append((name, present_id, entry))
             if refused or found is None:
                 self.refused.append((name, topic_id, refused))
             if asked:

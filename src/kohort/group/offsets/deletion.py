@@ -1,7 +1,7 @@
 """
 OffsetDelete (47), version 0 (KIP-496), and the deletion of offsets with their group and with their topic.
 
-Source: Kafka OffsetMetadataManager.deleteOffsets, deleteAllOffsets, onPartitionsDeleted.
+Source: Kafka OffsetMetadataManager.deleteOffsets, deleteAllOffsets, onTopicsDeleted.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 import msgspec
 
 from kohort.group.context import GroupContext
-from kohort.group.offsets.offsets import Offsets, Partition
+from kohort.group.offsets.offsets import DeletedTopic, Offsets, Partition
 from kohort.group.offsets.scan import OFFSETS_AT_ONCE, TOMBSTONES_AT_ONCE, OffsetScan
 from kohort.group.records import GroupRecord
 from kohort.machine.shard import Result
@@ -64,12 +64,11 @@ class TopicDeletion(msgspec.Struct, frozen=True):
     The progress of deleting the offsets of topics.
 
     Attributes:
-        topics: for each topic the offset in the log of the newest commit at the time of its deletion. A later commit is one of
-            a new topic with the same name.
+        topics: by name.
         scan: None before the first part.
     """
 
-    topics: Mapping[str, int]
+    topics: Mapping[str, DeletedTopic]
     scan: OffsetScan | None = None
 
 
@@ -89,12 +88,13 @@ def topic_tombstones(
         records += [
             OffsetCommitTombstone(chunk.group_id, *partition)
             for partition in chunk.partitions
-            if partition[0] in topics and _was_committed_by(offsets, chunk.group_id, partition, topics[partition[0]])
+            if (deleted := topics.get(partition[0])) is not None
+            and _is_gone(offsets, chunk.group_id, partition, deleted)
         ]
     return records, None
 
 
-def _was_committed_by(offsets: Offsets, group_id: str, partition: Partition, newest: int) -> bool:
-    """Whether the partition has offsets, and all of them were written at this offset of the log or before."""
-    record_offsets = offsets.record_offsets(group_id, partition)
-    return bool(record_offsets) and max(record_offsets) <= newest
+def _is_gone(offsets: Offsets, group_id: str, partition: Partition, deleted: DeletedTopic) -> bool:
+    """Whether the partition has offsets, and all are of deleted topics: a tombstone takes committed and pending ones."""
+    found = offsets.all_of(group_id, partition)
+    return bool(found) and all(map(deleted.has, found))

@@ -4,19 +4,22 @@ Background deletion of offsets in one shard: expired offsets at an interval, and
 Both are done in parts of some milliseconds, one operation each. The next part begins when the last one is committed; a part
 that cannot be written runs again, as every operation of a deadline does.
 
-Source: Kafka GroupCoordinatorShard.cleanupExpiredOffsets, OffsetMetadataManager.onPartitionsDeleted.
+Source: Kafka GroupCoordinatorShard.cleanupExpiredOffsets, OffsetMetadataManager.onTopicsDeleted.
 """
 
 from collections.abc import Sequence
 from typing import Final
+from uuid import UUID
 
 from kohort.group.context import GroupContext, HasContext
 from kohort.group.offsets.deletion import TopicDeletion, topic_tombstones
 from kohort.group.offsets.expiry import cleanup_expired_offsets
+from kohort.group.offsets.offsets import DeletedTopic
 from kohort.group.offsets.scan import OffsetScan
 from kohort.group.records import GroupRecord
 from kohort.machine.shard import Result
 from kohort.machine.steps import Deadline, Operation
+from kohort.model.image import TopicImage
 
 _CLEANUP: Final = ("expire offsets",)
 _CLEANUP_PART: Final = ("expire offsets of some groups",)
@@ -51,11 +54,13 @@ def continue_cleanup(_shard: HasContext, _now_ms: int, rest: OffsetScan) -> Resu
 # Offsets of deleted topics
 
 
-def delete_topics(context: GroupContext, names: Sequence[str]) -> Result[GroupRecord, None]:
+def delete_topics(context: GroupContext, topics: Sequence[TopicImage]) -> Result[GroupRecord, None]:
     """Delete the offsets of topics that were deleted just now. Later commits are of new topics with these names."""
     newest = context.offsets.newest_record_offset
-    for name in names:
-        context.deleted_topics.put(name, newest)
+    for topic in topics:
+        waiting = context.deleted_topics.get(topic.name)
+        others = frozenset[UUID]() if waiting is None else waiting.topic_ids
+        context.deleted_topics.put(topic.name, DeletedTopic(others | {topic.topic_id}, newest))
     return Result() if context.is_deleting_topics.get() else _next_deletion(context)
 
 

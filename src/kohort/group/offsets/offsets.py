@@ -27,6 +27,8 @@ class CommittedOffset(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         record_offset: the offset of its record in `__consumer_offsets`.
         expire_timestamp_ms: -1 if the retention applies.
+        topic_id: shared with the other offsets of the topic. None stands for any topic of the name: records of releases before
+            4.4.0 and those with an expire timestamp have no id.
     """
 
     offset: int
@@ -36,6 +38,25 @@ class CommittedOffset(msgspec.Struct, frozen=True, gc=False):
     expire_timestamp_ms: int
     topic_id: UUID | None
     record_offset: int
+
+
+class DeletedTopic(msgspec.Struct, frozen=True):
+    """
+    The deleted topics of one name.
+
+    Attributes:
+        topic_ids: of each of them.
+        newest: the offset in the log of the newest commit at the time of the deletion. A later commit without a topic id is one
+            of a new topic with the same name.
+    """
+
+    topic_ids: frozenset[UUID]
+    newest: int
+
+    def has(self, offset: CommittedOffset) -> bool:
+        """Whether an offset in a topic of this name is one of these topics."""
+        topic_id = offset.topic_id
+        return offset.record_offset <= self.newest if topic_id is None else topic_id in self.topic_ids
 
 
 Partition: TypeAlias = tuple[str, int]
@@ -91,13 +112,13 @@ class Offsets:
     def has_pending(self, group_id: str, partition: Partition) -> bool:
         return partition in self.writers.get(group_id, ())
 
-    def record_offsets(self, group_id: str, partition: Partition) -> list[int]:
-        """The log offsets of the records of one partition's offsets, committed and pending."""
+    def all_of(self, group_id: str, partition: Partition) -> list[CommittedOffset]:
+        """The offsets of one partition, committed and pending."""
         committed = self.get(group_id, partition)
-        found = [] if committed is None else [committed.record_offset]
+        found = [] if committed is None else [committed]
         writers = self.writers.get(group_id)
         producer_ids = writers.get(partition, ()) if writers else ()
-        return found + [self.pending[producer_id][group_id, partition].record_offset for producer_id in producer_ids]
+        return found + [self.pending[producer_id][group_id, partition] for producer_id in producer_ids]
 
     # Replay
 
