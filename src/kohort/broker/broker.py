@@ -104,9 +104,9 @@ class Broker:
         self.config = config
         self.features = Features(release=config.release) if features is None else features
         self.cluster = cluster
-        self.group_configs = GroupConfigs(config)
         self.catalog = Catalog(store, clock, cluster)
         set_aside_unusable(self.catalog, config)
+        self.group_configs = GroupConfigs(config, self.catalog)
         self.dynamic_configs = DynamicConfigs(self.catalog, config, cluster.nodes)
         self.configs = self.dynamic_configs.of_topics[cluster.node_id]
         self.changes = Changes(self.catalog, call_later)

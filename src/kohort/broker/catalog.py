@@ -263,12 +263,8 @@ class Catalog:
 
     @property
     def has_room_for_groups(self) -> bool:
-        """Whether one more group may have configurations. Those that have none any more do not count."""
-        groups = self._newest.groups
-        return (
-            len(groups) < CONFIGURED_GROUPS_MAX
-            or sum(bool(each.configs) for each in groups.values()) < CONFIGURED_GROUPS_MAX
-        )
+        """Whether one more group may have configurations."""
+        return len(self._newest.groups) < CONFIGURED_GROUPS_MAX
 
     def newest_settings(self, kind: str) -> Mapping[str, dict[str, Any]]:
         return self._newest.settings(kind)

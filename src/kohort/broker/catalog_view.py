@@ -8,7 +8,7 @@ import msgspec
 
 from kohort.broker.replicas import PartitionState
 from kohort.model.image import ImageDelta
-from kohort.model.limits import CONFIGURED_GROUPS_MAX, SCRAM_STORED_BYTES_MAX
+from kohort.model.limits import SCRAM_STORED_BYTES_MAX
 
 SETTING_PREFIX = "setting:"
 SCRAM: Final = "scram"
@@ -128,9 +128,10 @@ class CatalogView:
         for topic in change.put:
             self.put(topic)
         for group in change.groups:
-            self.groups[group.group_id] = group
-            if len(self.groups) > CONFIGURED_GROUPS_MAX:
-                self.groups = {name: each for name, each in self.groups.items() if each.configs}
+            if group.configs:
+                self.groups[group.group_id] = group
+            else:
+                self.groups.pop(group.group_id, None)
         for setting in change.settings:
             settings = self._settings.setdefault(setting.kind, {})
             if setting.value is None:

@@ -113,6 +113,19 @@ BROKER_KEYS, TOPIC_KEYS, GROUP_KEYS = _keys_of_all()
 CLIENT_METRICS_KEYS = {row[0]: _key(row) for row in config_table.CLIENT_METRICS}
 
 
+def bound_keys(name: str) -> tuple[str | None, str | None]:
+    """
+    The broker's keys of the minimum and the maximum of a value of groups: those of `group.consumer.session.timeout.ms` are
+    `group.consumer.min.session.timeout.ms` and `group.consumer.max.session.timeout.ms`. None for one that does not exist.
+    """
+    scope, _, of_kind = name.partition(".")
+    if scope != "group":
+        return None, None
+    kind, _, rest = of_kind.partition(".")
+    least, most = (f"group.{kind}.{bound}.{rest.removeprefix('num.')}" for bound in ("min", "max"))
+    return least if least in BROKER_KEYS else None, most if most in BROKER_KEYS else None
+
+
 def similar_key(name: str, known: Iterable[str]) -> str:
     """The most similar known key; "" if none is similar."""
     import difflib
@@ -194,6 +207,8 @@ class BrokerConfig:
         before = (self.dynamic, self.dynamic_defaults)
         self.dynamic, self.dynamic_defaults = dict(dynamic), defaults
         self._values = values
+        for name in (defaults.keys() | dynamic.keys()) & values.keys():
+            values[name] = self._cut(name, values[name])
         changed = frozenset(
             name
             for old, new in zip(before, (self.dynamic, self.dynamic_defaults), strict=True)
@@ -203,6 +218,16 @@ class BrokerConfig:
         if changed:
             for watcher in self._watchers:
                 watcher(changed)
+
+    def _cut(self, name: str, value: Value) -> Value:
+        """
+        What is used of a value that was set at run time: its minimum or maximum if it is outside of them. A change to such a
+        value is refused; a start finds one if the operator has moved the bound.
+        """
+        least, most = bound_keys(name)
+        if isinstance(value, int) and least and most:
+            return min(max(value, self.get_int(least)), self.get_int(most))
+        return value
 
     def with_dynamic(self, dynamic: Mapping[str, str], dynamic_defaults: Mapping[str, str]) -> "BrokerConfig":
         """
@@ -252,7 +277,7 @@ class BrokerConfig:
         """The effective value as DescribeConfigs shows it."""
         for layer in (self.dynamic, self.dynamic_defaults):
             if name in layer:
-                return text_of(BROKER_KEYS[name].parse(layer[name]))
+                return text_of(self._cut(name, BROKER_KEYS[name].parse(layer[name])))
         return self.explicit.get(name, BROKER_KEYS[name].default)
 
 

@@ -239,21 +239,20 @@ class DescribeConfigs:
                 yield _entry(key, key.default, ())
 
     def _group(self, name: str) -> list[Entry]:
-        """Describe a group. The source of a value that is not set for the group is the default, even if the broker sets it."""
         if not name:
             raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
         overrides = self._catalog.configured_group(name).configs
-        entries = []
-        for key in self._configs.broker.keys.group.values():
-            value = self._groups.value(key.name, overrides)
-            source = ConfigSource.GROUP if key.name in overrides else ConfigSource.DEFAULT
-            entries.append(_entry(key, value, [Synonym(key.name, value, source)]))
-        return entries
+        groups = self._groups
+        return [
+            _entry(key, groups.value(key.name, overrides), groups.synonyms(key.name, overrides))
+            for key in self._configs.broker.keys.group.values()
+            if not key.is_internal
+        ]
 
     def list_config_resources(
         self, request: m.ListConfigResourcesRequest, context: Context, _reply: Reply[m.ListConfigResourcesResponse]
     ) -> m.ListConfigResourcesResponse:
-        """A group is listed if it was ever configured."""
+        """Groups are listed that have configurations."""
         wanted = {CLIENT_METRICS} if context.api_version == 0 else set(request.resource_types or _LISTED_TYPES)
         if not wanted <= set(_LISTED_TYPES):
             return m.ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)

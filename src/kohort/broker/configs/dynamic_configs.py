@@ -13,7 +13,7 @@ from typing import Final
 
 from kohort.broker.catalog import Catalog
 from kohort.broker.catalog_view import Setting
-from kohort.broker.configs.definitions import BROKER_KEYS, BrokerConfig
+from kohort.broker.configs.definitions import BROKER_KEYS, BrokerConfig, bound_keys
 from kohort.broker.configs.topic_configs import DEFAULTS_OF_TOPICS, TopicConfigs
 
 BROKER_KIND: Final = "broker"
@@ -53,7 +53,13 @@ class DynamicConfigs:
         catalog.watch_settings(BROKER_KIND, self._on_change)
         if catalog.settings(BROKER_KIND):
             self._apply()
+            self._log_cut()
         config.watch(_log_change)
+
+    def _log_cut(self) -> None:
+        for name, text in (self._config.dynamic_defaults | self._config.dynamic).items():
+            if any(bound_keys(name)) and self._config.get_int(name) != int(text):
+                _log.warning("config.cut key=%s value=%s used=%d", name, text, self._config.get_int(name))
 
     def newest(self, name: str) -> dict[str, str]:
         """The configurations that a broker, or all brokers, will have when all changes in progress are durable."""

@@ -37,6 +37,8 @@ _RENAMED: dict[str, tuple[tuple[str, int], ...]] = {
     "min.cleanable.dirty.ratio": (("log.cleaner.min.cleanable.ratio", 1),),
     "min.compaction.lag.ms": (("log.cleaner.min.compaction.lag.ms", 1),),
     "preallocate": (("log.preallocate", 1),),
+    "remote.copy.lag.bytes": (("log.remote.copy.lag.bytes", 1),),
+    "remote.copy.lag.ms": (("log.remote.copy.lag.ms", 1),),
     "retention.bytes": (("log.retention.bytes", 1),),
     "retention.ms": (
         ("log.retention.ms", 1),
@@ -53,6 +55,7 @@ _SAME_NAME = (
     "compression.lz4.level",
     "compression.type",
     "compression.zstd.level",
+    "max.decompressed.message.bytes",
     "min.insync.replicas",
     "unclean.leader.election.enable",
 )
@@ -122,7 +125,10 @@ class TopicConfigs:
         defaults = {name: BROKER_KEYS[name].default for name in names}
         layers = (*layers_of(self.broker), (ConfigSource.DEFAULT, defaults))
         found = [
-            Synonym(name, value, source) for source, layer in layers for name in names if (value := layer.get(name))
+            Synonym(name, value, source)
+            for source, layer in layers
+            for name in names
+            if (value := layer.get(name)) is not None
         ]
         # As in Kafka, sources before the first one of the requested key are left out: `log.retention.hours` shows only
         # behind a `log.retention.ms`.

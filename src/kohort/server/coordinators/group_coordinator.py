@@ -58,7 +58,7 @@ def group_coordinator(broker: Broker) -> Coordinator[GroupShard, GroupService]:
             group_config,
             lambda: str(uuid4()),
             counters[partition],
-            overrides=lambda group_id: catalog.configured_group(group_id).configs,
+            overrides=broker.group_configs.in_force,
             assignors=list(assignors.values()),
             new_member_id=lambda: uuid_text(new_topic_id()),
         )
