@@ -237,7 +237,7 @@ def test_describe_topic(row: tuple[tuple[tuple[str, str], ...], tuple[tuple[str,
 def test_describe_shows_what_was_asked_for() -> None:
     harness = Harness()
     harness.create("t")
-    assert len(describe(harness, TOPIC, "t").configs) == 33
+    assert len(describe(harness, TOPIC, "t").configs) == 37
     (entry,) = describe(harness, TOPIC, "t", "flush.messages", "no.such.key", include_synonyms=False).configs
     assert (entry.name, entry.config_type, entry.read_only, entry.is_sensitive) == ("flush.messages", 5, False, False)
     assert (entry.synonyms, entry.documentation) == ((), None)

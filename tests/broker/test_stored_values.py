@@ -11,6 +11,7 @@ import pytest
 
 from kohort.broker.catalog import topic_record
 from kohort.broker.features import Features
+from kohort.broker.quotas.limits import quota_values
 from kohort.model.errors import ConfigError
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
@@ -48,6 +49,7 @@ QUOTAS: list[tuple[str, dict[str, Any], list[str]]] = [  # an entity, its quotas
     ('[["client-id", null]]', {"consumer_byte_rate": 0.5, "no.such.rate": 1}, ["consumer_byte_rate", "no.such.rate"]),
     ('[["ip", "nobody"]]', {"connection_creation_rate": 5.0}, ["connection_creation_rate"]),
     ('[["ip", null]]', {"connection_creation_rate": 1e10}, ["connection_creation_rate"]),
+    ('[["client-id", null]]', {"request_percentage": "Infinity"}, []),
     ("[]", {"request_percentage": 1.0}, ["request_percentage"]),
     ("no entity", {"request_percentage": 1.0}, ["request_percentage"]),
     ('[["client-id", 5]]', {"request_percentage": 1.0}, ["request_percentage"]),
@@ -197,7 +199,7 @@ def test_quotas(name: str, quotas: dict[str, Any], refused: list[str], caplog: p
     ]
     request = m.DescribeClientQuotasRequest(components=[], strict=False)
     described = harness.ask(ApiKey.DESCRIBE_CLIENT_QUOTAS, request).entries
-    left = {key: value for key, value in quotas.items() if key not in refused}
+    left = quota_values({key: value for key, value in quotas.items() if key not in refused})
     assert [{each.key: each.value for each in entry.values} for entry in described] == ([left] if left else [])
     check_serves(harness)
 

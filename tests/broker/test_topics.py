@@ -64,6 +64,8 @@ CREATED = {
     "our catalog":               (wanted("__kohort_catalog"),                        ErrorCode.INVALID_REQUEST),
     "no partitions":             (wanted(partitions=0),                              ErrorCode.INVALID_PARTITIONS),
     "-2 partitions":             (wanted(partitions=-2),                             ErrorCode.INVALID_PARTITIONS),
+    "a record too many":         (wanted(partitions=9_999, configs=configured(("retention.ms", "1")).configs),
+                                  ErrorCode.POLICY_VIOLATION),
     "9999 partitions":           (wanted(partitions=9_999),                          ErrorCode.NONE),
     "10000 partitions":          (wanted(partitions=10_000),                         ErrorCode.POLICY_VIOLATION),
     "no replicas":               (wanted(replicas=0),                                ErrorCode.INVALID_REPLICATION_FACTOR),
@@ -113,7 +115,7 @@ def test_what_was_created_is_told() -> None:
     (result,) = create(harness, wanted(partitions=-1, replicas=-1, configs=configured(("retention.ms", "7")).configs))
     assert (result.num_partitions, result.replication_factor) == (5, 1)
     shown = {config.name: (config.value, config.config_source) for config in result.configs or ()}
-    assert len(shown) == 33
+    assert len(shown) == 37
     assert list(shown) == sorted(shown)
     assert shown["retention.ms"] == ("7", 1)
     assert shown["segment.ms"] == ("604800000", 5)
@@ -132,7 +134,8 @@ def test_configurations_are_those_that_apache_kafka_told() -> None:
     for version, request, expected in recorded(ApiKey.CREATE_TOPICS):
         for topic, answer in zip(request.topics, expected.topics, strict=True):
             (result,) = create(harness, topic, version=version)
-            assert list(result.configs or ()) == list(answer.configs)
+            known = {config.name for config in answer.configs}
+            assert [config for config in result.configs or () if config.name in known] == list(answer.configs)
             assert (result.num_partitions, result.replication_factor) == (
                 answer.num_partitions,
                 answer.replication_factor,
@@ -314,7 +317,9 @@ GROWN: dict[tuple[int, tuple[tuple[int, ...], ...] | None], ErrorCode] = {  # of
     (1, None):         ErrorCode.INVALID_PARTITIONS,
     (0, None):         ErrorCode.INVALID_PARTITIONS,
     (10_001, None):    ErrorCode.NONE,
-    (10_002, None):    ErrorCode.UNKNOWN_SERVER_ERROR,
+    (10_002, None):    ErrorCode.NONE,
+    (10_003, None):    ErrorCode.POLICY_VIOLATION,
+    (10_003, ((5,),)): ErrorCode.POLICY_VIOLATION,
     (3, ((1,),)):      ErrorCode.NONE,
     (4, ((1,),)):      ErrorCode.INVALID_REPLICA_ASSIGNMENT,
     (3, ((5,),)):      ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -335,6 +340,52 @@ def test_grow(row: tuple[int, tuple[tuple[int, ...], ...] | None]) -> None:
     assert topic is not None
     assert topic.partition_count == (2 if code else count)
     assert harness.write("t", b"y", partition=1) == 1
+
+
+def test_the_new_partitions_of_all_topics_of_a_request_count() -> None:
+    """Seen on a 4.4.0: unknown topics, topics that would not grow and names given twice do not count."""
+    harness = Harness()
+    harness.create("a")
+    harness.create("b", 2)
+
+    def grown(*topics: tuple[str, int]) -> list[tuple[str, int, str | None]]:
+        request = m.CreatePartitionsRequest(
+            topics=[m.CreatePartitionsTopic(name=name, count=count, assignments=None) for name, count in topics],
+            timeout_ms=1000,
+            validate_only=True,
+        )
+        results = harness.ask(ApiKey.CREATE_PARTITIONS, request).results
+        return [(each.name, each.error_code, each.error_message) for each in results]
+
+    too_many = (ErrorCode.POLICY_VIOLATION, "Excessively large number of additional partitions per request.")
+    assert [code for _, code, _ in grown(("a", 5_001), ("b", 5_002), ("none", 99_999))] == [0, 0, 3]
+    assert [code for _, code, _ in grown(("a", 10_001), ("b", 1))] == [0, ErrorCode.INVALID_PARTITIONS]
+    assert grown(("a", 5_001), ("b", 5_003), ("none", 1)) == [(name, *too_many) for name in ("a", "b", "none")]
+    assert grown(("a", 2_147_483_647), ("b", 2_147_483_647)) == [(name, *too_many) for name in ("a", "b")]
+    twice = ("a", ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+    assert grown(("a", 20_000), ("a", 3), ("b", 3)) == [twice, ("b", 0, None)]
+    assert grown(("a", 20_000), ("a", 3), ("b", 20_000)) == [twice, ("b", *too_many)]
+
+
+LARGE: dict[tuple[tuple[str, int], ...], list[tuple[int, str | None]]] = {
+    (("a", 4_999), ("b", 4_999)): [(0, None)] * 2,
+    (("a", 5_000), ("b", 4_999)): [(44, "Unable to perform excessively large batch operation.")] * 2,
+    (("a", 10_000),): [(44, "Unable to perform excessively large batch operation.")],
+    (("a", 10_001),): [(44, "Excessively large number of partitions per request.")],
+    (("old", 5), ("a", 9_999)): [(44, "Excessively large number of partitions per request.")] * 2,
+    (("old", 9_000), ("a", 1_000)): [(36, "Topic 'old' already exists."), (0, None)],
+    (("d", 5_000), ("d", 4_000), ("a", 900)): [(42, "Duplicate topic name."), (0, None)],
+    (("a", 2_147_483_647), ("b", -1), ("c", -5)): [(44, "Excessively large number of partitions per request.")] * 3,
+}
+"""Topics with their partitions, and the answers of a 4.4.0."""
+
+
+@pytest.mark.parametrize("topics", LARGE)
+def test_a_request_makes_10_000_records_at_most(topics: tuple[tuple[str, int], ...]) -> None:
+    harness = Harness()
+    harness.create("old")
+    results = create(harness, *(wanted(name, count) for name, count in topics), validate_only=True)
+    assert [(each.error_code, each.error_message) for each in results] == LARGE[topics]
 
 
 def test_grow_what_is_not_there() -> None:

@@ -1,5 +1,5 @@
 """
-Asks Apache Kafka 4.2.1 what it answers to the cases of `config_change_cases`, and keeps it for the tests:
+Asks Apache Kafka 4.4.0 what it answers to the cases of `config_change_cases`, and keeps it for the tests:
 
     python -m tests.tables.record_config_changes
 """
@@ -16,12 +16,17 @@ from kohort.wire.apis import ApiKey
 from tests.crash.connection import Connection
 from tests.tables.config_change_cases import CASES, Case
 
-RECORDED = Path(__file__).parents[1] / "data" / "config-changes-4.2.1.json"
+RELEASE = "4.4.0"
+RECORDED = Path(__file__).parents[1] / "data" / f"config-changes-{RELEASE}.json"
 LOGGER_OF_KAFKA = "kafka.server.KafkaApis"
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as directory, KafkaNode(Path(directory)) as node, Connection(node.port) as asker:
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        KafkaNode(Path(directory), release=RELEASE) as node,
+        Connection(node.port) as asker,
+    ):
         rows = {name: ask(case, LOGGER_OF_KAFKA, asker.ask) for name, case in CASES.items()}
     RECORDED.write_text(json.dumps(rows, indent=0, sort_keys=True) + "\n")
 

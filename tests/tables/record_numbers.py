@@ -1,5 +1,5 @@
 """
-Asks Apache Kafka 4.2.1 which texts of `number_cases` it takes, and keeps the error codes for the tests:
+Asks Apache Kafka 4.4.0 which texts of `number_cases` it takes, and keeps the error codes for the tests:
 
     python -m tests.tables.record_numbers
 """
@@ -16,12 +16,17 @@ from kohort.wire.apis import ApiKey
 from tests.crash.connection import Connection
 from tests.tables.number_cases import Subject, subjects
 
-RECORDED = Path(__file__).parents[1] / "data" / "numbers-4.2.1.json"
+RELEASE = "4.4.0"
+RECORDED = Path(__file__).parents[1] / "data" / f"numbers-{RELEASE}.json"
 
 
 def main() -> None:
     topic = m.CreateTopicsRequestCreatableTopic(name="t", num_partitions=1, replication_factor=1)
-    with tempfile.TemporaryDirectory() as directory, KafkaNode(Path(directory)) as node, Connection(node.port) as asker:
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        KafkaNode(Path(directory), release=RELEASE) as node,
+        Connection(node.port) as asker,
+    ):
         asker.ask(ApiKey.CREATE_TOPICS, 7, m.CreateTopicsRequest(topics=[topic], timeout_ms=30_000))
         rows = {str(subject): " ".join(map(str, codes(subject, asker.ask))) for subject in subjects()}
     RECORDED.write_text(json.dumps(rows, indent=0, sort_keys=True) + "\n")

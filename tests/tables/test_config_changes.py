@@ -1,5 +1,5 @@
 """
-Changes of configurations of brokers, loggers and client metrics are allowed and refused as by Apache Kafka 4.2.1.
+Changes of configurations of brokers, loggers and client metrics are allowed and refused as by Apache Kafka 4.4.0.
 
 `record_config_changes` asked Kafka.
 """

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from kohort.broker.admin.absent_apis import absent_handlers
 from kohort.broker.admin.client_quotas import ClientQuotaApis
-from kohort.broker.admin.log_dirs import LogDirs
+from kohort.broker.admin.log_dirs import LogDirs, log_dir_name
 from kohort.broker.admin.quorum import Quorum
 from kohort.broker.admin.reassignments import Reassignments
 from kohort.broker.admin.scram_credentials import ScramCredentials
@@ -100,6 +100,7 @@ class Broker:
         elsewhere_reads: Elsewhere = at_once,
         elsewhere_searches: Elsewhere = at_once,
     ) -> None:
+        config.log_dir = log_dir_name(store)
         check_start(config)
         self.config = config
         self.features = Features(release=config.release) if features is None else features
@@ -107,7 +108,7 @@ class Broker:
         self.catalog = Catalog(store, clock, cluster)
         set_aside_unusable(self.catalog, config)
         self.group_configs = GroupConfigs(config, self.catalog)
-        self.dynamic_configs = DynamicConfigs(self.catalog, config, cluster.nodes)
+        self.dynamic_configs = DynamicConfigs(self.catalog, config, cluster)
         self.configs = self.dynamic_configs.of_topics[cluster.node_id]
         self.changes = Changes(self.catalog, call_later)
         self.features.attach(self.catalog)
@@ -241,7 +242,7 @@ class BrokerApis:
 
     def _serve_admin(self, shared: Broker) -> None:
         catalog, cluster, clock = shared.catalog, self.cluster, shared.clock
-        dirs = LogDirs(catalog, self.partitions, shared.store)
+        dirs = LogDirs(catalog, self.partitions, cluster, shared.store)
         self.serve(ApiKey.DESCRIBE_LOG_DIRS, dirs.describe_log_dirs)
         self.serve(ApiKey.ALTER_REPLICA_LOG_DIRS, dirs.alter_replica_log_dirs)
         reassignments = Reassignments(catalog, cluster, shared.replication, shared.changes)

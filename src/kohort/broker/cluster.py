@@ -59,6 +59,7 @@ class Cluster:
     Attributes:
         node_id: the broker whose clients ask.
         brokers: all registered brokers by id, in the order of ids.
+        cordoned: ids of the brokers whose log directory is cordoned: they get no new partitions (KIP-1066).
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Cluster:
         self.node_id = node_id
         self.cluster_id = cluster_id
         self.brokers: dict[int, RegisteredBroker] = {}
+        self.cordoned: set[int] = set()
         self.register(RegisteredBroker(node_id, rack)).endpoints[DEFAULT_LISTENER] = Endpoint(host, port)
 
     def register(self, broker: RegisteredBroker) -> RegisteredBroker:
@@ -82,6 +84,7 @@ class Cluster:
             return self
         view = Cluster(node_id, self.cluster_id)
         view.brokers = self.brokers
+        view.cordoned = self.cordoned
         return view
 
     @property

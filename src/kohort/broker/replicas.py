@@ -209,9 +209,12 @@ def original_replicas(state: PartitionState) -> Ids:
     return tuple(replica for replica in state.replicas if replica not in state.adding)
 
 
-def assignment_error(replicas: Sequence[int], brokers: Container[int]) -> str | None:
+def assignment_error(replicas: Sequence[int], brokers: Container[int], cordoned: Container[int]) -> str | None:
     """
     Why a partition cannot have these replicas; None if it can.
+
+    Args:
+        cordoned: the brokers that get no new partitions.
 
     Source: ReplicationControlManager.validateManualPartitionAssignment.
     """
@@ -223,6 +226,10 @@ def assignment_error(replicas: Sequence[int], brokers: Container[int]) -> str | 
             return f"The manual partition assignment includes broker {replica}, but no such broker is registered."
         if replica == last:
             return f"The manual partition assignment includes the broker {replica} more than once."
+        if replica in cordoned:
+            return (
+                f"The manual partition assignment includes broker {replica}, but all its log directories are cordoned."
+            )
         last = replica
     return None
 

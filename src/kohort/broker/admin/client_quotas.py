@@ -4,6 +4,7 @@ DescribeClientQuotas (48) and AlterClientQuotas (49), versions 0 and 1, of the q
 Source: KIP-546, KIP-612; Kafka ClientQuotasImage.describe, ClientQuotaControlManager, AlterClientQuotasRequest.
 """
 
+import math
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from ipaddress import ip_address
@@ -192,7 +193,9 @@ def _check_value(keys: Mapping[str, tuple[str, int] | None], key: str, value: fl
     """
     if key not in keys:
         raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"Invalid configuration key {key}")
-    if value <= 0:  # As in Kafka, NaN is stored, and limits nothing.
+    if not math.isfinite(value):
+        raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"Quota {key} must be a finite number")
+    if value <= 0:
         raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"Quota {key} must be greater than 0")
     integral = keys[key]
     if integral is None:
@@ -218,7 +221,9 @@ def check_quota(name: str, key: str, value: object) -> None:
         (number,) = quota_values({key: value}).values()  # type: ignore[dict-item]
     except (ValueError, TypeError, OverflowError):
         raise ConfigError(f"Quota {key} of {name} cannot be {repr(value)[:100]}") from None
-    _check_value(_keys_of(entity), key, number)
+    # Earlier versions stored infinity and NaN, which limit nothing.
+    limits_nothing = number == math.inf or math.isnan(number)
+    _check_value(_keys_of(entity), key, 1.0 if limits_nothing else number)
 
 
 def _check_texts(items: Iterable[tuple[object, object]]) -> None:

@@ -1,8 +1,8 @@
 """
-DescribeLogDirs (35), versions 1 to 4, and AlterReplicaLogDirs (34), versions 1 and 2, of the only log directory.
+DescribeLogDirs (35), versions 1 to 5, and AlterReplicaLogDirs (34), versions 1 and 2, of the only log directory.
 
-v3 of Describe adds an error of the whole request, v4 the size of the volume. A broker without disk answers `MEMORY` as its
-directory, and no size of a volume.
+v3 of Describe adds an error of the whole request, v4 the size of the volume, v5 whether the directory is cordoned. A broker
+without disk answers `MEMORY` as its directory, and no size of a volume.
 
 Source: KIP-113, KIP-827; Kafka ReplicaManager.describeLogDirs, alterReplicaLogDirs.
 """
@@ -11,6 +11,7 @@ from collections.abc import Generator, Iterable
 from typing import Final
 
 from kohort.broker.catalog import Catalog
+from kohort.broker.cluster import Cluster
 from kohort.broker.partitions import LocalPartitions
 from kohort.broker.ports import Context
 from kohort.machine.gradual import HANDLER_STEP, gathered, gathered_by_topic
@@ -23,6 +24,11 @@ MEMORY: Final = "memory"
 """The name of the log directory of a broker that keeps its logs in memory."""
 
 
+def log_dir_name(store: LogStore) -> str:
+    """The name of the only log directory."""
+    return MEMORY if store.data_dir is None else str(store.data_dir.absolute())
+
+
 class LogDirs:
     """
     Handlers of both APIs.
@@ -31,11 +37,16 @@ class LogDirs:
         store: the logs.
     """
 
-    def __init__(self, catalog: Catalog, partitions: LocalPartitions, store: LogStore) -> None:
+    def __init__(self, catalog: Catalog, partitions: LocalPartitions, cluster: Cluster, store: LogStore) -> None:
         self._catalog = catalog
         self._partitions = partitions
+        self._cluster = cluster
         self._store = store
-        self._name = MEMORY if store.data_dir is None else str(store.data_dir.absolute())
+        self._name = log_dir_name(store)
+
+    @property
+    def _is_cordoned(self) -> bool:
+        return self._cluster.node_id in self._cluster.cordoned
 
     def describe_log_dirs(
         self, request: m.DescribeLogDirsRequest, _context: Context, _reply: Reply[m.DescribeLogDirsResponse]
@@ -44,7 +55,11 @@ class LogDirs:
         topics = yield from gathered_by_topic((yield from self._wanted(request)), self._described, _described_topic)
         volume = self._store.volume()
         result = m.DescribeLogDirsResult(
-            log_dir=self._name, topics=topics, total_bytes=volume.total_bytes, usable_bytes=volume.usable_bytes
+            log_dir=self._name,
+            topics=topics,
+            total_bytes=volume.total_bytes,
+            usable_bytes=volume.usable_bytes,
+            is_cordoned=self._is_cordoned,
         )
         return m.DescribeLogDirsResponse(results=[result])
 
@@ -72,7 +87,7 @@ class LogDirs:
     def alter_replica_log_dirs(
         self, request: m.AlterReplicaLogDirsRequest, _context: Context, _reply: Reply[m.AlterReplicaLogDirsResponse]
     ) -> Generator[None, None, m.AlterReplicaLogDirsResponse]:
-        """A replica can only be moved to where it is."""
+        """A replica can only be moved to where it is, and not if no directory may get partitions."""
         answers: dict[str, dict[int, ErrorCode]] = {}
         count = 0
         for directory in request.dirs:
@@ -91,6 +106,8 @@ class LogDirs:
         return m.AlterReplicaLogDirsResponse(results=results)
 
     def _judge(self, name: str, index: int) -> ErrorCode:
+        if self._is_cordoned:
+            return ErrorCode.INVALID_REPLICA_ASSIGNMENT
         topic = self._catalog.topic(name)
         if topic is None or not 0 <= index < topic.partition_count:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

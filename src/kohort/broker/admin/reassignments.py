@@ -155,7 +155,7 @@ class Reassignments:
             return self._control.moved(
                 topic, lambda state, min_isr: cancelled(state, is_active, min_isr=min_isr), index
             )
-        message = assignment_error(target, self._cluster.brokers)
+        message = assignment_error(target, self._cluster.brokers, self._cluster.cordoned)
         if message is not None:
             raise CoordinatorError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
         origin = original_replicas(state)

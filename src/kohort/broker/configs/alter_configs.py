@@ -271,7 +271,7 @@ class AlterConfigs:
 def _broker_list(configs: Mapping[str, str], change: Change) -> str:
     key = BROKER_KEYS.get(change.name)
     if key is None:
-        raise CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR)  # Kafka has no message either.
+        raise CoordinatorError(ErrorCode.INVALID_CONFIG, f"Unknown config name: {change.name}")
     if key.type is not ConfigType.LIST:
         what = "append" if change.config_operation == APPEND else "subtract"
         raise CoordinatorError(

@@ -5,7 +5,7 @@ A change is for one broker, or for all (the broker with an empty name). Keys tha
 Kafka: they may be configurations of a plug-in.
 
 Source: KIP-226; Kafka DynamicBrokerConfig.validate and its reconfigurables, ConfigAdminManager, KafkaConfig.validateValues,
-ConfigurationControlManager; texts of a 4.2.1.
+ConfigurationControlManager; texts of a 4.4.0.
 """
 
 import re
@@ -13,11 +13,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from kohort.broker.configs.definitions import BROKER_KEYS, BrokerConfig, ConfigKey, UpdateMode
+from kohort.broker.configs.group_configs import check_intervals
 from kohort.broker.configs.topic_configs import DEFAULTS_OF_TOPICS, TopicConfigs
-from kohort.broker.configs.values import ConfigType, parse_host_limits
+from kohort.broker.configs.values import ConfigType, check_elements, parse_host_limits, parse_list
 from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode
+from kohort.model.numbers import trim
 
 MIN_ISR: Final = "min.insync.replicas"
+CORDONED: Final = "cordoned.log.dirs"
 
 _LISTENER_PREFIX: Final = re.compile(r"listener\.name\.[^.]+\.(.+)")
 _MECHANISM_SUFFIXES: Final = (
@@ -129,6 +132,7 @@ def check_start(config: BrokerConfig) -> None:
         ConfigError: with Kafka's message.
     """
     _check_logs(config, set(config.explicit))
+    _check_cordoned(config)
     TopicConfigs(config).check_defaults()
 
 
@@ -158,6 +162,8 @@ def _check_keys(configs: Mapping[str, str], *, for_all: bool) -> None:
     for name, text in configs.items():
         key = known_key(name)
         if key is not None:
+            if key.type is ConfigType.LIST:
+                check_elements(key.name, parse_list(trim(text)))
             _check_class(key, key.parse(text))
     if for_all:
         _refuse(
@@ -176,15 +182,14 @@ def _check_names(configs: Mapping[str, str]) -> None:
     _refuse(
         (name for name in configs if name in _PER_LISTENER),
         "These security configs can be dynamically updated only per-listener using the listener prefix",
-        collection="HashSet",
     )
 
 
-def _refuse(names: Iterable[str], message: str, collection: str = "Set") -> None:
+def _refuse(names: Iterable[str], message: str) -> None:
     """Refuse names, sorted. Kafka lists several in the order of a hash table."""
     found = sorted(names)
     if found:
-        raise ConfigError(f"{message}: {collection if len(found) <= 4 else 'HashSet'}({', '.join(found)})")
+        raise ConfigError(f"{message}: [{', '.join(found)}]")
 
 
 def _is_per_broker(name: str) -> bool:
@@ -209,12 +214,14 @@ def _check_values(config: BrokerConfig, configs: Mapping[str, str], *, for_all: 
     for name in sorted(_FIXED & changed):
         raise ConfigError(f"{name} cannot be changed while the broker runs. Start it with another value.")
     _check_threads(config, new, changed)
+    check_intervals(new)
     _check_together(new, changed)
 
 
 def _check_together(new: BrokerConfig, changed: set[str]) -> None:
     """Check values against each other, and what is computed from them."""
     _check_logs(new, changed)
+    _check_cordoned(new)
     _check_connections(new, changed)
     _check_reconfiguration(new, changed)
     if not changed.isdisjoint(DEFAULTS_OF_TOPICS):
@@ -235,6 +242,18 @@ def _check_logs(new: BrokerConfig, changed: set[str]) -> None:
             raise ConfigError("/ by zero")
         if new.get_int(_DEDUPE) // threads <= 1024 * 1024:
             raise ConfigError(f"requirement failed: {_DEDUPE} must be at least 1MB per cleaner thread.")
+
+
+def _check_cordoned(config: BrokerConfig) -> None:
+    """Source: Kafka AbstractKafkaConfig.validateCordonedLogDirs; texts of a 4.4.0."""
+    directories = config.get_list(CORDONED)
+    if "*" in directories and len(directories) > 1:
+        raise ConfigError(f"requirement failed: When {CORDONED} is set to *, it must not contain other values")
+    if missing := [each for each in directories if each not in ("*", config.log_dir)]:
+        raise ConfigError(
+            f"requirement failed: All entries in {CORDONED} must be present in log.dirs or log.dir. Missing entries : "
+            + ", ".join(missing)
+        )
 
 
 def _check_connections(new: BrokerConfig, changed: set[str]) -> None:
@@ -275,7 +294,7 @@ def _check_reconfiguration(new: BrokerConfig, changed: set[str]) -> None:
         if name in changed and new.get_int(name) == 0:
             raise ConfigError(_RECONFIGURATION.format(f"Invalid {name} 0"))
     topics = TopicConfigs(new)
-    for name in ("retention.ms", "retention.bytes"):
+    for name, lag in (("retention.ms", "log.remote.copy.lag.ms"), ("retention.bytes", "log.remote.copy.lag.bytes")):
         local, whole = f"log.local.{name}", f"log.{name}"
         value, other = new.get_int(local), topics.parsed(name, {})
         assert isinstance(other, int)
@@ -286,6 +305,12 @@ def _check_reconfiguration(new: BrokerConfig, changed: set[str]) -> None:
                 else f"Value must not be more than {whole} property value: {other}"
             )
             raise ConfigError(_RECONFIGURATION.format(f"Invalid value {value} for configuration {local}: {why}"))
+        least = other if value == -2 else value
+        if not changed.isdisjoint({lag, local, whole}) and new.get_int(lag) > least >= 0:
+            why = f"Value must not exceed {local} (effective value: {least})"
+            raise ConfigError(
+                _RECONFIGURATION.format(f"Invalid value {new.get_int(lag)} for configuration {lag}: {why}")
+            )
     default = BROKER_KEYS["metric.reporters"].default
     if "metric.reporters" in changed and not set(new.get_list("metric.reporters")) <= {default}:
         message = (

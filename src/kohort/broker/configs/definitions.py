@@ -153,6 +153,7 @@ class BrokerConfig:
         unknown: keys that were set but are not Kafka's, each with the most similar key that is, or "". Kafka starts with them.
         dynamic: the values that were set at run time for this broker, as text.
         dynamic_defaults: the values that were set at run time for all brokers, as text, over `initial_defaults`.
+        log_dir: the name of the log directory, once the broker has one.
         initial_defaults: `min.insync.replicas`: since KIP-966 the controller sets it for all brokers at its start.
 
     Raises:
@@ -169,6 +170,7 @@ class BrokerConfig:
         self._values = dict(self._static)
         self._watchers: list[Watcher] = []
         self.initial_defaults = {_MIN_ISR: self.explicit.get(_MIN_ISR) or BROKER_KEYS[_MIN_ISR].default or "1"}
+        self.log_dir = ""
         self.dynamic: dict[str, str] = {}
         self.dynamic_defaults = dict(self.initial_defaults)
 

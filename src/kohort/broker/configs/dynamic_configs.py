@@ -8,11 +8,13 @@ Source: KIP-226; Kafka DynamicBrokerConfig, BrokerConfigHandler.
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from kohort.broker.catalog import Catalog
 from kohort.broker.catalog_view import Setting
+from kohort.broker.cluster import Cluster
+from kohort.broker.configs.broker_changes import CORDONED
 from kohort.broker.configs.definitions import BROKER_KEYS, BrokerConfig, bound_keys
 from kohort.broker.configs.topic_configs import DEFAULTS_OF_TOPICS, TopicConfigs
 
@@ -21,6 +23,7 @@ BROKER_KIND: Final = "broker"
 ALL_BROKERS: Final = ""
 
 EFFECT_PER_BROKER: Final = DEFAULTS_OF_TOPICS | {
+    CORDONED,
     "max.connection.creation.rate",
     "max.connections",
     "max.connections.per.ip",
@@ -42,24 +45,24 @@ class DynamicConfigs:
     The values are valid: requests were checked, and the start has set aside what it cannot use (`stored_values`).
     """
 
-    def __init__(self, catalog: Catalog, config: BrokerConfig, nodes: Iterable[int]) -> None:
+    def __init__(self, catalog: Catalog, config: BrokerConfig, cluster: Cluster) -> None:
         self._catalog = catalog
         self._config = config
-        first, *others = nodes
+        self._cordoned = cluster.cordoned
+        first, *others = cluster.nodes
         self.brokers = {first: config} | {node_id: config.with_dynamic({}, {}) for node_id in others}
         """The configuration of each broker by its id. A configuration tells its watchers of changes."""
         self.of_topics = {node_id: TopicConfigs(each) for node_id, each in self.brokers.items()}
         """The configurations of topics as each broker sees them."""
         catalog.watch_settings(BROKER_KIND, self._on_change)
-        if catalog.settings(BROKER_KIND):
-            self._apply()
-            self._log_cut()
+        self._apply()
+        self._log_cut()
         config.watch(_log_change)
 
     def _log_cut(self) -> None:
         for name, text in (self._config.dynamic_defaults | self._config.dynamic).items():
-            if any(bound_keys(name)) and self._config.get_int(name) != int(text):
-                _log.warning("config.cut key=%s value=%s used=%d", name, text, self._config.get_int(name))
+            if any(bound_keys(name)) and self._config[name] != BROKER_KEYS[name].parse(text):
+                _log.warning("config.cut key=%s value=%s used=%s", name, text, self._config[name])
 
     def newest(self, name: str) -> dict[str, str]:
         """The configurations that a broker, or all brokers, will have when all changes in progress are durable."""
@@ -76,6 +79,9 @@ class DynamicConfigs:
         stored = self._catalog.settings(BROKER_KIND)
         for node_id, config in self.brokers.items():
             config.set_dynamic(stored.get(str(node_id), {}), stored.get(ALL_BROKERS, {}))
+            # Each broker has one log directory, so any valid value names it.
+            change = self._cordoned.add if config.get_list(CORDONED) else self._cordoned.discard
+            change(node_id)
 
 
 def _log_own_change(node_id: int, before: Mapping[str, str], after: Mapping[str, str]) -> None:

@@ -16,7 +16,7 @@ from kohort.broker.catalog import Catalog
 from kohort.broker.catalog_view import ConfiguredGroup
 from kohort.broker.configs.definitions import BROKER_KEYS, GROUP_KEYS, BrokerConfig, ConfigKey, bound_keys
 from kohort.broker.configs.topic_configs import ConfigSource, Synonym, TopicConfigs
-from kohort.broker.configs.values import Value, invalid, parse_list, text_of
+from kohort.broker.configs.values import Value, check_elements, invalid, parse_list, text_of
 from kohort.model.errors import ConfigError
 from kohort.model.limits import CONFIG_SHOWN_LENGTH_MAX
 from kohort.model.numbers import parse_integer, trim
@@ -111,8 +111,9 @@ def check_intervals(broker: BrokerConfig) -> None:
     for kind in _KINDS:
         name = f"group.{kind}.assignment.interval.ms"
         text = broker.dynamic.get(name, broker.dynamic_defaults.get(name))
-        if text is not None:
-            check_bounds(broker, name, int(text))
+        value = None if text is None else BROKER_KEYS[name].parse(text)
+        if isinstance(value, int):
+            check_bounds(broker, name, value)
 
 
 class GroupConfigs:
@@ -268,8 +269,7 @@ def _parse_tags(text: str) -> Value:
     tags = parse_list(trim(text))
     if len(set(tags)) < len(tags):
         raise ConfigError(f"{_TAGS} must not contain duplicate tag keys.")
-    if "" in tags:
-        raise ConfigError(f"Configuration '{_TAGS}' values must not be empty.")
+    check_elements(_TAGS, tags)
     return tags
 
 

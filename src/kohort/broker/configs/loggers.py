@@ -82,8 +82,11 @@ def check_changes(changes: Sequence[LevelChange]) -> None:
                 raise CoordinatorError(
                     ErrorCode.INVALID_REQUEST, f"{what} operation is not allowed for the BROKER_LOGGER resource"
                 )
-            case _:
-                raise CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR)
+            case operation:
+                raise CoordinatorError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"Unknown operation type {operation} is not allowed for the BROKER_LOGGER resource",
+                )
 
 
 def _check_exists(name: str, names: set[str]) -> None:

@@ -7,7 +7,7 @@ Source: org.apache.kafka.common.config.ConfigDef.parseType and its validators of
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Final
 
@@ -93,6 +93,20 @@ def parse_value(name: str, kind: ConfigType, text: str) -> Value:
 def parse_list(text: str) -> tuple[str, ...]:
     """The elements of a list, separated by commas with blanks."""
     return tuple([one.strip(_LIST_BLANKS) for one in text.split(",")]) if text else ()
+
+
+def check_elements(name: str, elements: Sequence[str]) -> None:
+    """
+    Check the elements of a list of a broker.
+
+    Raises:
+        ConfigError: one occurs twice, or is empty; with Kafka's message.
+
+    Source: Kafka ConfigDef.ValidList.
+    """
+    for wrong, what in ((len(set(elements)) < len(elements), "duplicated"), ("" in elements, "empty")):
+        if wrong:
+            raise ConfigError(f"Configuration '{name}' values must not be {what}.")
 
 
 def parse_host_limits(name: str, text: str) -> list[tuple[str, int]]:

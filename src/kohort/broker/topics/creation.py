@@ -26,7 +26,8 @@ _log = logging.getLogger("kohort.broker")
 DEFAULT = -1
 """The partition count or replication factor that means the broker's default."""
 
-PARTITIONS_PER_REQUEST_MAX = 10_000
+RECORDS_PER_REQUEST_MAX = 10_000
+"""Records of the metadata log that a request may make, which bounds the partitions. Source: Kafka QuorumController."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +110,7 @@ class TopicCreation:
         """
         cluster = self._cluster
         if isinstance(wanted, int):
-            brokers = [(broker.node_id, broker.rack) for broker in cluster.brokers.values()]
-            wanted = placed(brokers, wanted, factor, topic.topic_id.int, cluster.is_active)
+            wanted = placed(self._usable(), wanted, factor, topic.topic_id.int, cluster.is_active)
         states = [first_state(replicas, cluster.is_active) for replicas in wanted]
         for index, state in enumerate(states):
             if state.leader == NO_LEADER:
@@ -159,15 +159,34 @@ class TopicCreation:
             )
         if factor == DEFAULT:
             factor = self._configs.broker.get_int("default.replication.factor")
-        if factor > (brokers := len(self._cluster.nodes)):
-            raise CoordinatorError(
-                ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"Unable to replicate the partition {factor} time(s): The target replication factor of {factor} "
-                f"cannot be reached because only {brokers} broker(s) are registered.",
-            )
+        self.check_factor(factor, f"Unable to replicate the partition {factor} time(s): ")
         if new_topic.partition_count == DEFAULT:
             return self._configs.broker.get_int("num.partitions"), factor
         return new_topic.partition_count, factor
+
+    def check_factor(self, factor: int, prefix: str = "") -> None:
+        """
+        Raises:
+            CoordinatorError: there are fewer brokers that may get partitions. Its message begins with `prefix`.
+
+        Source: Kafka StripedReplicaPlacer.
+        """
+        usable = self._usable()
+        if not any(self._cluster.is_active(node_id) for node_id, _ in usable):
+            reason = "All brokers are currently fenced, or have all their log directories cordoned."
+        elif factor > len(usable):
+            reason = (
+                f"The target replication factor of {factor} cannot be reached because only {len(usable)} broker(s) are "
+                "registered or some brokers have all their log directories cordoned."
+            )
+        else:
+            return
+        raise CoordinatorError(ErrorCode.INVALID_REPLICATION_FACTOR, prefix + reason)
+
+    def _usable(self) -> list[tuple[int, str | None]]:
+        """The ids and racks of the brokers that may get partitions."""
+        brokers = self._cluster.brokers.values()
+        return [(broker.node_id, broker.rack) for broker in brokers if broker.node_id not in self._cluster.cordoned]
 
     def _assigned_count(self, new_topic: NewTopic) -> int:
         for asked, what in (
@@ -193,7 +212,7 @@ class TopicCreation:
             CoordinatorError: an assignment has no broker, an unknown one, or one broker twice.
         """
         for brokers in assignments:
-            if message := assignment_error(brokers, self._cluster.brokers):
+            if message := assignment_error(brokers, self._cluster.brokers, self._cluster.cordoned):
                 raise CoordinatorError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
 
     def auto_create(self, name: str) -> ErrorCode:

@@ -26,7 +26,7 @@ from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.configs.topic_configs import TopicConfigs
 from kohort.broker.ports import Context
 from kohort.broker.quotas.client_quotas import ClientQuotas, Mutations
-from kohort.broker.topics.creation import DEFAULT, PARTITIONS_PER_REQUEST_MAX, NewTopic, TopicCreation
+from kohort.broker.topics.creation import DEFAULT, RECORDS_PER_REQUEST_MAX, NewTopic, TopicCreation
 from kohort.broker.topics.topic_names import RESERVED_NAMES
 from kohort.machine.gradual import HANDLER_STEP, LOOK_STEP, chunks, distinct, gathered, has_any, repeated
 from kohort.machine.shard import Reply
@@ -82,8 +82,7 @@ class TopicChanges:
             yield from has_any(each.name not in twice and each.name not in RESERVED_NAMES for each in request.topics)
         ):
             return (yield from _refuse_all(request, ErrorCode.REQUEST_TIMED_OUT, None))
-        if (yield from self._is_excessive(request)):
-            message = "Excessively large number of partitions per request."
+        if message := (yield from self._excess(request, twice)):
             return (yield from _refuse_all(request, ErrorCode.POLICY_VIOLATION, message))
         mutations = self._quotas.mutations(context, _CREATE_IS_STRICT_SINCE)
 
@@ -107,16 +106,22 @@ class TopicChanges:
                 (_grown(topic.name, ErrorCode.REQUEST_TIMED_OUT, None) for topic in request.topics), LOOK_STEP
             )
             return m.CreatePartitionsResponse(results=late)
+        added = yield from gathered(
+            (self._added(topic) for topic in request.topics if topic.name not in twice), LOOK_STEP
+        )
+        is_excessive = sum(added) > RECORDS_PER_REQUEST_MAX
         mutations = self._quotas.mutations(context, _GROW_IS_STRICT_SINCE)
 
         def response(results: list[m.CreatePartitionsTopicResult]) -> m.CreatePartitionsResponse:
             return mutations.throttled(context, m.CreatePartitionsResponse(results=results))
 
-        return (
-            yield from self._put(
-                request, twice, lambda wanted: self._grow(wanted, mutations), _grown_results, response, reply
-            )
-        )
+        def grow(wanted: Larger) -> Topic:
+            if is_excessive:
+                message = "Excessively large number of additional partitions per request."
+                raise CoordinatorError(ErrorCode.POLICY_VIOLATION, message)
+            return self._grow(wanted, mutations)
+
+        return (yield from self._put(request, twice, grow, _grown_results, response, reply))
 
     def _put(
         self,
@@ -142,16 +147,33 @@ class TopicChanges:
         parts = list(chunks(list({topic.name: topic for topic in request.topics}.values())))
         return (yield from self._changes.make_in_parts(parts, decide_part, request.timeout_ms, response, reply))
 
-    def _is_excessive(self, request: m.CreateTopicsRequest) -> Generator[None, None, bool]:
+    def _excess(self, request: m.CreateTopicsRequest, twice: Collection[str]) -> Generator[None, None, str | None]:
+        """
+        Why a request is too large: its partitions, or its records of Kafka's metadata log, which are one for each topic,
+        configuration and partition. As a topic that is refused makes none, those do not count that are given twice or exist.
+        """
         default = self._configs.broker.get_int("num.partitions")
         counts = yield from gathered(
             (
-                len(topic.assignments) or (default if topic.num_partitions == DEFAULT else topic.num_partitions)
+                len(topic.assignments) or (default if topic.num_partitions == DEFAULT else max(topic.num_partitions, 0))
                 for topic in request.topics
             ),
             LOOK_STEP,
         )
-        return sum(count for count in counts if count > 0) >= PARTITIONS_PER_REQUEST_MAX
+        if sum(counts) > RECORDS_PER_REQUEST_MAX:
+            return "Excessively large number of partitions per request."
+        newest = self._catalog.newest
+        records = yield from gathered(
+            (
+                1 + len(topic.configs) + count
+                for topic, count in zip(request.topics, counts, strict=True)
+                if topic.name not in twice and newest(topic.name) is None
+            ),
+            LOOK_STEP,
+        )
+        if sum(records) > RECORDS_PER_REQUEST_MAX:
+            return "Unable to perform excessively large batch operation."
+        return None
 
     def _create(self, wanted: Wanted, mutations: Mutations) -> Topic:
         """
@@ -204,6 +226,11 @@ class TopicChanges:
             configs=configs,
         )
 
+    def _added(self, wanted: Larger) -> int:
+        """The number of new partitions; 0 if the topic is unknown, or would not grow."""
+        topic = self._catalog.newest(wanted.name)
+        return 0 if topic is None else max(wanted.count - topic.partition_count, 0)
+
     def _grow(self, wanted: Larger, mutations: Mutations) -> Topic:
         """
         Raises:
@@ -220,15 +247,16 @@ class TopicChanges:
                 ErrorCode.INVALID_PARTITIONS,
                 f"The topic {topic.name} currently has {count} partition(s); {wanted.count} would not be an increase.",
             )
-        if added >= PARTITIONS_PER_REQUEST_MAX:
-            raise CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR)
         self._check_assignments(wanted, added)
+        factor = len(self._catalog.state(topic, 0).replicas)
+        if wanted.assignments is None:
+            self._creation.check_factor(factor)
         mutations.record(added)
         if not topic.partitions and topic.start == self._catalog.starts and self._creation.is_alone:
             return msgspec.structs.replace(topic, partition_count=wanted.count)
         states = self._catalog.states(topic)
         assigned = None if wanted.assignments is None else [each.broker_ids for each in wanted.assignments]
-        new = self._creation.place(topic, assigned or added, len(states[0].replicas))
+        new = self._creation.place(topic, assigned or added, factor)
         return self._catalog.with_states(topic, (*states, *new))
 
     def _check_assignments(self, wanted: Larger, added: int) -> None:
