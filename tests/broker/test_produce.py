@@ -116,6 +116,18 @@ def test_larger_than_the_topic_takes() -> None:
     assert [answer.error_code for answer in answers] == [0, ErrorCode.MESSAGE_TOO_LARGE]
 
 
+def test_a_topic_or_the_broker_bounds_the_records_of_compressed_batches() -> None:
+    """Source: a 4.4.0."""
+    harness = Harness(max_decompressed_message_bytes="20")
+    harness.create("t", max_decompressed_message_bytes="50")
+    harness.create("u")
+    for topic, largest in (("t", 43), ("u", 13)):
+        for size, code in ((largest, ErrorCode.NONE), (largest + 1, ErrorCode.INVALID_RECORD)):
+            (answer,) = harness.produce(topic, {0: batch(b"v" * size, compression=Codec.GZIP)})
+            assert (answer.error_code, answer.error_message, list(answer.record_errors)) == (code, None, [])
+        assert harness.write(topic, b"v" * 100) == 1, "not compressed"
+
+
 def test_compacted_topic_wants_keys() -> None:
     harness = Harness()
     harness.create("t", cleanup_policy="compact")

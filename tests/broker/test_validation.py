@@ -147,6 +147,29 @@ def test_offsets_of_very_many_records_have_to_rise(codec: Codec) -> None:
     assert len(read_records(bytes(made))) == count
 
 
+@pytest.mark.parametrize("count", [1, 3_000], ids=["at once", "in steps"])
+@pytest.mark.parametrize("codec", Codec)
+def test_a_record_of_a_compressed_batch_has_a_bounded_size(codec: Codec, count: int) -> None:
+    """`max.decompressed.message.bytes` is that of the record without its size. Seen on a 4.4.0, which has no message."""
+    small = [BatchRecord(b"k", b"v")] * (count - 1)
+    for value_bytes, is_refused in ((43, False), (44, codec is not Codec.NONE), (1_000, codec is not Codec.NONE)):
+        batch = build_batch([*small, BatchRecord(b"k", b"v" * value_bytes)], timestamp_ms=NOW_MS, compression=codec)
+        limit = 50 if count == 1 else 51  # an offset of one byte, or of two
+        if is_refused:
+            error = refused(batch, decompressed_bytes_max=limit)
+            assert (error.code, error.message, type(error)) == (ErrorCode.INVALID_RECORD, None, CoordinatorError)
+        else:
+            assert validate(batch, decompressed_bytes_max=limit) == batch
+
+
+@pytest.mark.parametrize("changed", [{"is_compacted": True}, {"timestamp_after_max_ms": -1}])
+def test_a_large_record_is_judged_before_keys_and_timestamps(changed: dict[str, Any]) -> None:
+    records = [BatchRecord(None, b"v"), BatchRecord(None, b"v" * 99)]
+    batch = build_batch(records, timestamp_ms=NOW_MS, compression=Codec.GZIP)
+    assert type(refused(batch, decompressed_bytes_max=50, **changed)) is CoordinatorError
+    assert type(refused(batch, **changed)) is InvalidRecordsError
+
+
 def test_a_batch_has_a_bounded_number_of_records() -> None:
     batch = batch_of(b"", Codec.ZSTD, BATCH_RECORDS_MAX + 1)
     with pytest.raises(CoordinatorError, match="1000001 records") as raised:

@@ -29,7 +29,7 @@ _4_4_0: Final = Changes(
     broker=(
         ("controller.quorum.fetch.max.bytes", "INT", "1048576", "[1,...]", "LOW", "shown", "read-only", "Maximum size of one fetch from the metadata log."),
         ("controller.quorum.fetch.snapshot.max.bytes", "INT", "1048576", "[1,...]", "LOW", "shown", "read-only", "Maximum size of one fetch of a snapshot of the metadata log."),
-        ("cordoned.log.dirs", "LIST", "", None, "MEDIUM", "shown", "per-broker", "Log directories that get no new partitions; * stands for all."),
+        ("cordoned.log.dirs", "LIST", "", None, "MEDIUM", "effect", "per-broker", "Log directories that get no new partitions; * stands for all."),
         ("errors.deadletterqueue.auto.create.topics.enable", "BOOLEAN", "false", None, "MEDIUM", "shown", "cluster-wide", "Whether the broker creates a missing topic for dead letters of share groups."),
         ("errors.deadletterqueue.topic.name.prefix", "STRING", "dlq.", None, "MEDIUM", "shown", "cluster-wide", "Prefix that the name of a topic for dead letters must have; empty allows any name."),
         ("follower.fetch.last.tiered.offset.enable", "BOOLEAN", "false", None, "MEDIUM", "shown", "cluster-wide", "Whether a new follower of a tiered partition begins behind the last offset in tiered storage."),
@@ -62,7 +62,7 @@ _4_4_0: Final = Changes(
         ("group.streams.topology.description.plugin.class", "CLASS", None, None, "MEDIUM", "shown", "read-only", "Java class that keeps descriptions of the topologies of streams groups."),
         ("log.remote.copy.lag.bytes", "LONG", "-1", "[-1,...]", "MEDIUM", "shown", "cluster-wide", "Size of newer segments behind which a segment is copied to tiered storage; -1 takes log.local.retention.bytes."),
         ("log.remote.copy.lag.ms", "LONG", "0", "[-1,...]", "MEDIUM", "shown", "cluster-wide", "Age at which a segment is copied to tiered storage; -1 takes log.local.retention.ms."),
-        ("max.decompressed.message.bytes", "INT", "2147483639", "[1,...,2147483639]", "MEDIUM", "shown", "cluster-wide", "Maximum size of a record of a compressed batch, decompressed."),
+        ("max.decompressed.message.bytes", "INT", "2147483639", "[1,...,2147483639]", "MEDIUM", "effect", "cluster-wide", "Maximum size of a record of a compressed batch, decompressed."),
         ("remote.log.index.file.cache.ttl.ms", "LONG", "900000", "[-1,...]", "LOW", "shown internal", "read-only", "Time without a use after which the indexes of a segment in tiered storage leave the disk; -1 keeps them."),
         ("sasl.oauthbearer.allow.unverified.audience", "BOOLEAN", "false", None, "MEDIUM", "shown", "read-only", "Whether OAuth tokens are accepted although no audience is expected."),
         ("sasl.oauthbearer.allow.unverified.issuer", "BOOLEAN", "false", None, "MEDIUM", "shown", "read-only", "Whether OAuth tokens are accepted although no issuer is expected."),
@@ -73,7 +73,7 @@ _4_4_0: Final = Changes(
     ),
     topic=(
         ("errors.deadletterqueue.group.enable", "BOOLEAN", "false", None, "MEDIUM", "shown", "dynamic", "Whether share groups may write dead letters to the topic."),
-        ("max.decompressed.message.bytes", "INT", "2147483639", "[1,...,2147483639]", "MEDIUM", "shown", "dynamic", "Maximum size of a record of a compressed batch, decompressed."),
+        ("max.decompressed.message.bytes", "INT", "2147483639", "[1,...,2147483639]", "MEDIUM", "effect", "dynamic", "Maximum size of a record of a compressed batch, decompressed."),
         ("remote.copy.lag.bytes", "LONG", "-1", "[-1,...]", "MEDIUM", "shown", "dynamic", "Size of newer segments behind which a segment is copied to tiered storage; -1 takes local.retention.bytes."),
         ("remote.copy.lag.ms", "LONG", "0", "[-1,...]", "MEDIUM", "shown", "dynamic", "Age at which a segment is copied to tiered storage; -1 takes local.retention.ms."),
     ),

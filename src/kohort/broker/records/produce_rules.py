@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from kohort.broker.configs.topic_configs import TopicConfigs
+from kohort.model.numbers import INT32_MAX
 from kohort.storage.log import LONG_MAX
 from kohort.wire.compression import Codec
 
@@ -31,6 +32,8 @@ class ProduceRules(msgspec.Struct, frozen=True):
     min_insync_replicas: int = 1
     level: int | None = None
     takes_as_it_is: bool = False
+    decompressed_bytes_max: int = INT32_MAX
+    """The size of a record in a compressed batch, without that of its size."""
     compresses_slowly: bool = False
     """Derived: the level is above that of a codec's usual speed."""
 
@@ -53,6 +56,7 @@ class ProduceRules(msgspec.Struct, frozen=True):
                 "timestamp_after_max_ms": values["message_timestamp_after_max_ms"],
                 "min_insync_replicas": values["min_insync_replicas"],
                 "codec": _CODECS.get(codec),
+                "decompressed_bytes_max": values["max_decompressed_message_bytes"],
                 "level": configs.parsed(f"compression.{codec}.level", overrides) if codec in _WITH_LEVELS else None,
             },
             cls,
@@ -68,5 +72,6 @@ _RULES = (
     "message.timestamp.before.max.ms",
     "message.timestamp.after.max.ms",
     "compression.type",
+    "max.decompressed.message.bytes",
     "min.insync.replicas",
 )

@@ -31,7 +31,7 @@ from kohort.wire.batch_header import (
 )
 from kohort.wire.batches import BatchHeader
 from kohort.wire.compression import Buffer, Codec, TooLargeError, compress, decompress
-from kohort.wire.scanning.record_scan import ManyHeaders, RecordReader, RecordScan, scan_records
+from kohort.wire.scanning.record_scan import ManyHeaders, RecordReader, RecordScan, scan_records, skip_records
 from kohort.wire.scanning.record_windows import STEP_RECORDS, RecordWindows, scan_in_steps
 
 NO_TIMESTAMP: Final = -1
@@ -101,6 +101,8 @@ def validate_batch(
             return data
     else:
         records, position = decompressed_at_once(data, header) if plain is None else plain, 0
+        if len(records) > rules.decompressed_bytes_max:
+            _skip(records, 0, header.record_count, rules)
         scan = _scan(records, position, header)
     latest_ms = _latest_ms(scan, header, rules, now_ms)
     if latest_ms is None:
@@ -129,7 +131,14 @@ def validate_in_steps(
     Raises:
         CoordinatorError: as `validate_batch`.
     """
-    position = 0 if header.attributes & CODEC_MASK else HEADER_BYTES
+    position = HEADER_BYTES
+    if header.attributes & CODEC_MASK:
+        position = 0
+        if len(records) > rules.decompressed_bytes_max:
+            at = 0
+            for low in range(0, header.record_count, STEP_RECORDS):
+                at = _skip(records, at, min(header.record_count - low, STEP_RECORDS), rules)
+                yield
     try:
         scan = yield from scan_in_steps(
             RecordWindows(records, position),
@@ -204,6 +213,20 @@ def decompressed_at_once(data: bytes, header: BatchHeader) -> bytes:
         raise LargeBatch from error
     except CorruptError as error:
         raise CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
+
+
+def _skip(records: Buffer, position: int, count: int, rules: ProduceRules) -> int:
+    """
+    The position after some records of a compressed batch.
+
+    Raises:
+        CoordinatorError: INVALID_RECORD: one is too large. Kafka finds that when it reads the record, before it judges any, and
+            has no message.
+    """
+    position = skip_records(records, position, count, rules.decompressed_bytes_max)
+    if position < 0:
+        raise CoordinatorError(ErrorCode.INVALID_RECORD)
+    return position
 
 
 def _scan(records: bytes, position: int, header: BatchHeader) -> RecordScan:

@@ -11,6 +11,7 @@ Source: Kafka DefaultRecord, DefaultRecordBatch.RecordIterator.
 from typing import Final
 
 from kohort.model.errors import CorruptError
+from kohort.wire.compression import Buffer
 
 _INT32_BYTES: Final = 5
 _INT64_BYTES: Final = 10
@@ -250,6 +251,31 @@ def has_long_attributes(data: bytes, position: int, count: int) -> bool:
             return True
         position += size >> 1
     return False
+
+
+def skip_records(data: Buffer, position: int, count: int, size_max: int) -> int:
+    """
+    The position after `count` records; that of the end where a size cannot be read, and -1 if a record has more than `size_max`
+    bytes after its size.
+    """
+    end = len(data)
+    for _ in range(count):
+        size = shift = 0
+        while True:
+            if position >= end or shift > _LENGTH_SHIFT_MAX:
+                return end
+            byte = data[position]
+            position += 1
+            size |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                break
+            shift += 7
+        if size & 1:
+            return end
+        if size >> 1 > size_max:
+            return -1
+        position += size >> 1
+    return position
 
 
 def check_left(left: int, count: int) -> None:
