@@ -191,7 +191,7 @@ def record(node: KafkaNode, archive: tarfile.TarFile) -> None:
 def main() -> None:
     HERE.mkdir(parents=True, exist_ok=True)
     settings = {"log.cleaner.backoff.ms": "200", "log.retention.check.interval.ms": "3600000"}
-    with tempfile.TemporaryDirectory() as directory, KafkaNode(Path(directory), settings) as node:
+    with tempfile.TemporaryDirectory() as directory, KafkaNode(Path(directory), settings, release="4.4.0") as node:
         admin = AdminClient({"bootstrap.servers": node.bootstrap})
         for topic, retention_ms in TOPICS.items():
             config = {

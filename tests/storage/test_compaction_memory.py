@@ -35,7 +35,7 @@ job = CleanerJob(
     directory=sys.argv[1],
     sources=[SourceSegment(0, size, 0, 0, {BATCHES}, 1)],
     first_dirty_offset=0,
-    first_uncleanable_offset={BATCHES},
+    high_watermark={BATCHES},
     aborted=[],
     last_records={{}},
     config=LogConfig(cleanup_policy="compact"),

@@ -1,5 +1,5 @@
 """
-What Apache Kafka 4.2.1 made of its own logs in four rounds of cleaning, and what the same pass makes of them here.
+What Apache Kafka 4.4.0 made of its own logs in four rounds of cleaning, and what the same pass makes of them here.
 
 The recording is that of `tests/storage/record_compaction.py`. Plain batches have to come out byte for byte, with their
 indexes; of compressed ones, whose bytes are those of the compressor, everything that is in them.
@@ -124,7 +124,7 @@ class Replay:
                 if base < end
             ],
             first_dirty_offset=self.clean_until,
-            first_uncleanable_offset=end,
+            high_watermark=self.learned_until,
             aborted=[entry for entry in listed if entry.first_offset < end],
             last_records={
                 state.producer_id: LastRecord(

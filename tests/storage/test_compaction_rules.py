@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from kohort.storage.cleaning.job import LastRecord
 from kohort.storage.cleaning.offset_map import DictMap
 from kohort.storage.cleaning.rules import Compaction
@@ -39,10 +41,10 @@ class Log:
         self.batches.append(bytes(batch))
         self.end = read_header(batch).next_offset
 
-    def clean(self, now_ms: int = NOW_MS, *, dirty_to: int | None = None, cleanable_to: int = 1 << 40) -> None:
+    def clean(self, now_ms: int = NOW_MS, *, dirty_to: int | None = None, high_watermark: int = 1 << 40) -> None:
         rules = Compaction(
             first_dirty_offset=0,
-            first_uncleanable_offset=cleanable_to,
+            high_watermark=high_watermark,
             aborted=self.aborted,
             last_records=self.last_records,
             delete_retention_ms=RETENTION_MS,
@@ -135,12 +137,13 @@ def test_the_marker_of_a_producer_without_data_stays_without_its_record() -> Non
     assert (header.producer_id, header.is_control, header.record_count) == (5, True, 0)
 
 
-def test_the_batch_before_the_uncleanable_part_stays_without_its_records() -> None:
-    """Else the next segment would seem to begin earlier.."""
+@pytest.mark.parametrize(("high_watermark", "is_kept"), [(3, True), (4, False), (2, False)])
+def test_the_last_batch_below_the_high_watermark_stays_without_its_records(high_watermark: int, is_kept: bool) -> None:
+    """Others go, also where a pass ends. Source: a 4.4.0."""
     log = Log()
     log.put(("k", "1"))
     log.put(("k", "2"), ("k", None))
     log.clean()
-    log.clean(NOW_MS + RETENTION_MS, cleanable_to=3)
-    (header,) = [read_header(batch) for batch in log.batches]
-    assert (header.base_offset, header.last_offset, header.record_count) == (1, 2, 0)
+    log.clean(NOW_MS + RETENTION_MS, high_watermark=high_watermark)
+    headers = [read_header(batch) for batch in log.batches]
+    assert [(each.base_offset, each.last_offset, each.record_count) for each in headers] == [(1, 2, 0)] * is_kept

@@ -83,7 +83,7 @@ class _Pass:
         )
         self._rules = Compaction(
             first_dirty_offset=job.first_dirty_offset,
-            first_uncleanable_offset=job.first_uncleanable_offset,
+            high_watermark=job.high_watermark,
             aborted=job.aborted,
             last_records=job.last_records,
             delete_retention_ms=job.config.delete_retention_ms,

@@ -47,8 +47,9 @@ class CleanerJob(msgspec.Struct, frozen=True):
     The input of a pass.
 
     Attributes:
-        sources: all segments below `first_uncleanable_offset`, at which the last of them ends.
-        aborted: the aborted transactions of the log that begin below there, in the order of their markers.
+        sources: all segments that may be cleaned.
+        high_watermark: of the log.
+        aborted: the aborted transactions of the log that begin below the end of the sources, in the order of their markers.
         last_records: by producer id.
         buffer_bytes: the size of the offset map.
         bytes_per_second: the limit of bytes read and written; 0 for none.
@@ -57,7 +58,7 @@ class CleanerJob(msgspec.Struct, frozen=True):
     directory: str
     sources: list[SourceSegment]
     first_dirty_offset: int
-    first_uncleanable_offset: int
+    high_watermark: int
     aborted: list[AbortedTxn]
     last_records: dict[int, LastRecord]
     config: LogConfig

@@ -192,7 +192,7 @@ def job_of(dirty: LogToClean[DiskLog, Segment], config: CleanerConfig, *, now_ms
                 for segment, next_base in zip(dirty.segments, [*bases[1:], dirty.first_uncleanable_offset], strict=True)
             ],
             first_dirty_offset=dirty.first_dirty_offset,
-            first_uncleanable_offset=dirty.first_uncleanable_offset,
+            high_watermark=log.high_watermark,
             aborted=[
                 aborted
                 for segment in segments

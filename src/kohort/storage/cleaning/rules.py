@@ -39,7 +39,7 @@ class Compaction:
 
     Args:
         first_dirty_offset: where the last pass ended.
-        first_uncleanable_offset: where this pass ends at the latest.
+        high_watermark: of the log. An emptied batch that ends there stays, so that the log keeps its end.
         aborted: the aborted transactions of the log that begin before there, in the order of their markers.
         last_records: the last record of each active producer, by producer id.
         offset_map: an empty map; a pass takes as many keys as fit.
@@ -54,7 +54,7 @@ class Compaction:
         self,
         *,
         first_dirty_offset: int,
-        first_uncleanable_offset: int,
+        high_watermark: int,
         aborted: Sequence[AbortedTxn],
         last_records: Mapping[int, LastRecord],
         delete_retention_ms: int,
@@ -65,7 +65,7 @@ class Compaction:
         self.latest_offset = first_dirty_offset - 1
         self.invalid_records = 0
         self._first_dirty_offset = first_dirty_offset
-        self._first_uncleanable_offset = first_uncleanable_offset
+        self._high_watermark = high_watermark
         self._last_records = last_records
         self._delete_retention_ms = delete_retention_ms
         self._now_ms = now_ms
@@ -217,7 +217,7 @@ class Compaction:
             kept = self._kept(records, newest, drops_tombstones=is_past_horizon)
             wants_horizon = any(record.value is None for record in kept)
         if not kept:
-            is_needed = self._is_last_of_producer(header) or header.next_offset == self._first_uncleanable_offset
+            is_needed = self._is_last_of_producer(header) or header.next_offset == self._high_watermark
             return empty(header) if is_needed else b""
         new_horizon_ms = self._now_ms + self._delete_retention_ms
         # A horizon beyond an int64 never comes: Kafka's sum turns negative there, which means none.

@@ -150,7 +150,7 @@ class _Pass:
         ]
         self._rules = Compaction(
             first_dirty_offset=dirty.first_dirty_offset,
-            first_uncleanable_offset=dirty.first_uncleanable_offset,
+            high_watermark=self.log.high_watermark,
             aborted=aborted,
             last_records=last_records(self.log.producers),
             delete_retention_ms=self.log.config.delete_retention_ms,
