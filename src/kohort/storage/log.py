@@ -101,6 +101,7 @@ class LogMetrics(msgspec.Struct, frozen=True):
     Attributes:
         last_stable_offset_lag: the high watermark minus the last stable offset.
         producers: producers whose state is known.
+        retention_percent: the size in percent of `retention.bytes`; 0 without such a limit.
         oldest_transaction_ms: the last timestamp of the producer whose open transaction begins first; None if none is open.
     """
 
@@ -113,6 +114,7 @@ class LogMetrics(msgspec.Struct, frozen=True):
     last_stable_offset_lag: int
     producers: int
     oldest_transaction_ms: int | None
+    retention_percent: int
 
 
 class FlushMetrics(msgspec.Struct, frozen=True):

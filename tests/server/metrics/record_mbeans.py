@@ -17,7 +17,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from kohort.testing.kafka import KafkaNode, java, kafka_jars
 from kohort.testing.ports import free_ports
 
-FILE = Path(__file__).parents[2] / "data" / "mbeans-4.2.1.json"
+RELEASE = "4.4.0"
+FILE = Path(__file__).parents[2] / "data" / f"mbeans-{RELEASE}.json"
 DOMAINS = ("kafka.cluster", "kafka.controller", "kafka.coordinator", "kafka.log", "kafka.network", "kafka.server")
 
 
@@ -44,7 +45,15 @@ def use(bootstrap: str) -> None:
 def listed(jmx_port: int) -> dict[str, list[str]]:
     """The attributes of all MBeans of the broker, by domain, type, name and further keys."""
     url = f"service:jmx:rmi:///jndi/rmi://127.0.0.1:{jmx_port}/jmxrmi"
-    command = [java(), "-cp", f"{kafka_jars()}/*", "org.apache.kafka.tools.JmxTool", "--jmx-url", url, "--one-time"]
+    command = [
+        java(),
+        "-cp",
+        f"{kafka_jars(release=RELEASE)}/*",
+        "org.apache.kafka.tools.JmxTool",
+        "--jmx-url",
+        url,
+        "--one-time",
+    ]
     done = subprocess.run([*command, "--report-format", "properties"], capture_output=True, text=True, check=True)
     found: dict[str, set[str]] = defaultdict(set)
     for line in done.stdout.splitlines():
@@ -64,7 +73,7 @@ def main() -> None:
     options = f"-Dcom.sun.management.jmxremote.port={jmx_port} -Dcom.sun.management.jmxremote.authenticate=false "
     options += "-Dcom.sun.management.jmxremote.ssl=false -Djava.rmi.server.hostname=127.0.0.1"
     with tempfile.TemporaryDirectory() as directory:
-        node = KafkaNode(Path(directory))
+        node = KafkaNode(Path(directory), release=RELEASE)
         os.environ["JAVA_TOOL_OPTIONS"] = options
         with node:
             del os.environ["JAVA_TOOL_OPTIONS"]

@@ -18,7 +18,7 @@ from tests.broker.harness import batch, produce_request
 from tests.server.clients import Client, commit, with_topic
 from tests.server.metrics.test_metrics import numbers, played
 
-RECORDED = Path(__file__).parents[2] / "data" / "mbeans-4.2.1.json"
+RECORDED = Path(__file__).parents[2] / "data" / "mbeans-4.4.0.json"
 MBEAN = re.compile(r"MBean (\S+?)(?: (\S+))?\.$")
 
 # fmt: off
@@ -48,7 +48,7 @@ def families(node: Node) -> list[Family]:
 
 
 def test_each_metric_is_one_of_apache_kafka() -> None:
-    """The recording has the MBeans of a node of 4.2.1 with their attributes (`record_mbeans`)."""
+    """The recording has the MBeans of a node of 4.4.0 with their attributes (`record_mbeans`)."""
     recorded: dict[str, list[str]] = json.loads(RECORDED.read_text())
     found: list[Family] = []
 

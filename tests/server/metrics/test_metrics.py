@@ -29,6 +29,7 @@ from kohort.server.settings import Settings
 from kohort.storage.log import FlushMetrics
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
+from tests.broker.harness import Harness
 from tests.broker.test_read_committed import Readers
 from tests.server.clients import Client, commit, with_topic
 
@@ -316,6 +317,8 @@ def test_a_node_shows_what_it_does() -> None:
         assert changed["kohort_group_coordinator_offset_commits_total"] == 3
         assert changed["kohort_group_coordinator_offsets"] == 1
         assert changed['kohort_group_coordinator_classic_groups{state="Empty"}'] == 1
+        kafka = "kafka_server_group_coordinator_metrics"
+        assert changed[f"{kafka}_offset_count"] == changed[f'{kafka}_classic_group_count{{state="Empty"}}'] == 1
         assert after["kohort_connections"] == after["kohort_connections_accepted_total"] == 1
         assert after['kohort_group_coordinator_partitions{state="active"}'] == 50
         (ended,) = [name for name in changed if name.startswith("kohort_log_end_offset{")]
@@ -474,6 +477,16 @@ LATE_MS = 900_000 + 300_000
 def value(families: Iterable[Family], name: str) -> float:
     """The sum of a gauge over its labels."""
     return sum(float(sample.value) for family in families if family.name == name for sample in family.samples)
+
+
+@pytest.mark.parametrize(("limit", "percent"), [("-1", 0), ("100", 142), ("1000", 14), ("100000", 0)])
+def test_the_size_of_a_log_in_percent_of_its_limit(limit: str, percent: int) -> None:
+    harness = Harness()
+    harness.create("t", retention_bytes=limit)
+    harness.write("t", b"v" * 71)
+    logs = [each for each in harness.store.log_metrics() if each.topic_partition.topic == "t"]
+    assert [each.size_bytes for each in logs] == [142]
+    assert value(log_families(logs, FlushMetrics()), "kafka_log_log_retentionsizein_percent") == percent
 
 
 @pytest.mark.parametrize(("age_ms", "late"), [(LATE_MS, 0), (LATE_MS + 1, 1)])

@@ -93,6 +93,12 @@ def _broker_families(broker: Broker, connections: ClientConnections) -> Iterator
         ),
     ):
         yield from figure(f"kohort_broker_{name}", "", about, *by("broker", ((str(n), values[n]) for n in nodes)))
+    cordoned, manager = len(broker.cluster.cordoned), "kafka.log:type=LogManager,name="
+    about = "Cordoned log directories: each broker counts its own."
+    yield from figure("", f"{manager}CordonedLogDirectoryCount", about, cordoned)
+    about = "1 if the directory is cordoned for a broker, which gets no new partitions."
+    labels = {"logDirectory": broker.config.log_dir}
+    yield from figure("", f"{manager}LogDirectoryCordoned,logDirectory={{}}", about, (labels, int(cordoned > 0)))
     requests: Counter[tuple[int, str]] = Counter()
     for node_id in nodes:
         for route in list(connections.dispatches[node_id].routes.values()):

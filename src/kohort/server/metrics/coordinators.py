@@ -31,7 +31,7 @@ def group_families(gauges: GroupGauges, counters: GroupCounters, events: EventCo
     for kind in KINDS:
         by_state = by("state", ((state, gauges.groups[kind.name, state]) for state in kind.states))
         about = f"{kind.name.capitalize()} groups, by state."
-        mbean = "" if kind.name == "classic" else f"{_KAFKA},state={{}}/{kind.name}-group-count"
+        mbean = f"{_KAFKA},state={{}}/{kind.name}-group-count"
         yield from figure(f"{_OWN}_{kind.name}_groups", mbean, about, *by_state)
         about = f"Members of {kind.name} groups."
         yield from figure(f"{_OWN}_{kind.name}_members", "", about, gauges.members[kind.name])
@@ -41,6 +41,7 @@ def group_families(gauges: GroupGauges, counters: GroupCounters, events: EventCo
         about = f"Groups of the classic protocol in state {state}."
         yield from figure("", f"{manager}{name}", about, gauges.groups["classic", state])
     yield from figure(f"{_OWN}_offsets", f"{manager}NumOffsets", "Committed offsets.", gauges.offsets)
+    yield from figure("", f"{_KAFKA}/offset-count", "Committed offsets.", gauges.offsets)
     for own, kafka, about, value in (
         ("offset_commits", "offset-commit", "Accepted offsets, one for each partition.", counters.offset_commits),
         ("offset_expirations", "offset-expiration", "Expired offsets.", counters.offset_expirations),

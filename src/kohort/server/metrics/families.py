@@ -147,6 +147,12 @@ def log_families(logs: Sequence[LogMetrics], flushes: FlushMetrics) -> Iterator[
             "Offsets from the last stable offset to the high watermark.",
             "last_stable_offset_lag",
         ),
+        (
+            "retention_percent",
+            f"{kafka}RetentionSizeInPercent",
+            "Size in percent of `retention.bytes`; 0 without it.",
+            "retention_percent",
+        ),
     ):
         mbean += ",topic={},partition={}"
         for name, text in ((f"kohort_log_{own}", about), (exporter_name(mbean), kafka_help(mbean, about))):

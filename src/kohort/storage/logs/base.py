@@ -108,6 +108,7 @@ class LogBase(ABC):
             self.high_watermark - self.last_stable_offset if self.refusal is None else 0,
             len(self.producers.states),
             self.producers.oldest_transaction_ms,
+            self.size_bytes * 100 // limit if (limit := self.config.retention_bytes) > 0 else 0,
         )
 
     def append(self, batch: bytes | bytearray, *, leader_epoch: int) -> int:
