@@ -88,6 +88,7 @@ CREATED = {
     "empty cleanup.policy":      (configured(("cleanup.policy", "")),                ErrorCode.NONE),
     "both cleanup policies":     (configured(("cleanup.policy", "compact, delete")), ErrorCode.NONE),
     "a value given twice":       (configured(("cleanup.policy", "delete,delete")),   ErrorCode.NONE),
+    "an empty policy among others": (configured(("cleanup.policy", "delete,,compact")), ErrorCode.INVALID_CONFIG),
     "an unknown policy":         (configured(("cleanup.policy", "burn")),            ErrorCode.INVALID_CONFIG),
     "a key given twice":         (configured(("retention.ms", "1"), ("retention.ms", "2")), ErrorCode.NONE),
     "lags that contradict":      (configured(("min.compaction.lag.ms", "9"), ("max.compaction.lag.ms", "8")),

@@ -44,7 +44,7 @@ VALUES = (
     ("log.retention.ms", ("-2", "0", "-1", "1")), ("log.retention.bytes", ("-2", "0")),
     ("log.roll.ms", ("0", "1", "-1")), ("log.roll.jitter.ms", ("-1", "0")), ("log.segment.bytes", ("1",)),
     ("log.index.size.max.bytes", ("3",)), ("log.flush.interval.messages", ("0",)), ("log.flush.interval.ms", ("-1",)),
-    ("log.cleanup.policy", ("x", "", "delete,delete", "compact, delete")),
+    ("log.cleanup.policy", ("x", "", "x,", "x,x", "delete,,compact", "delete,delete", "compact, delete")),
     ("compression.type", ("arj", "GZIP")), ("compression.gzip.level", ("0", "10", "9", "-1")),
     ("compression.lz4.level", ("0", "18")), ("compression.zstd.level", ("23", "-131073")),
     ("producer.id.expiration.ms", ("0",)), ("transaction.partition.verification.enable", ("maybe", "FALSE")),

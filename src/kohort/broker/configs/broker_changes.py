@@ -15,7 +15,7 @@ from typing import Any, Final
 from kohort.broker.configs.definitions import BROKER_KEYS, BrokerConfig, ConfigKey, UpdateMode
 from kohort.broker.configs.group_configs import check_intervals
 from kohort.broker.configs.topic_configs import DEFAULTS_OF_TOPICS, TopicConfigs
-from kohort.broker.configs.values import ConfigType, check_elements, parse_host_limits, parse_list
+from kohort.broker.configs.values import ConfigType, check_filled, parse_host_limits, parse_list
 from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode
 from kohort.model.numbers import trim
 
@@ -162,9 +162,12 @@ def _check_keys(configs: Mapping[str, str], *, for_all: bool) -> None:
     for name, text in configs.items():
         key = known_key(name)
         if key is not None:
-            if key.type is ConfigType.LIST:
-                check_elements(key.name, parse_list(trim(text)))
+            elements = parse_list(trim(text)) if key.type is ConfigType.LIST else ()
+            if len(set(elements)) < len(elements):
+                raise ConfigError(f"Configuration '{key.name}' values must not be duplicated.")
             _check_class(key, key.parse(text))
+            for element in elements:
+                check_filled(key.name, element)
     if for_all:
         _refuse(
             (name for name in configs if _is_per_broker(name)),

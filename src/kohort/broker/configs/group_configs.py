@@ -16,7 +16,7 @@ from kohort.broker.catalog import Catalog
 from kohort.broker.catalog_view import ConfiguredGroup
 from kohort.broker.configs.definitions import BROKER_KEYS, GROUP_KEYS, BrokerConfig, ConfigKey, bound_keys
 from kohort.broker.configs.topic_configs import ConfigSource, Synonym, TopicConfigs
-from kohort.broker.configs.values import Value, check_elements, invalid, parse_list, text_of
+from kohort.broker.configs.values import Value, check_filled, invalid, parse_list, text_of
 from kohort.model.errors import ConfigError
 from kohort.model.limits import CONFIG_SHOWN_LENGTH_MAX
 from kohort.model.numbers import parse_integer, trim
@@ -269,7 +269,8 @@ def _parse_tags(text: str) -> Value:
     tags = parse_list(trim(text))
     if len(set(tags)) < len(tags):
         raise ConfigError(f"{_TAGS} must not contain duplicate tag keys.")
-    check_elements(_TAGS, tags)
+    for tag in tags:
+        check_filled(_TAGS, tag)
     return tags
 
 

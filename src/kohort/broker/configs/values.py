@@ -7,7 +7,7 @@ Source: org.apache.kafka.common.config.ConfigDef.parseType and its validators of
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final
 
@@ -95,18 +95,17 @@ def parse_list(text: str) -> tuple[str, ...]:
     return tuple([one.strip(_LIST_BLANKS) for one in text.split(",")]) if text else ()
 
 
-def check_elements(name: str, elements: Sequence[str]) -> None:
+def check_filled(name: str, element: str) -> None:
     """
-    Check the elements of a list of a broker.
+    Check an element of a list.
 
     Raises:
-        ConfigError: one occurs twice, or is empty; with Kafka's message.
+        ConfigError: it is empty; with Kafka's message.
 
     Source: Kafka ConfigDef.ValidList.
     """
-    for wrong, what in ((len(set(elements)) < len(elements), "duplicated"), ("" in elements, "empty")):
-        if wrong:
-            raise ConfigError(f"Configuration '{name}' values must not be {what}.")
+    if not element:
+        raise ConfigError(f"Configuration '{name}' values must not be empty.")
 
 
 def parse_host_limits(name: str, text: str) -> list[tuple[str, int]]:
@@ -185,6 +184,8 @@ def _validate_choice(name: str, value: Value, choices: list[str], *, is_exact: b
     given = value if isinstance(value, tuple) else (str(value),)
     allowed = set(choices) if is_exact else {choice.lower() for choice in choices}
     for one in given:
+        if isinstance(value, tuple):
+            check_filled(name, one)
         if (one if is_exact else one.lower()) not in allowed:
             raise invalid(name, one, f"String must be one of: {', '.join(choices)}")
 
