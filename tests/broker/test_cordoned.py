@@ -92,6 +92,18 @@ def test_the_other_brokers_get_the_partitions() -> None:
     assert [(each.error_code, each.error_message) for each in answer.partitions] == [(39, BY_HAND)]
 
 
+def test_each_broker_has_a_directory_of_its_own() -> None:
+    cluster = VirtualCluster()
+    cluster.assign("t", [1, 2])
+    assert alter(cluster, (KEY, SET, "*"), kind=BROKER, name="2", at=2) == 0
+    topic = m.AlterReplicaLogDirsRequestAlterReplicaLogDirTopic(name="t", partitions=[0])
+    move = m.AlterReplicaLogDirsRequestAlterReplicaLogDir(path="memory", topics=[topic])
+    for broker, code in ((1, ErrorCode.NONE), (2, ErrorCode.INVALID_REPLICA_ASSIGNMENT)):
+        request = m.AlterReplicaLogDirsRequest(dirs=[move])
+        (result,) = cluster.ask(ApiKey.ALTER_REPLICA_LOG_DIRS, request, at=broker).results
+        assert [each.error_code for each in result.partitions] == [code]
+
+
 def test_a_start_with_another_directory_is_refused() -> None:
     assert created(Harness(cordoned_log_dirs="memory"), wanted())[0] == ErrorCode.INVALID_REPLICATION_FACTOR
     with pytest.raises(ConfigError, match="Missing entries : /none"):
