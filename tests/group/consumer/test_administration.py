@@ -39,10 +39,10 @@ def groups_of_all_kinds() -> Coordinator:
     coordinator.leave((left, None), group="classic-empty")
     a = Member(coordinator, "a", group="consumer")
     a.join()
-    coordinator.commit(group="consumer", member_id="a", generation=1)
+    coordinator.commit(group="consumer", member_id="a", generation=2)
     b = Member(coordinator, "b", group="consumer-empty")
     b.join()
-    coordinator.commit(group="consumer-empty", member_id="b", generation=1)
+    coordinator.commit(group="consumer-empty", member_id="b", generation=2)
     b.leave()
     return coordinator
 
@@ -175,7 +175,7 @@ def test_offsets_of_topics_without_subscription_expire_by_their_commit(age_ms: i
     coordinator = Coordinator(CONFIG)
     a = Member(coordinator, "a")
     a.join()
-    coordinator.commit(POSITIONS, member_id="a", generation=1)
+    coordinator.commit(POSITIONS, member_id="a", generation=2)
     assert swept(coordinator, age_ms) == ([OffsetCommitTombstone("group", "payments", 0)] if is_over else [])
 
 
@@ -192,7 +192,7 @@ def test_offsets_expire_while_the_group_reconciles() -> None:
     coordinator = Coordinator(CONFIG)
     a, b = Member(coordinator, "a"), Member(coordinator, "b")
     a.join()
-    coordinator.commit(POSITIONS, member_id="a", generation=1)
+    coordinator.commit(POSITIONS, member_id="a", generation=2)
     b.join()
     assert listed(coordinator)["group"] == ("consumer", "Reconciling")
     assert swept(coordinator, MINUTE_MS) == [OffsetCommitTombstone("group", "payments", 0)]
@@ -204,7 +204,7 @@ def test_an_empty_consumer_group_expires_with_its_last_offset() -> None:
     a = Member(coordinator, "a")
     a.join()
     settle(a)
-    coordinator.commit(member_id="a", generation=1)
+    coordinator.commit(member_id="a", generation=2)
     coordinator.advance(30_000)
     a.leave()
     assert swept(coordinator, 29_999) == []

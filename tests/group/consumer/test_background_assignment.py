@@ -36,7 +36,7 @@ def run(coordinator: Coordinator) -> None:
 def test_the_first_member_of_a_large_group_gets_its_target_at_once() -> None:
     coordinator = large()
     a = Member(coordinator, "a")
-    assert a.join().member_epoch == 1
+    assert a.join().member_epoch == 2
     assert (owned(a), state(coordinator)) == ([LARGE], "Stable")
 
 
@@ -47,9 +47,9 @@ def test_a_later_member_joins_at_the_present_epoch_and_gets_its_partitions_with_
     coordinator.is_burst = True
     answer = b.join()
     run(coordinator)
-    assert (answer.member_epoch, answer.assignment.topic_partitions) == (1, ())
+    assert (answer.member_epoch, answer.assignment.topic_partitions) == (2, ())
     group = consumer_group(coordinator)
-    assert (group.epoch.get(), group.assignment_epoch.get(), state(coordinator)) == (2, 2, "Reconciling")
+    assert (group.epoch.get(), group.assignment_epoch.get(), state(coordinator)) == (3, 3, "Reconciling")
     b.join()
     settle(a, b)
     assert owned(a, b) == [LARGE // 2] * 2
@@ -101,7 +101,7 @@ def test_a_group_that_was_deleted_and_made_again_gets_its_own_target() -> None:
         member.join()
     run(coordinator)
     group = consumer_group(coordinator)
-    assert (group.epoch.get(), sorted(group.targets)) == (2, ["c"])
+    assert (group.epoch.get(), sorted(group.targets)) == (3, ["c"])
     for member in (c, a):
         member.join()
         run(coordinator)
@@ -148,7 +148,7 @@ def test_the_next_heartbeat_runs_a_failed_assignor_again() -> None:
     registry_of(coordinator.shard).assignors[0] = CheckedAssignor(Failing(1))
     b.join()
     (failed,) = [event for event in coordinator.events if isinstance(event, AssignmentFailed)]
-    assert (failed.group_id, failed.epoch, failed.error) == ("group", 2, "not today")
+    assert (failed.group_id, failed.epoch, failed.error) == ("group", 3, "not today")
     assert state(coordinator) == "Assigning"
     a.beat()
     assert state(coordinator) in ("Reconciling", "Stable")

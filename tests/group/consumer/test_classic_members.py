@@ -304,12 +304,12 @@ def test_a_heartbeat_asks_to_join_again_when_the_epoch_rises_when_it_must_revoke
     c.join()
     # The group epoch is above the epoch of the member.
     assert b.heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS
-    assert b.ask_join().generation_id == 2
+    assert b.ask_join().generation_id == 3
     # UNREVOKED: SyncGroup tells what is left, and the next heartbeat has the member join again.
     b.sync()
     assert len(b.owned["orders"]) == 1
     assert b.heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS
-    assert b.join().generation_id == 3
+    assert b.join().generation_id == 4
 
 
 def test_sync_is_refused_when_the_epoch_has_risen_since_the_join() -> None:
@@ -329,7 +329,7 @@ def test_an_eager_member_has_given_up_everything_when_it_joins() -> None:
     c = Member(coordinator, "c")
     c.join()
     # One JoinGroup is enough: it owns nothing.
-    assert b.join().generation_id == 3
+    assert b.join().generation_id == 4
     assert len(consumer_group(coordinator).members[b.member_id].assigned) <= 1
 
 

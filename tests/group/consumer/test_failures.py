@@ -37,11 +37,11 @@ def test_an_assignor_that_fails_persists_nothing() -> None:
     answer = a.join()
     assert (answer.code, answer.error_message) == (
         ErrorCode.UNKNOWN_SERVER_ERROR,
-        "Failed to compute a new target assignment for epoch 1: no partitions today",
+        "Failed to compute a new target assignment for epoch 2: no partitions today",
     )
     assert (coordinator.end, coordinator.listed()) == (0, {})
     registry.assignors[:] = working
-    assert a.join().member_epoch == 1
+    assert a.join().member_epoch == 2
 
 
 Step = Callable[[Coordinator, Member, Member], object]
@@ -86,7 +86,7 @@ def test_answers_wait_for_their_records() -> None:
     assert coordinator.ask("consumer_group_describe", describe).groups[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND
     coordinator.log.commit()
     coordinator.node.settle()
-    assert answer.member_epoch == 1
+    assert answer.member_epoch == 2
     (group,) = coordinator.ask("consumer_group_describe", describe).groups
     assert (group.group_state, [member.member_id for member in group.members]) == ("Stable", ["a"])
 
@@ -100,7 +100,7 @@ def test_a_lost_tail_takes_back_what_was_not_answered() -> None:
     coordinator.restart(is_tail_lost=True)
     coordinator.log.is_held = False
     assert set(consumer_group(coordinator).members) == {"a"}
-    assert b.join().member_epoch == 2
+    assert b.join().member_epoch == 3
     settle(a, b)
 
 
@@ -121,7 +121,7 @@ def test_a_heartbeat_during_the_load_is_refused() -> None:
     coordinator = Coordinator()
     Member(coordinator, "a").join()
     coordinator.runtime.unload(0, coordinator.leader_epoch + 1)
-    request = m.ConsumerGroupHeartbeatRequest(group_id="group", member_id="a", member_epoch=1)
+    request = m.ConsumerGroupHeartbeatRequest(group_id="group", member_id="a", member_epoch=2)
     answer = coordinator.ask("consumer_group_heartbeat", request)
     assert answer.code is ErrorCode.NOT_COORDINATOR
     coordinator.leader_epoch += 2

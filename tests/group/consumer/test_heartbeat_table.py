@@ -32,12 +32,12 @@ COLUMNS = ("0", "now", "now -", "prev <", "prev >", "prev -", "above", "below", 
 # UNRELEASED_INSTANCE_ID, WHO is UNKNOWN_MEMBER_ID, NONE is GROUP_ID_NOT_FOUND, BAD is INVALID_REQUEST.
 TABLE = """
 kind             group       | 0    now    now -  prev < prev > prev - above  below  -1   -2   -3
-no group         missing     | 1S+  NONE   NONE   NONE   NONE   NONE   NONE   NONE   NONE BAD  BAD
-no group static  missing     | 1S+  NONE   NONE   NONE   NONE   NONE   NONE   NONE   NONE NONE BAD
+no group         missing     | 2S+  NONE   NONE   NONE   NONE   NONE   NONE   NONE   NONE BAD  BAD
+no group static  missing     | 2S+  NONE   NONE   NONE   NONE   NONE   NONE   NONE   NONE NONE BAD
 unknown          empty       | 6S+  WHO    WHO    WHO    WHO    WHO    WHO    WHO    WHO  BAD  BAD
 unknown static   empty       | 6S+  WHO    WHO    WHO    WHO    WHO    WHO    WHO    WHO  WHO  BAD
-unknown          empty class | 1S+  NONE   NONE   NONE   NONE   NONE   NONE   NONE   NONE BAD  BAD
-unknown static   empty class | 1S+  NONE   NONE   NONE   NONE   NONE   NONE   NONE   NONE NONE BAD
+unknown          empty class | 2S+  NONE   NONE   NONE   NONE   NONE   NONE   NONE   NONE BAD  BAD
+unknown static   empty class | 2S+  NONE   NONE   NONE   NONE   NONE   NONE   NONE   NONE NONE BAD
 unknown          classic     | NONE NONE   NONE   NONE   NONE   NONE   NONE   NONE   NONE BAD  BAD
 unknown static   classic     | NONE NONE   NONE   NONE   NONE   NONE   NONE   NONE   NONE NONE BAD
 unknown          stable      | 6L+  WHO    WHO    WHO    WHO    WHO    WHO    WHO    WHO  BAD  BAD

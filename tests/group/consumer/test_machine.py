@@ -513,7 +513,7 @@ class Members(Trouble):
             for id_, target in group.targets.items():
                 assert set(target) <= subscribed[id_]
             assert sorted(given) == sorted(wanted)
-            if group.members and len(set(subscribed.values())) == 1:
+            if group.targets and len(set(subscribed.values())) == 1:
                 loads = [size(target) for target in group.targets.values()]
                 topics = len(next(iter(subscribed.values())))
                 assert max(loads) - min(loads) <= (topics if self.uses_range(group) else 1)

@@ -144,7 +144,7 @@ def test_a_new_classic_member_joins_a_consumer_group() -> None:
     b = ClassicMember(coordinator)
     answer = b.join()
     assert (answer.generation_id, answer.protocol_type, answer.protocol_name, answer.leader, answer.members) == (
-        2,
+        3,
         "consumer",
         "range",
         "",
@@ -524,7 +524,7 @@ def test_an_empty_consumer_group_turns_classic_and_back_with_its_offsets() -> No
     coordinator = Coordinator()
     c = Member(coordinator, "c")
     c.join()
-    coordinator.commit({("orders", 0): 5}, member_id="c", generation=1)
+    coordinator.commit({("orders", 0): 5}, member_id="c", generation=2)
     c.leave()
     a = ClassicMember(coordinator)
     # Even if the answer is MEMBER_ID_REQUIRED.
@@ -532,7 +532,7 @@ def test_an_empty_consumer_group_turns_classic_and_back_with_its_offsets() -> No
     assert (coordinator.groups[GROUP].kind, coordinator.fetch()) == ("classic", {("orders", 0): 5})
     coordinator.restart()
     assert (coordinator.groups[GROUP].kind, coordinator.fetch()) == ("classic", {("orders", 0): 5})
-    assert Member(coordinator, "d").join().member_epoch == 1
+    assert Member(coordinator, "d").join().member_epoch == 2
     assert coordinator.fetch() == {("orders", 0): 5}
 
 

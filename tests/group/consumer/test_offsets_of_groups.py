@@ -125,7 +125,7 @@ def test_offsets_of_topics_in_use_do_not_expire_and_others_count_from_their_comm
     a = Member(coordinator, "a")
     a.join()
     positions: dict[tuple[str, int], int] = {AT: 1, ("payments", 0): 2}
-    coordinator.commit(positions, member_id="a", generation=1)
+    coordinator.commit(positions, member_id="a", generation=2)
     for _ in range(24):
         coordinator.advance(5_000)
         a.beat()
@@ -136,7 +136,7 @@ def test_a_topic_that_a_live_group_gives_up_expires() -> None:
     coordinator = Coordinator(retention())
     a = Member(coordinator, "a", ("orders", "payments"))
     a.join()
-    coordinator.commit({("payments", 0): 2}, member_id="a", generation=1)
+    coordinator.commit({("payments", 0): 2}, member_id="a", generation=2)
     a.beat(subscribed_topic_names=["orders"])
     a.beat()
     for _ in range(24):
@@ -150,7 +150,7 @@ def test_an_empty_group_goes_with_its_last_offset() -> None:
     coordinator = Coordinator(retention(minutes=3))
     a = Member(coordinator, "a")
     a.join()
-    coordinator.commit(member_id="a", generation=1)
+    coordinator.commit(member_id="a", generation=2)
     a.leave()
     coordinator.advance(2 * MINUTE_MS)
     assert (coordinator.listed(), coordinator.fetch()) == ({GROUP: "Empty"}, {AT: 1})
@@ -174,7 +174,7 @@ def test_an_open_transaction_keeps_the_group() -> None:
     coordinator = Coordinator(retention())
     a = Member(coordinator, "a")
     a.join()
-    coordinator.commit_in_transaction(member_id="a", generation=1)
+    coordinator.commit_in_transaction(member_id="a", generation=2)
     a.leave()
     coordinator.advance(3 * MINUTE_MS)
     assert coordinator.listed() == {GROUP: "Empty"}
@@ -186,10 +186,10 @@ def test_pending_offsets_are_unstable_for_members_too() -> None:
     coordinator = Coordinator()
     a = Member(coordinator, "a")
     a.join()
-    coordinator.commit({("orders", 1): 5}, member_id="a", generation=1)
-    coordinator.commit_in_transaction({AT: 3}, member_id="a", generation=1)
+    coordinator.commit({("orders", 1): 5}, member_id="a", generation=2)
+    coordinator.commit_in_transaction({AT: 3}, member_id="a", generation=2)
     topics = [m.OffsetFetchRequestTopics(name="orders", partition_indexes=[0, 1])]
-    asked = m.OffsetFetchRequestGroup(group_id=GROUP, member_id="a", member_epoch=1, topics=topics)
+    asked = m.OffsetFetchRequestGroup(group_id=GROUP, member_id="a", member_epoch=2, topics=topics)
     (found,) = coordinator.ask("offset_fetch", m.OffsetFetchRequest(groups=[asked], require_stable=True)).groups
     entries = {
         entry.partition_index: (entry.error_code, entry.committed_offset) for entry in found.topics[0].partitions
@@ -203,7 +203,7 @@ def test_a_group_with_members_is_not_deleted_and_topics_in_use_keep_their_offset
     coordinator = Coordinator()
     a = Member(coordinator, "a")
     a.join()
-    coordinator.commit({AT: 1, ("payments", 0): 2}, member_id="a", generation=1)
+    coordinator.commit({AT: 1, ("payments", 0): 2}, member_id="a", generation=2)
     assert coordinator.delete(GROUP) == {GROUP: ErrorCode.NON_EMPTY_GROUP}
     topics: list[Any] = [
         m.OffsetDeleteRequestTopic(name=name, partitions=[m.OffsetDeleteRequestPartition(partition_index=0)])
@@ -230,7 +230,7 @@ def test_a_deleted_group_is_gone_with_its_pending_offsets() -> None:
     assert (coordinator.listed(), coordinator.fetch()) == ({}, {})
     coordinator.restart()
     assert (coordinator.listed(), coordinator.fetch()) == ({}, {})
-    assert a.join().member_epoch == 1
+    assert a.join().member_epoch == 2
 
 
 def test_a_deleted_group_may_be_used_for_offsets_alone() -> None:

@@ -13,7 +13,13 @@ from kohort.group.consumer.member import STABLE, UNRELEASED_PARTITIONS, UNREVOKE
 from kohort.group.consumer.steps import reconcile
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import ErrorCode
-from kohort.records.values import ConsumerGroupCurrentMemberAssignment, ConsumerGroupMemberMetadata
+from kohort.records.values import (
+    ConsumerGroupCurrentMemberAssignment,
+    ConsumerGroupMemberMetadata,
+    ConsumerGroupMetadata,
+    ConsumerGroupTargetAssignmentMember,
+    ConsumerGroupTargetAssignmentMetadata,
+)
 from tests.group.consumer.members import Member, consumer_group, owned_of, partitions_of, settle, state
 from tests.group.consumer.states import ORDERS, PAYMENTS, Known, group_of
 from tests.group.harness import Coordinator
@@ -26,7 +32,7 @@ def member_of(coordinator: Coordinator, member_id: str) -> ConsumerMember:
 
 
 def pair() -> tuple[Coordinator, Member, Member]:
-    """A Stable group at epoch 2: A has 0 and 1, B has 2 and 3."""
+    """A Stable group at epoch 3: A has 0 and 1, B has 2 and 3."""
     coordinator = Coordinator()
     a, b = Member(coordinator, "a"), Member(coordinator, "b")
     a.join()
@@ -83,7 +89,7 @@ def test_a_stable_member_that_joins_again_writes_nothing() -> None:
     end = coordinator.end
     answer = a.join()
     assert partitions_of(coordinator, answer.assignment) == {"orders": (0, 1)}
-    assert (answer.member_epoch, coordinator.end) == (2, end)
+    assert (answer.member_epoch, coordinator.end) == (3, end)
 
 
 def test_a_member_that_joins_again_has_revoked_everything() -> None:
@@ -95,7 +101,7 @@ def test_a_member_that_joins_again_has_revoked_everything() -> None:
     a.beat()
     assert member_of(coordinator, "a").state == UNREVOKED_PARTITIONS
     answer = a.join()
-    assert (answer.member_epoch, partitions_of(coordinator, answer.assignment)) == (2, {"orders": (0, 1)})
+    assert (answer.member_epoch, partitions_of(coordinator, answer.assignment)) == (3, {"orders": (0, 1)})
     assert member_of(coordinator, "a").state == STABLE
     assert partitions_of(coordinator, b.beat().assignment) == {"orders": (2, 3)}
 
@@ -106,7 +112,7 @@ def test_a_waiting_member_that_joins_again_still_waits() -> None:
     a.join()
     b.join()
     answer = b.join()
-    assert (answer.member_epoch, partitions_of(coordinator, answer.assignment)) == (2, {})
+    assert (answer.member_epoch, partitions_of(coordinator, answer.assignment)) == (3, {})
     assert member_of(coordinator, "b").state == UNRELEASED_PARTITIONS
 
 
@@ -126,7 +132,7 @@ def test_a_member_keeps_what_it_leaves_out_when_it_joins_again() -> None:
 def test_two_joins_of_one_id_are_one_member() -> None:
     coordinator = Coordinator()
     first, second = Member(coordinator, "a").join(), Member(coordinator, "a").join()
-    assert (first.member_epoch, second.member_epoch) == (1, 1)
+    assert (first.member_epoch, second.member_epoch) == (2, 2)
     assert list(consumer_group(coordinator).members) == ["a"]
 
 
@@ -173,7 +179,7 @@ def test_a_member_that_is_slow_to_revoke_meets_the_next_target() -> None:
     a.join()
     b.join()
     answer = a.beat()
-    assert (a.epoch, partitions_of(coordinator, answer.assignment)) == (1, {"orders": (0, 1)})
+    assert (a.epoch, partitions_of(coordinator, answer.assignment)) == (2, {"orders": (0, 1)})
     c.join()
     # It still has what it must revoke, or does not tell: no progress.
     assert a.beat(topic_partitions=None).assignment is None
@@ -223,10 +229,10 @@ def test_a_topic_that_is_given_up_is_revoked_at_once() -> None:
     a = Member(coordinator, "a", ("orders", "payments"))
     a.join()
     answer = a.beat(subscribed_topic_names=["orders"])
-    assert (answer.member_epoch, partitions_of(coordinator, answer.assignment)) == (1, {"orders": (0, 1, 2, 3)})
+    assert (answer.member_epoch, partitions_of(coordinator, answer.assignment)) == (2, {"orders": (0, 1, 2, 3)})
     member = member_of(coordinator, "a")
     assert (member.state, member.pending_revocation) == (UNREVOKED_PARTITIONS, {PAYMENTS: (0, 1, 2, 3)})
-    assert a.beat().member_epoch == 2
+    assert a.beat().member_epoch == 3
     assert state(coordinator) == "Stable"
 
 
@@ -242,7 +248,7 @@ def test_a_topic_that_is_given_up_during_a_revocation_joins_it() -> None:
     # It has not revoked yet, and gives up the other topic.
     a.beat(subscribed_topic_names=["orders"], topic_partitions=None)
     after = member_of(coordinator, "a")
-    assert (after.epoch, after.state) == (1, UNREVOKED_PARTITIONS)
+    assert (after.epoch, after.state) == (2, UNREVOKED_PARTITIONS)
     assert after.pending_revocation == {**before.pending_revocation, PAYMENTS: (0, 1, 2, 3)}
     settle(a, b)
     assert (a.epoch, set(a.owned)) == (b.epoch, {"orders"})
@@ -319,17 +325,48 @@ def test_an_epoch_that_changes_no_target_still_reaches_every_member() -> None:
     b.beat()
     (record,) = coordinator.records(end)
     assert isinstance(record, ConsumerGroupCurrentMemberAssignment)
-    assert (record.member_id, record.member_epoch, record.previous_member_epoch) == ("b", 3, 2)
+    assert (record.member_id, record.member_epoch, record.previous_member_epoch) == ("b", 4, 3)
     assert state(coordinator) == "Stable"
 
 
-@pytest.mark.parametrize("fields", [{"client_id": "other"}, {"rack_id": "r1"}, {"server_assignor": "range"}])
+@pytest.mark.parametrize("fields", [{"client_id": "other"}, {"rack_id": "r1"}, {"server_assignor": "uniform"}])
 def test_other_fields_are_written_without_a_new_epoch(fields: dict[str, Any]) -> None:
     coordinator, a, _ = pair()
     end = coordinator.end
-    assert a.beat(**fields).member_epoch == 2
+    assert a.beat(**fields).member_epoch == 3
     assert [type(record) for record in coordinator.records(end)] == [ConsumerGroupMemberMetadata]
-    assert consumer_group(coordinator).epoch.get() == 2
+    assert consumer_group(coordinator).epoch.get() == 3
+
+
+def test_another_preferred_assignor_raises_the_epoch() -> None:
+    """The one that most members prefer counts; without any preference, the first one of the configuration."""
+    coordinator, a, b = pair()
+    assert a.beat(server_assignor="range").member_epoch == 4
+    settle(a, b)
+    assert b.beat(server_assignor="range").member_epoch == 4
+    assert (consumer_group(coordinator).epoch.get(), state(coordinator)) == (4, "Stable")
+
+
+def test_a_first_member_with_no_topics_stays_at_the_first_epoch_unless_it_prefers_another_assignor() -> None:
+    for assignor, epoch, kinds in (
+        (None, 1, [ConsumerGroupMemberMetadata, ConsumerGroupCurrentMemberAssignment]),
+        (
+            "range",
+            2,
+            [
+                ConsumerGroupMemberMetadata,
+                ConsumerGroupMetadata,
+                ConsumerGroupTargetAssignmentMember,
+                ConsumerGroupTargetAssignmentMetadata,
+                ConsumerGroupCurrentMemberAssignment,
+            ],
+        ),
+    ):
+        coordinator = Coordinator()
+        assert Member(coordinator, "a", topics=()).join(server_assignor=assignor).member_epoch == epoch
+        assert [type(record) for record in coordinator.records()] == kinds
+        group = consumer_group(coordinator)
+        assert (group.epoch.get(), group.assignment_epoch.get(), state(coordinator)) == (epoch, epoch, "Stable")
 
 
 def test_a_member_at_its_target_revokes_at_once_what_it_gives_up() -> None:

@@ -59,10 +59,10 @@ def test_the_third_equal_heartbeat_is_recognised_and_answered_as_the_first(versi
     member = Member(coordinator, "a")
     member.join()
     connection = Connection(coordinator, version)
-    beat = {"group_id": "group", "member_id": "a", "member_epoch": 1}
+    beat = {"group_id": "group", "member_id": "a", "member_epoch": 2}
     answers = [connection.send(**beat) for _ in range(5)]
     assert answers == [answers[0]] * 5
-    assert (answers[0].error_code, answers[0].member_epoch, answers[0].heartbeat_interval_ms) == (0, 1, 5_000)
+    assert (answers[0].error_code, answers[0].member_epoch, answers[0].heartbeat_interval_ms) == (0, 2, 5_000)
     assert (connection.repeats, connection.prepared) == (3, 3)
 
 
@@ -71,10 +71,10 @@ def test_a_repeated_heartbeat_keeps_the_session() -> None:
     Member(coordinator, "a").join()
     connection = Connection(coordinator)
     for _ in range(6):
-        assert connection.send(group_id="group", member_id="a", member_epoch=1).error_code == 0
+        assert connection.send(group_id="group", member_id="a", member_epoch=2).error_code == 0
         coordinator.advance(44_000)
     coordinator.advance(1_000)
-    refused = connection.send(group_id="group", member_id="a", member_epoch=1)
+    refused = connection.send(group_id="group", member_id="a", member_epoch=2)
     assert refused.error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
@@ -90,10 +90,10 @@ CHANGES: dict[str, Callable[[Coordinator], Any]] = {
     "the member leaves": lambda coordinator: Member(coordinator, "a").leave(),
     "the member joins again": lambda coordinator: Member(coordinator, "a").join(),
     "the member changes its topics": lambda coordinator: Member(coordinator, "a").beat(
-        member_epoch=1, subscribed_topic_names=["payments"]
+        member_epoch=2, subscribed_topic_names=["payments"]
     ),
     "a restart": lambda coordinator: coordinator.restart(),
-    "another host": lambda coordinator: Member(coordinator, "a").beat(member_epoch=1, client_id="other"),
+    "another host": lambda coordinator: Member(coordinator, "a").beat(member_epoch=2, client_id="other"),
     "the service stops": lambda coordinator: setattr(coordinator.service, "is_active", False),
 }
 
@@ -106,11 +106,11 @@ def test_after_a_change_it_is_answered_as_a_heartbeat_that_was_never_repeated(ch
         Member(coordinator, "a").join()
         connection = Connection(coordinator)
         for _ in range(4):
-            connection.send(group_id="group", member_id="a", member_epoch=1)
+            connection.send(group_id="group", member_id="a", member_epoch=2)
         CHANGES[change](coordinator)
         for _ in range(4):
             connection = connection.again() if is_repeated else Connection(coordinator)
-            found.append(connection.send(group_id="group", member_id="a", member_epoch=1))
+            found.append(connection.send(group_id="group", member_id="a", member_epoch=2))
     assert answers[True] == answers[False]
 
 
@@ -124,7 +124,7 @@ def test_after_a_change_it_is_answered_as_a_heartbeat_that_was_never_repeated(ch
         {"rack_id": "r"},
         {"member_id": " "},
         {"member_epoch": -1},
-        {"member_epoch": 2},
+        {"member_epoch": 3},
     ],
 )
 def test_a_heartbeat_that_tells_something_is_never_prepared(fields: dict[str, Any]) -> None:
@@ -132,5 +132,5 @@ def test_a_heartbeat_that_tells_something_is_never_prepared(fields: dict[str, An
     Member(coordinator, "a").join()
     connection = Connection(coordinator)
     for _ in range(4):
-        connection.send(**{"group_id": "group", "member_id": "a", "member_epoch": 1, **fields})
+        connection.send(**{"group_id": "group", "member_id": "a", "member_epoch": 2, **fields})
     assert (connection.repeats, connection.prepared) == (2, 0)

@@ -39,7 +39,7 @@ def test_a_static_member_that_leaves_for_a_while_keeps_its_partitions() -> None:
     assert isinstance(record, v.ConsumerGroupCurrentMemberAssignment)
     assert (record.member_epoch, record.previous_member_epoch) == (-2, before.previous_epoch)
     assert consumer_group(coordinator).members["a"].assigned == before.assigned
-    assert (state(coordinator), consumer_group(coordinator).epoch.get()) == ("Reconciling", 2)
+    assert (state(coordinator), consumer_group(coordinator).epoch.get()) == ("Reconciling", 3)
     assert b.beat().assignment is None
 
 
@@ -93,7 +93,7 @@ def test_it_gets_its_partitions_back_under_another_id() -> None:
     a.leave(-2)
     end = coordinator.end
     again = Member(coordinator, "c", instance="i")
-    assert again.join().member_epoch == 2
+    assert again.join().member_epoch == 3
     assert again.owned == owned
     records: list[Any] = list(coordinator.records(end))
     assert [(type(record).__name__, record.member_id) for record in records] == [
@@ -105,7 +105,7 @@ def test_it_gets_its_partitions_back_under_another_id() -> None:
         ("ConsumerGroupCurrentMemberAssignment", "c"),
         ("ConsumerGroupCurrentMemberAssignment", "c"),
     ]
-    assert [record.member_epoch for record in records[-2:]] == [0, 2]
+    assert [record.member_epoch for record in records[-2:]] == [0, 3]
     assert state(coordinator) == "Stable"
     end = coordinator.end
     b.beat()
@@ -149,7 +149,7 @@ def test_leaving_for_good_raises_the_epoch() -> None:
     coordinator, a, b = pair()
     a.leave(-2)
     assert a.leave(-1).member_epoch == -1
-    assert consumer_group(coordinator).epoch.get() == 3
+    assert consumer_group(coordinator).epoch.get() == 4
     assert consumer_group(coordinator).static_member("i") is None
     b.beat()
     assert b.owned == {"orders": (0, 1, 2, 3)}
@@ -170,7 +170,7 @@ def test_a_dynamic_member_becomes_static() -> None:
     a = Member(coordinator, "a")
     a.join()
     end = coordinator.end
-    assert a.join(instance_id="i").member_epoch == 1
+    assert a.join(instance_id="i").member_epoch == 2
     assert [type(record) for record in coordinator.records(end)] == [v.ConsumerGroupMemberMetadata]
     assert consumer_group(coordinator).static_member("i") is not None
 

@@ -19,10 +19,10 @@ from tests.group.consumer.members import Member, partitions_of, settle, state
 from tests.group.harness import Coordinator
 
 
-def test_the_first_member_gets_every_partition_at_epoch_1() -> None:
+def test_the_first_member_gets_every_partition_at_epoch_2() -> None:
     coordinator = Coordinator()
     answer = Member(coordinator, "a").join()
-    assert (answer.code, answer.member_id, answer.member_epoch) == (ErrorCode.NONE, "a", 1)
+    assert (answer.code, answer.member_id, answer.member_epoch) == (ErrorCode.NONE, "a", 2)
     assert partitions_of(coordinator, answer.assignment) == {"orders": (0, 1, 2, 3)}
     assert [type(record) for record in coordinator.records()] == [
         ConsumerGroupMemberMetadata,
@@ -38,14 +38,14 @@ def test_a_partition_passes_from_member_to_member_only_when_it_was_revoked() -> 
     coordinator = Coordinator()
     a, b = Member(coordinator, "a"), Member(coordinator, "b")
     a.join()
-    assert b.join().member_epoch == 2
+    assert b.join().member_epoch == 3
     assert b.owned == {}
     # A is told to keep half of its partitions, and stays at its epoch.
     assert partitions_of(coordinator, a.beat().assignment) == {"orders": (0, 1)}
-    assert a.epoch == 1
+    assert a.epoch == 2
     assert b.beat().assignment is None
     # A no longer names the others: it goes on, and B gets them with its next heartbeat.
-    assert a.beat().member_epoch == 2
+    assert a.beat().member_epoch == 3
     assert partitions_of(coordinator, b.beat().assignment) == {"orders": (2, 3)}
     assert state(coordinator) == "Stable"
 
@@ -75,7 +75,7 @@ def test_a_member_that_leaves_frees_its_partitions() -> None:
         ConsumerGroupMemberMetadataTombstone,
         ConsumerGroupMetadata,
     ]
-    assert b.beat().member_epoch == 3
+    assert b.beat().member_epoch == 4
     assert b.owned == {"orders": (0, 1, 2, 3)}
 
 

@@ -79,6 +79,8 @@ class PartitionOwners:
                 self._by_topic.remove(topic_id)
 
 
+FIRST_EPOCH: Final = 1
+"""Group epoch and assignment epoch of a new group."""
 MEMBER_EPOCHS_SINCE: Final = 9
 """The version of OffsetCommit from which on its generation may be a member epoch."""
 
@@ -122,8 +124,8 @@ class ConsumerGroup:
         self.group_id = group_id
         self.members: TimelineDict[str, ConsumerMember] = TimelineDict(registry)
         self.static_members: TimelineDict[str, str] = TimelineDict(registry)
-        self.epoch: TimelineValue[int] = TimelineValue(registry, 0)
-        self.assignment_epoch: TimelineValue[int] = TimelineValue(registry, 0)
+        self.epoch: TimelineValue[int] = TimelineValue(registry, FIRST_EPOCH)
+        self.assignment_epoch: TimelineValue[int] = TimelineValue(registry, FIRST_EPOCH)
         self.metadata_hash: TimelineValue[int] = TimelineValue(registry, 0)
         self.has_partition_metadata: TimelineValue[bool] = TimelineValue(registry, False)
         self.targets: TimelineDict[str, Assignment] = TimelineDict(registry)

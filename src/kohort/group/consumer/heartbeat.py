@@ -39,6 +39,7 @@ from kohort.group.consumer.removal import (
     upgraded_sessions,
 )
 from kohort.group.consumer.steps import MemberSteps
+from kohort.group.consumer.target_assignment import assignor_changed
 from kohort.group.context import HasContext
 from kohort.group.errors import append_error
 from kohort.group.events import GroupConverted, HeartbeatRefused
@@ -198,7 +199,8 @@ class _Heartbeat:
         names_changed = updated.topic_names != member.topic_names
         pattern_changed = updated.topic_pattern != member.topic_pattern
         bumps = steps.update(member, updated)
-        epoch = steps.next_epoch(updated, is_due=names_changed or bumps or group.epoch.get() == 0)
+        is_due = names_changed or bumps or assignor_changed(registry, group, member, updated)
+        epoch = steps.next_epoch(updated, is_due=is_due)
         target, target_epoch = steps.target(updated, epoch)
         reconciled = steps.reconcile(
             updated,

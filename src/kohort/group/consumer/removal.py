@@ -28,7 +28,7 @@ from kohort.group.groups import CONSUMER, group_of_kind, session_key
 from kohort.group.records import GroupRecord
 from kohort.machine.shard import Result
 from kohort.machine.steps import Deadline, Operation
-from kohort.records.values import ConsumerGroupMetadata
+from kohort.records.values import ConsumerGroupMetadata, ConsumerGroupTargetAssignmentMetadata
 from kohort.wire import messages as m
 
 T = TypeVar("T")
@@ -87,11 +87,13 @@ def remove(
         deadlines += [Deadline(key) for key in member_keys(group.group_id, member.member_id)]
         records += member_tombstones(group.group_id, member.member_id)
     drop_unused_patterns(group, members, records)
-    # The next heartbeat computes the target assignment.
     epoch = group.epoch.get() + 1
     records += group.partition_metadata_tombstones()
     topics = SubscriptionView(group.subscriptions, members).topics
     records.append(ConsumerGroupMetadata(group.group_id, epoch, registry.metadata_hash(topics)))
+    if len(members) == len(group.members):
+        # An empty group has nothing to assign. Otherwise the next heartbeat computes the target assignment.
+        records.append(ConsumerGroupTargetAssignmentMetadata(group.group_id, epoch))
     raised = EpochRaised(group.group_id, epoch, None)
     return Result(records, response, deadlines=deadlines, effects=[*events, raised])
 

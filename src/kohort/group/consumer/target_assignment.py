@@ -16,7 +16,7 @@ from uuid import UUID
 
 from kohort.group.assignors.interface import AssignorError, SteppedAssignor, assignment_cost
 from kohort.group.assignors.specs import NO_ASSIGNMENT, Assignment, GroupAssignment, GroupSpec, MemberSpec
-from kohort.group.consumer.group import ConsumerGroup
+from kohort.group.consumer.group import FIRST_EPOCH, ConsumerGroup
 from kohort.group.consumer.member import ConsumerMember, preferred_assignor
 from kohort.group.consumer.records import target_record
 from kohort.group.consumer.registry import ConsumerRegistry, registry_of
@@ -162,8 +162,8 @@ def assign(
         CoordinatorError: UNKNOWN_SERVER_ERROR, the assignor failed.
     """
     present = group.target_of(updated) or NO_ASSIGNMENT, group.assignment_epoch.get()
-    # The first member needs an epoch above 0 at once: 0 would tell it to join again.
-    may_wait = present[1] > 0 and registry.context.executor is not None
+    # The first members of a group do not wait: they have no partitions to go on with.
+    may_wait = present[1] > FIRST_EPOCH and registry.context.executor is not None
     if may_wait and group.group_id in registry.assigning:
         return present
     members = members_after(group, updated)
@@ -191,6 +191,16 @@ def members_after(group: ConsumerGroup, updated: ConsumerMember) -> dict[str, Co
         del members[holder.member_id]
     members[updated.member_id] = updated
     return members
+
+
+def assignor_changed(
+    registry: ConsumerRegistry, group: ConsumerGroup, member: ConsumerMember, updated: ConsumerMember
+) -> bool:
+    """Whether the update of a member makes the group prefer another assignor."""
+    if updated.server_assignor == member.server_assignor:
+        return False
+    after = choose_assignor(registry, members_after(group, updated).values())
+    return after is not choose_assignor(registry, group.members.values())
 
 
 def choose_assignor(registry: ConsumerRegistry, members: Iterable[ConsumerMember]) -> SteppedAssignor:
