@@ -130,7 +130,13 @@ class Coordinator:
         batch_bytes_max: int = 1_048_588,
         kinds: Sequence[GroupKind] = KINDS,
         serde: GroupRecordSerde | None = None,
+        assignment_interval_ms: int = 0,
     ) -> None:
+        """
+        Args:
+            assignment_interval_ms: of consumer groups. By default a target is computed at every change.
+        """
+        self.assignment_interval_ms = assignment_interval_ms
         self.config = config or GroupConfig()
         self.image = Image()
         self.node = VirtualNode()
@@ -203,6 +209,7 @@ class Coordinator:
             self.config,
             lambda: f"uuid{next(self._uuids)}",
             kinds=self._kinds,
+            assignment_interval_ms=lambda: self.assignment_interval_ms,
         )
         self.shards.append(shard)
         return shard

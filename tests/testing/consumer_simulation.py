@@ -22,6 +22,8 @@ from random import Random
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
+import msgspec
+
 from kohort.group.classic.group import ClassicGroup
 from kohort.group.classic.heartbeat import heartbeat
 from kohort.group.classic.join import join_group
@@ -63,7 +65,10 @@ CONFIG: Final = GroupConfig(
     group_max_size=5,
     group_initial_rebalance_delay_ms=0,
     offsets_retention_check_interval_ms=40_000,
+    group_consumer_assignment_interval_ms=0,
 )
+PATIENT: Final = msgspec.structs.replace(CONFIG, group_consumer_assignment_interval_ms=1_500)
+"""With an assignment interval, so that members join, leave and reconcile while the target is old."""
 
 Operation = Callable[[GroupShard, int], Result[Any, Any]]
 Client: TypeAlias = ProtocolMember | ClassicProtocolMember
@@ -105,6 +110,7 @@ def _contents(group: object, offset: int) -> object:
     subscriptions = group.subscriptions
     return {
         "epochs": (group.epoch.get_at(offset), group.assignment_epoch.get_at(offset)),
+        "assigned_at_ms": group.assigned_at_ms.get_at(offset),
         "metadata_hash": group.metadata_hash.get_at(offset),
         "members": dict(group.members.items_at(offset)),
         "static_members": dict(group.static_members.items_at(offset)),

@@ -14,7 +14,7 @@ from kohort.group.records import GroupRecordSerde
 from kohort.records.values import ConsumerGroupCurrentMemberAssignment
 from kohort.testing import Faults, SimulationError, Subject, simulate
 from tests.conftest import LONG, watches_calls
-from tests.testing.consumer_simulation import ConsumerWorkload, consumer_subject
+from tests.testing.consumer_simulation import CONFIG, PATIENT, ConsumerWorkload, consumer_subject
 
 SEEDS = 10_000 if LONG else 200
 ONE = os.environ.get("KOHORT_SEED")
@@ -44,7 +44,8 @@ def test_every_seed_keeps_the_guarantees(seed: int) -> None:
     answered: Counter[str] = Counter()
     for each in [int(ONE)] if ONE else range(seed, seed + SEEDS):
         workload = ConsumerWorkload()
-        simulate(each, consumer_subject(workload), workload, faults(each), moves=MOVES, repeat=REPEAT)
+        subject = consumer_subject(workload, PATIENT if each % 4 >= 2 else CONFIG)
+        simulate(each, subject, workload, faults(each), moves=MOVES, repeat=REPEAT)
         answered += workload.answered
     if not ONE:
         for kind in KINDS:

@@ -1,7 +1,7 @@
 """
 The broker configurations of the group coordinator, with Kafka's names and defaults.
 
-Source: Apache Kafka 4.2.1, GroupCoordinatorConfig.
+Source: Apache Kafka 4.4.0, GroupCoordinatorConfig.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,6 +29,10 @@ class GroupConfig(msgspec.Struct, frozen=True, kw_only=True):
     group_consumer_session_timeout_ms: int = 45_000
     group_consumer_heartbeat_interval_ms: int = 5_000
     group_consumer_max_size: int = 2_147_483_647
+    group_consumer_assignment_interval_ms: int = 1_000
+    """The shortest time between two target assignments of a group; 0 computes one at every change."""
+    group_consumer_min_assignment_interval_ms: int = 0
+    group_consumer_max_assignment_interval_ms: int = 15_000
     group_consumer_regex_refresh_interval_ms: int = 600_000
     group_consumer_migration_policy: MigrationPolicy = "bidirectional"
     group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
@@ -67,13 +71,23 @@ class GroupConfigs:
 
     A change of a group's configuration takes effect with the next heartbeat of each member.
 
+    Args:
+        interval_ms: the present assignment interval of the broker, which may change while it runs; that of `config` by default.
+
     Source: Kafka GroupConfigManager.
     """
 
-    __slots__ = ("_consumer", "_overrides")
+    __slots__ = ("_config", "_consumer", "_interval_ms", "_overrides")
 
-    def __init__(self, config: GroupConfig, overrides: GroupOverrides = no_overrides) -> None:
+    def __init__(
+        self,
+        config: GroupConfig,
+        overrides: GroupOverrides = no_overrides,
+        interval_ms: Callable[[], int] | None = None,
+    ) -> None:
+        self._config = config
         self._overrides = overrides
+        self._interval_ms = interval_ms
         self._consumer = ConsumerTimeouts(
             config.group_consumer_session_timeout_ms, config.group_consumer_heartbeat_interval_ms
         )
@@ -89,3 +103,12 @@ class GroupConfigs:
             self._consumer.session_timeout_ms if session is None else parse_integer(trim(session), 32),
             self._consumer.heartbeat_interval_ms if heartbeat is None else parse_integer(trim(heartbeat), 32),
         )
+
+    def assignment_interval_ms(self, group_id: str) -> int:
+        """The shortest time between two target assignments. An own value outside of the broker's bounds counts as the bound."""
+        config = self._config
+        own = self._overrides(group_id).get("consumer.assignment.interval.ms")
+        if own is None:
+            return config.group_consumer_assignment_interval_ms if self._interval_ms is None else self._interval_ms()
+        least, most = config.group_consumer_min_assignment_interval_ms, config.group_consumer_max_assignment_interval_ms
+        return max(least, min(parse_integer(trim(own), 32), most))

@@ -40,6 +40,7 @@ class GroupShard(HasContext):
         overrides: the configurations of single groups.
         assignors: that members of consumer groups may choose; the built-in ones that `config` names by default.
         new_member_id: gives a fresh member id in Kafka's form of random ids; `new_uuid` by default.
+        assignment_interval_ms: gives the present assignment interval of the broker; that of `config` by default.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class GroupShard(HasContext):
         overrides: GroupOverrides = no_overrides,
         assignors: Sequence[SteppedAssignor] | None = None,
         new_member_id: Callable[[], str] | None = None,
+        assignment_interval_ms: Callable[[], int] | None = None,
     ) -> None:
         groups: TimelineDict[str, Group] = TimelineDict(snapshots)
         context = GroupContext(
@@ -62,7 +64,7 @@ class GroupShard(HasContext):
             offsets=Offsets(snapshots),
             deadlines=deadlines,
             config=config,
-            group_configs=GroupConfigs(config, overrides),
+            group_configs=GroupConfigs(config, overrides, assignment_interval_ms),
             assignors=assignors or [BUILT_IN[name] for name in config.group_consumer_assignors if name in BUILT_IN],
             image=NO_TOPICS,
             new_uuid=new_uuid,

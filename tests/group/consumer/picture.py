@@ -37,6 +37,7 @@ def group_picture(group: ConsumerGroup) -> dict[str, Any]:
         "metadata_hash": group.metadata_hash.get(),
         "members": dict(group.members),
         "static_members": dict(group.static_members),
+        "assigned_at_ms": group.assigned_at_ms.get(),
         "targets": dict(group.targets),
         "owners": {topic: dict(epochs) for topic, epochs in group.owners._by_topic.items()},
         "has_partition_metadata": group.has_partition_metadata.get(),

@@ -105,9 +105,9 @@ class InFlight:
 
 
 class Members(Trouble):
-    @initialize(count=st.integers(0, 3), is_classic=st.booleans())
-    def start(self, count: int, is_classic: bool) -> None:
-        self.coordinator = Coordinator(CONFIG)
+    @initialize(count=st.integers(0, 3), is_classic=st.booleans(), assignment_interval_ms=st.sampled_from([0, 1_000]))
+    def start(self, count: int, is_classic: bool, assignment_interval_ms: int) -> None:
+        self.coordinator = Coordinator(CONFIG, assignment_interval_ms=assignment_interval_ms)
         self.members: list[Client] = []
         self.number = 100
         self.in_flight: list[InFlight] = []
@@ -468,7 +468,7 @@ class Members(Trouble):
             while self.listed_state(group_id) not in (None, "Stable", "Empty"):
                 assert rounds < ROUNDS_MAX, f"{group_id} is not Stable after {rounds} heartbeats of each member"
                 rounds += 1
-                self.everybody_beats()
+                self.beat_and_wait()
         self.check_targets()
         self.check_patterns()
 

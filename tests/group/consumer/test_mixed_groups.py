@@ -46,13 +46,15 @@ def test_an_assignment_has_every_topic() -> None:
     assert b.owned == {"orders": (0, 1, 2, 3), "payments": (0, 1, 2, 3)}
 
 
-def test_a_heartbeat_asks_to_join_again_before_the_target_of_the_new_epoch_is_computed() -> None:
+def test_a_heartbeat_asks_to_join_again_when_the_target_of_the_new_epoch_is_computed() -> None:
     group = mixed()
     other = Member(group.coordinator, "other", ())
     other.join()
     settle([group.modern, other], [group.dynamic, group.static])
     other.leave()
     assert state(group.coordinator) == "Assigning"
+    assert group.dynamic.heartbeat() is NONE
+    group.modern.beat()
     assert group.dynamic.heartbeat() is REBALANCE
 
 

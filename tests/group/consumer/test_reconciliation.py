@@ -375,9 +375,12 @@ def test_a_member_at_its_target_revokes_at_once_what_it_gives_up() -> None:
     member = ConsumerMember("a", epoch=5, previous_epoch=4, assigned=assigned)
     owners = PartitionOwners(SnapshotRegistry())
     found = reconcile(member, assigned, 5, owned=None, topic_ids={ORDERS}, subscription_changed=True, owners=owners)
-    assert (found.epoch, found.previous_epoch, found.state) == (5, 4, UNREVOKED_PARTITIONS)
+    assert (found.epoch, found.previous_epoch, found.state) == (5, 5, UNREVOKED_PARTITIONS)
     assert (found.assigned, found.pending_revocation) == ({ORDERS: (0, 1)}, {PAYMENTS: (2,)})
     unchanged = reconcile(
         member, assigned, 5, owned=None, topic_ids={ORDERS}, subscription_changed=False, owners=owners
     )
     assert unchanged is member
+    without = ConsumerMember("a", epoch=5, previous_epoch=4)
+    found = reconcile(without, {}, 5, owned=None, topic_ids=(), subscription_changed=True, owners=owners)
+    assert (found.epoch, found.previous_epoch, found.state, found.assigned) == (5, 5, STABLE, {})

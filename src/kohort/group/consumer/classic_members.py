@@ -68,7 +68,7 @@ class ClassicMemberHandlers:
         assert member.classic is not None
         group_id, member_id = group.group_id, member.member_id
         # A member that has to revoke partitions has joined already: it first finishes that.
-        if group.epoch.get() > member.epoch and member.state != UNREVOKED_PARTITIONS:
+        if group.assignment_epoch.get() > member.epoch and member.state != UNREVOKED_PARTITIONS:
             return Result(
                 response=refused_sync(ErrorCode.REBALANCE_IN_PROGRESS),
                 deadlines=[join_deadline(group_id, member_id, member.rebalance_timeout_ms)],
@@ -310,8 +310,8 @@ def classic_member(group: ConsumerGroup, member_id: str, instance_id: str | None
 
 
 def _must_join(group: ConsumerGroup, member: ConsumerMember) -> bool:
-    """Whether the group epoch is above the member's, it has to revoke partitions, or all that it waits for are free."""
-    if member.epoch < group.epoch.get() or member.state == UNREVOKED_PARTITIONS:
+    """Whether there is a newer target, the member has to revoke partitions, or all that it waits for are free."""
+    if member.epoch < group.assignment_epoch.get() or member.state == UNREVOKED_PARTITIONS:
         return True
     return member.state == UNRELEASED_PARTITIONS and not _waits(group, member)
 

@@ -95,6 +95,7 @@ class ConsumerGroup:
         static_members: member ids by instance id.
         epoch: the group epoch; it rises when the target assignment has to be computed anew.
         assignment_epoch: the group epoch of the target assignment; -1 after its tombstone.
+        assigned_at_ms: the time when the target assignment was computed; 0 if the next one need not wait.
         metadata_hash: of the subscribed topics when the group epoch was written.
         targets: the target assignment, by member id.
         owners: the partitions that are not free.
@@ -105,6 +106,7 @@ class ConsumerGroup:
     """
 
     __slots__ = (
+        "assigned_at_ms",
         "assignment_epoch",
         "epoch",
         "group_id",
@@ -126,6 +128,7 @@ class ConsumerGroup:
         self.static_members: TimelineDict[str, str] = TimelineDict(registry)
         self.epoch: TimelineValue[int] = TimelineValue(registry, FIRST_EPOCH)
         self.assignment_epoch: TimelineValue[int] = TimelineValue(registry, FIRST_EPOCH)
+        self.assigned_at_ms: TimelineValue[int] = TimelineValue(registry, 0)
         self.metadata_hash: TimelineValue[int] = TimelineValue(registry, 0)
         self.has_partition_metadata: TimelineValue[bool] = TimelineValue(registry, False)
         self.targets: TimelineDict[str, Assignment] = TimelineDict(registry)

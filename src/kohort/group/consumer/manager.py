@@ -32,6 +32,11 @@ def _replay_epoch(group: ConsumerGroup, record: v.ConsumerGroupMetadata) -> None
     group.metadata_hash.set(record.metadata_hash)
 
 
+def _set_assignment(group: ConsumerGroup, epoch: int, computed_at_ms: int) -> None:
+    group.assignment_epoch.set(epoch)
+    group.assigned_at_ms.set(computed_at_ms)
+
+
 def _replay_target(group: ConsumerGroup, record: v.ConsumerGroupTargetAssignmentMember) -> None:
     group.targets.put(record.member_id, assignment_of(record.topic_partitions))
 
@@ -51,7 +56,9 @@ _CHANGES: Final[Mapping[type, Change]] = {
     v.ConsumerGroupMetadata: _replay_epoch,
     v.ConsumerGroupPartitionMetadata: lambda group, _: group.has_partition_metadata.set(True),
     v.ConsumerGroupMemberMetadata: lambda group, r: group.put(_member(group, r.member_id).with_metadata(r)),
-    v.ConsumerGroupTargetAssignmentMetadata: lambda group, r: group.assignment_epoch.set(r.assignment_epoch),
+    v.ConsumerGroupTargetAssignmentMetadata: lambda group, r: _set_assignment(
+        group, r.assignment_epoch, r.assignment_timestamp_ms
+    ),
     v.ConsumerGroupTargetAssignmentMember: _replay_target,
     v.ConsumerGroupCurrentMemberAssignment: lambda group, r: group.put(
         _member(group, r.member_id).with_current_assignment(r)
@@ -61,7 +68,7 @@ _CHANGES: Final[Mapping[type, Change]] = {
 _REMOVALS: Final[Mapping[type, Change]] = {
     v.ConsumerGroupPartitionMetadataTombstone: lambda group, _: group.has_partition_metadata.set(False),
     v.ConsumerGroupMemberMetadataTombstone: lambda group, r: group.remove(r.member_id),
-    v.ConsumerGroupTargetAssignmentMetadataTombstone: lambda group, _: group.assignment_epoch.set(NO_EPOCH),
+    v.ConsumerGroupTargetAssignmentMetadataTombstone: lambda group, _: _set_assignment(group, NO_EPOCH, 0),
     v.ConsumerGroupTargetAssignmentMemberTombstone: lambda group, r: group.targets.remove(r.member_id),
     v.ConsumerGroupCurrentMemberAssignmentTombstone: _remove_current,
     v.ConsumerGroupRegularExpressionTombstone: lambda group, r: group.subscriptions.resolve(r.regular_expression, None),

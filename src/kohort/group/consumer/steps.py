@@ -12,8 +12,6 @@ CurrentAssignmentBuilder; KIP-848, "Reconciliation of the group".
 from collections.abc import Collection, Sequence
 from uuid import UUID
 
-import msgspec
-
 from kohort.group.assignors.specs import NO_ASSIGNMENT, Assignment
 from kohort.group.consumer.assignments import TopicPartitions, contains_any, of_topics, union
 from kohort.group.consumer.group import ConsumerGroup, PartitionOwners
@@ -101,17 +99,19 @@ class _Step:
         return self._owned is None or contains_any(revoked, self._owned)
 
     def shrink(self) -> ConsumerMember:
-        """Have the member revoke the partitions of topics that it is no longer subscribed to; its epochs stay."""
+        """
+        Have the member revoke the partitions of topics that it is no longer subscribed to; its epoch stays.
+
+        Kafka writes a member that gives up its last topic anew even if it has no partition.
+        """
         member = self._member
         kept, dropped = of_topics(member.assigned, self._topic_ids)
-        if not dropped:
+        if not dropped and (self._topic_ids or member.pending_revocation):
             return member
         pending = union(member.pending_revocation, dropped)
-        if self.still_owns(pending):
-            return msgspec.structs.replace(
-                member, state=UNREVOKED_PARTITIONS, assigned=kept, pending_revocation=pending
-            )
-        return msgspec.structs.replace(member, assigned=kept)
+        if pending and self.still_owns(pending):
+            return member.at_epoch(member.epoch, UNREVOKED_PARTITIONS, kept, pending)
+        return member.at_epoch(member.epoch, member.state, kept, member.pending_revocation)
 
     def next(self) -> ConsumerMember:
         """Take the next step towards the target."""
@@ -212,11 +212,24 @@ class MemberSteps:
         return epoch
 
     def target(self, updated: ConsumerMember, epoch: int) -> tuple[Assignment, int]:
-        """The target of the member and its epoch; computed if the group epoch is above the one of the assignment."""
+        """
+        The target of the member and its epoch; computed if the group epoch is above the one of the assignment.
+
+        Until the assignment interval has passed, the member goes on with the last target (KIP-1263). No timer ends the
+        interval: the next heartbeat or JoinGroup does.
+        """
         group = self._group
-        if epoch <= group.assignment_epoch.get():
+        if epoch <= group.assignment_epoch.get() or self._now_ms < self._next_assignment_ms():
             return group.target_of(updated) or NO_ASSIGNMENT, group.assignment_epoch.get()
-        return assign(self._registry, group, updated, epoch, self.records)
+        return assign(self._registry, group, updated, epoch, self.records, self._now_ms)
+
+    def _next_assignment_ms(self) -> int:
+        """The time from which on a target may be computed."""
+        assigned_at_ms = self._group.assigned_at_ms.get()
+        if not assigned_at_ms:
+            return 0
+        interval_ms = self._registry.context.group_configs.assignment_interval_ms(self._group.group_id)
+        return assigned_at_ms + interval_ms if interval_ms else 0
 
     def reconcile(
         self,

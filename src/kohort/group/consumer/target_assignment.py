@@ -1,10 +1,10 @@
 """
 The target assignment of a consumer group: the assignor that its members prefer, its input, and the records of the result.
 
-A small group gets its target within the heartbeat that raised its epoch, as in Kafka 4.2. The assignor of a large group would
+A small group gets its target within a heartbeat. The assignor of a large group would
 hold up all other requests: it runs on another thread, over a copy of its input, in steps. Until its result is written, the
 members keep their present targets. Members that join meanwhile share the next run, because at most one run per group is under
-way. Kafka 4.2 has no such way; KIP-1263 describes one for later versions.
+way. Kafka 4.4 runs every assignor within a heartbeat.
 
 Source: Kafka TargetAssignmentBuilder, GroupMetadataManager.updateTargetAssignment.
 """
@@ -31,7 +31,7 @@ from kohort.wire.generated.gradual import drain
 
 
 def target_records(
-    group: ConsumerGroup, members: Iterable[str], assignment: Mapping[str, Assignment], epoch: int | None
+    group: ConsumerGroup, members: Iterable[str], assignment: Mapping[str, Assignment], epoch: int | None, now_ms: int
 ) -> list[GroupRecord]:
     """
     The targets of these members that change. A member without target gets one, even an empty one.
@@ -46,7 +46,7 @@ def target_records(
         if old is None or (old is not target and old != target):
             records.append(target_record(group.group_id, member_id, target))
     if epoch is not None:
-        records.append(ConsumerGroupTargetAssignmentMetadata(group.group_id, epoch))
+        records.append(ConsumerGroupTargetAssignmentMetadata(group.group_id, epoch, now_ms))
     return records
 
 
@@ -96,24 +96,29 @@ def _computed(
     epoch: int,
     assignment: GroupAssignment | None,
     error: Exception | None,
-    _now_ms: int,
+    now_ms: int,
 ) -> Result[GroupRecord, None]:
     """Write the first targets. The next heartbeat starts anew if there is no result."""
     if assignment is None:
         registry.assigning.discard(group_id)
         return Result(effects=[AssignmentFailed(group_id, epoch, str(error))])
-    return _write(registry, group_id, epoch, list(assignment), assignment)
+    return _write(registry, now_ms, group_id, epoch, list(assignment), assignment)
 
 
 def write_targets(
-    shard: HasContext, _now_ms: int, group_id: str, epoch: int, member_ids: Sequence[str], assignment: GroupAssignment
+    shard: HasContext, now_ms: int, group_id: str, epoch: int, member_ids: Sequence[str], assignment: GroupAssignment
 ) -> Result[GroupRecord, None]:
     """Write the next targets of an assignment."""
-    return _write(registry_of(shard), group_id, epoch, member_ids, assignment)
+    return _write(registry_of(shard), now_ms, group_id, epoch, member_ids, assignment)
 
 
 def _write(
-    registry: ConsumerRegistry, group_id: str, epoch: int, member_ids: Sequence[str], assignment: GroupAssignment
+    registry: ConsumerRegistry,
+    now_ms: int,
+    group_id: str,
+    epoch: int,
+    member_ids: Sequence[str],
+    assignment: GroupAssignment,
 ) -> Result[GroupRecord, None]:
     """Write the targets of these members, or as many as one operation may; the epoch comes last."""
     group = registry.find(group_id)
@@ -122,7 +127,7 @@ def _write(
         return Result()
     some, rest = member_ids[:RECORDS_AT_ONCE], member_ids[RECORDS_AT_ONCE:]
     present = [member_id for member_id in some if member_id in group.members]
-    records = target_records(group, present, assignment, None if rest else epoch)
+    records = target_records(group, present, assignment, None if rest else epoch, now_ms)
     following = Operation(write_targets, group_id, epoch, rest, assignment) if rest else Operation(end_run, group_id)
     return Result(records, then=following, otherwise=Operation(end_run, group_id))
 
@@ -147,6 +152,7 @@ def assign(
     updated: ConsumerMember,
     epoch: int,
     records: list[GroupRecord],
+    now_ms: int,
 ) -> tuple[Assignment, int]:
     """
     Compute the target assignment of a group epoch, at once or in the background (`background_assignment`).
@@ -179,7 +185,7 @@ def assign(
         raise CoordinatorError(
             ErrorCode.UNKNOWN_SERVER_ERROR, f"Failed to compute a new target assignment for epoch {epoch}: {error}"
         ) from error
-    records += target_records(group, members, assignment, epoch)
+    records += target_records(group, members, assignment, epoch, now_ms)
     return assignment.get(updated.member_id, NO_ASSIGNMENT), epoch
 
 
