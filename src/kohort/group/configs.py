@@ -31,8 +31,6 @@ class GroupConfig(msgspec.Struct, frozen=True, kw_only=True):
     group_consumer_max_size: int = 2_147_483_647
     group_consumer_assignment_interval_ms: int = 1_000
     """The shortest time between two target assignments of a group; 0 computes one at every change."""
-    group_consumer_min_assignment_interval_ms: int = 0
-    group_consumer_max_assignment_interval_ms: int = 15_000
     group_consumer_regex_refresh_interval_ms: int = 600_000
     group_consumer_migration_policy: MigrationPolicy = "bidirectional"
     group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
@@ -77,7 +75,7 @@ class GroupConfigs:
     Source: Kafka GroupConfigManager.
     """
 
-    __slots__ = ("_config", "_consumer", "_interval_ms", "_overrides")
+    __slots__ = ("_consumer", "_interval_ms", "_overrides")
 
     def __init__(
         self,
@@ -85,9 +83,8 @@ class GroupConfigs:
         overrides: GroupOverrides = no_overrides,
         interval_ms: Callable[[], int] | None = None,
     ) -> None:
-        self._config = config
         self._overrides = overrides
-        self._interval_ms = interval_ms
+        self._interval_ms = interval_ms or (lambda: config.group_consumer_assignment_interval_ms)
         self._consumer = ConsumerTimeouts(
             config.group_consumer_session_timeout_ms, config.group_consumer_heartbeat_interval_ms
         )
@@ -105,10 +102,6 @@ class GroupConfigs:
         )
 
     def assignment_interval_ms(self, group_id: str) -> int:
-        """The shortest time between two target assignments. An own value outside of the broker's bounds counts as the bound."""
-        config = self._config
+        """The shortest time between two target assignments of the group."""
         own = self._overrides(group_id).get("consumer.assignment.interval.ms")
-        if own is None:
-            return config.group_consumer_assignment_interval_ms if self._interval_ms is None else self._interval_ms()
-        least, most = config.group_consumer_min_assignment_interval_ms, config.group_consumer_max_assignment_interval_ms
-        return max(least, min(parse_integer(trim(own), 32), most))
+        return self._interval_ms() if own is None else parse_integer(trim(own), 32)

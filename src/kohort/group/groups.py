@@ -12,6 +12,7 @@ Source: Kafka Group, GroupMetadataManager.
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from uuid import UUID
 
 from kohort.group.offsets.offsets import CommittedOffset
 from kohort.group.records import GroupRecord
@@ -34,6 +35,9 @@ def session_key(group_id: str, member_id: str) -> Key:
     """The deadline of a member's session, in a group of any kind."""
     return ("session", group_id, member_id)
 
+
+PartitionCheck: TypeAlias = Callable[[UUID | None, int], None]
+"""Refuses, by a CoordinatorError, the commit of a partition, which is named by the id of its topic and its number."""
 
 BaseTimestamp: TypeAlias = Callable[[CommittedOffset], int]
 """The time in milliseconds from which the retention of an offset counts."""
@@ -87,7 +91,8 @@ class Group(Protocol):
         /,
         *,
         is_transactional: bool,
-    ) -> None: ...
+    ) -> PartitionCheck | None:
+        """Refuse the commit of a client, or judge it by its partitions. None allows every partition."""
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int, committed_offset: int | None, /) -> None:
         """

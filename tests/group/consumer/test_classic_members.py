@@ -134,7 +134,8 @@ COMMITS = [
     ("@dynamic", 9, -1, ILLEGAL),
     ("@modern", 8, 0, UNSUPPORTED),
     ("@modern", 9, 0, NONE),
-    ("@modern", 9, -1, STALE),
+    # It has the partition since an earlier epoch.
+    ("@modern", 9, -1, NONE),
     ("@modern", 9, 1, STALE),
     ("nobody", 8, 0, UNKNOWN),
     ("nobody", 9, 0, UNKNOWN),

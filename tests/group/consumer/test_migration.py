@@ -71,6 +71,7 @@ def test_an_upgrade_is_one_batch_of_the_old_group_the_new_one_and_the_member_tha
     for record in records[7:9]:
         assert isinstance(record, v.ConsumerGroupCurrentMemberAssignment)
         assert (record.member_epoch, record.previous_member_epoch, record.state) == (1, 1, 0)
+        assert [entry.assignment_epochs for entry in record.assigned_partitions] == [(1, 1)]
 
 
 def test_the_members_of_an_upgraded_group_share_with_the_new_one() -> None:

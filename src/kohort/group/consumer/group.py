@@ -7,13 +7,14 @@ Source: Kafka ConsumerGroup, ModernGroup.
 """
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Final
 from uuid import UUID
 
 from kohort.group.assignors.specs import Assignment
 from kohort.group.consumer.member import NO_EPOCH, ConsumerGroupState, ConsumerMember
 from kohort.group.consumer.subscriptions import Subscriptions, SubscriptionView, TopicIndex
-from kohort.group.groups import CONSUMER, BaseTimestamp
+from kohort.group.groups import CONSUMER, BaseTimestamp, PartitionCheck
 from kohort.group.offsets.offsets import committed_at
 from kohort.group.records import GroupRecord
 from kohort.machine.timeline import SnapshotRegistry, TimelineDict, TimelineValue
@@ -27,6 +28,15 @@ from kohort.records.values import (
     ConsumerGroupTargetAssignmentMemberTombstone,
     ConsumerGroupTargetAssignmentMetadataTombstone,
 )
+
+
+def _check_held(
+    member: ConsumerMember, epoch: int, refused: CoordinatorError, topic_id: UUID | None, partition: int, /
+) -> None:
+    """Refuse a partition that the member does not have, or has got after this epoch."""
+    since = None if topic_id is None else member.holds_since(topic_id, partition)
+    if since is None or since > epoch:
+        raise refused
 
 
 class PartitionOwners:
@@ -237,26 +247,33 @@ class ConsumerGroup:
         /,
         *,
         is_transactional: bool,
-    ) -> None:
+    ) -> PartitionCheck | None:
         """
         Check in Kafka's order. The instance id is not compared.
+
+        At its epoch a member may commit any partition. With an older one it may commit what it has held since then (KIP-1251).
 
         Raises:
             CoordinatorError: UNKNOWN_MEMBER_ID, UNSUPPORTED_VERSION, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION.
         """
         if generation_or_epoch < 0 and not self.members:
-            return
+            return None
         if is_transactional and generation_or_epoch == NO_EPOCH and not member_id and group_instance_id is None:
-            return  # producers before KIP-447 name no member
+            return None  # producers before KIP-447 name no member
         member = self.known(member_id)
         if not is_transactional and member.classic is None and api_version < MEMBER_EPOCHS_SINCE:
             raise CoordinatorError(
                 ErrorCode.UNSUPPORTED_VERSION,
                 f"OffsetCommit version {MEMBER_EPOCHS_SINCE} or above must be used by members using the modern group protocol",
             )
-        if generation_or_epoch != member.epoch:
-            is_classic = member.classic is not None
-            raise CoordinatorError(ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH)
+        if generation_or_epoch == member.epoch:
+            return None
+        refused = CoordinatorError(
+            ErrorCode.ILLEGAL_GENERATION if member.classic is not None else ErrorCode.STALE_MEMBER_EPOCH
+        )
+        if generation_or_epoch > member.epoch:
+            raise refused
+        return partial(_check_held, member, generation_or_epoch, refused)
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int, committed_offset: int | None, /) -> None:
         """

@@ -8,11 +8,12 @@ from collections import Counter
 from collections.abc import Iterable
 from enum import Enum
 from typing import Final
+from uuid import UUID
 
 import msgspec
 
 from kohort.group.assignors.specs import NO_ASSIGNMENT, Assignment
-from kohort.group.consumer.assignments import assignment_of
+from kohort.group.consumer.assignment_epochs import Epochs, carried, epoch_of, read_held
 from kohort.model.ids import java_bucket
 from kohort.records.values import (
     ConsumerGroupCurrentMemberAssignment,
@@ -73,6 +74,8 @@ class ConsumerMember(msgspec.Struct, frozen=True):
         state: one of `kohort.group.consumer.member`.
         assigned: the partitions that it owns or was told to own.
         pending_revocation: the partitions that it was told to revoke.
+        assigned_epochs: the assignment epochs of `assigned`.
+        pending_epochs: those of `pending_revocation`.
         classic: the session timeout and the protocols of a member that uses the classic protocol; None for all others.
     """
 
@@ -90,6 +93,8 @@ class ConsumerMember(msgspec.Struct, frozen=True):
     state: int = STABLE
     assigned: Assignment = NO_ASSIGNMENT
     pending_revocation: Assignment = NO_ASSIGNMENT
+    assigned_epochs: Epochs = 0
+    pending_epochs: Epochs = 0
     classic: ConsumerGroupMemberMetadataClassicMemberMetadata | None = None
 
     @property
@@ -118,13 +123,17 @@ class ConsumerMember(msgspec.Struct, frozen=True):
 
     def with_current_assignment(self, record: ConsumerGroupCurrentMemberAssignment) -> "ConsumerMember":
         """The member as its record of epochs and partitions describes it."""
+        assigned, assigned_epochs = read_held(record.assigned_partitions, record.member_epoch)
+        pending, pending_epochs = read_held(record.partitions_pending_revocation, record.member_epoch)
         return msgspec.structs.replace(
             self,
             epoch=record.member_epoch,
             previous_epoch=record.previous_member_epoch,
             state=record.state if record.state in KNOWN_STATES else UNKNOWN,
-            assigned=assignment_of(record.assigned_partitions),
-            pending_revocation=assignment_of(record.partitions_pending_revocation),
+            assigned=assigned,
+            pending_revocation=pending,
+            assigned_epochs=assigned_epochs,
+            pending_epochs=pending_epochs,
         )
 
     def without_assignment(self) -> "ConsumerMember":
@@ -135,7 +144,22 @@ class ConsumerMember(msgspec.Struct, frozen=True):
             previous_epoch=NO_EPOCH,
             assigned=NO_ASSIGNMENT,
             pending_revocation=NO_ASSIGNMENT,
+            assigned_epochs=0,
+            pending_epochs=0,
         )
+
+    def away(self) -> "ConsumerMember":
+        """This static member after it left for a while. Its successor takes over the partitions with their epochs: 0."""
+        return msgspec.structs.replace(
+            self, epoch=LEAVE_STATIC_EPOCH, pending_revocation=NO_ASSIGNMENT, assigned_epochs=0, pending_epochs=0
+        )
+
+    def holds_since(self, topic_id: UUID, partition: int) -> int | None:
+        """The assignment epoch of a partition that it owns or has to revoke; None for any other partition."""
+        since = epoch_of((self.assigned, self.assigned_epochs), topic_id, partition)
+        if since is None:
+            since = epoch_of((self.pending_revocation, self.pending_epochs), topic_id, partition)
+        return since
 
     def under_new_id(self, member_id: str) -> "ConsumerMember":
         """This static member, taken over by a client with another member id: it starts at epoch 0."""
@@ -147,8 +171,17 @@ class ConsumerMember(msgspec.Struct, frozen=True):
         state: int,
         assigned: Assignment,
         pending_revocation: Assignment = NO_ASSIGNMENT,
+        *,
+        target_epoch: int = 0,
     ) -> "ConsumerMember":
-        """The next step of the reconciliation."""
+        """
+        The next step of the reconciliation.
+
+        Args:
+            target_epoch: the epoch of the target that gives it the partitions that it did not own.
+        """
+        own = self.assigned, self.assigned_epochs
+        pending = self.pending_revocation, self.pending_epochs
         return msgspec.structs.replace(
             self,
             epoch=epoch,
@@ -156,6 +189,10 @@ class ConsumerMember(msgspec.Struct, frozen=True):
             state=state,
             assigned=assigned,
             pending_revocation=pending_revocation,
+            assigned_epochs=self.assigned_epochs
+            if assigned is self.assigned
+            else carried(assigned, (own,), target_epoch),
+            pending_epochs=carried(pending_revocation, (pending, own), 0),
         )
 
 

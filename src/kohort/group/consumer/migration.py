@@ -114,6 +114,7 @@ def _upgraded(registry: ConsumerRegistry, classic: ClassicGroup, member: Classic
         client_host=member.client_host,
         topic_names=frozenset(subscription.topics),
         assigned=assignment_of(assigned),
+        assigned_epochs=classic.generation if assigned else 0,
         classic=classic_metadata(member.session_timeout_ms, member.protocols),
     )
 

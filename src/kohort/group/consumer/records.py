@@ -5,6 +5,7 @@ Source: Kafka GroupCoordinatorRecordHelpers.
 """
 
 from kohort.group.assignors.specs import Assignment
+from kohort.group.consumer.assignment_epochs import Epochs, epochs_of
 from kohort.group.consumer.assignments import entries_of
 from kohort.group.consumer.member import ConsumerMember
 from kohort.group.records import GroupRecord
@@ -49,9 +50,18 @@ def current_record(group_id: str, member: ConsumerMember) -> ConsumerGroupCurren
         member_epoch=member.epoch,
         previous_member_epoch=member.previous_epoch,
         state=member.state,
-        assigned_partitions=entries_of(member.assigned, ConsumerGroupCurrentMemberAssignmentTopicPartitions),
-        partitions_pending_revocation=entries_of(
-            member.pending_revocation, ConsumerGroupCurrentMemberAssignmentTopicPartitions
+        assigned_partitions=_with_epochs(member.assigned, member.assigned_epochs),
+        partitions_pending_revocation=_with_epochs(member.pending_revocation, member.pending_epochs),
+    )
+
+
+def _with_epochs(
+    assignment: Assignment, epochs: Epochs
+) -> tuple[ConsumerGroupCurrentMemberAssignmentTopicPartitions, ...]:
+    return entries_of(
+        assignment,
+        lambda topic_id, partitions: ConsumerGroupCurrentMemberAssignmentTopicPartitions(
+            topic_id, partitions, epochs_of(epochs, topic_id, partitions)
         ),
     )
 

@@ -11,11 +11,8 @@ scheduleConsumerGroupSyncTimeout.
 from collections.abc import Sequence
 from typing import Final, TypeVar
 
-import msgspec
-
-from kohort.group.assignors.specs import NO_ASSIGNMENT
 from kohort.group.consumer.group import ConsumerGroup
-from kohort.group.consumer.member import LEAVE_STATIC_EPOCH, UNREVOKED_PARTITIONS, ConsumerMember
+from kohort.group.consumer.member import UNREVOKED_PARTITIONS, ConsumerMember
 from kohort.group.consumer.membership import known_member
 from kohort.group.consumer.migration import downgrade_without
 from kohort.group.consumer.patterns import drop_unused_patterns
@@ -60,8 +57,7 @@ def leave_for_a_while(
     """
     group = _find(registry, request.group_id)
     member = known_member(group, request.member_id, request.instance_id)
-    away = msgspec.structs.replace(member, epoch=LEAVE_STATIC_EPOCH, pending_revocation=NO_ASSIGNMENT)
-    return Result((current_record(group.group_id, away),), _left(request))
+    return Result((current_record(group.group_id, member.away()),), _left(request))
 
 
 def remove(

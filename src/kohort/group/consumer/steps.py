@@ -145,7 +145,7 @@ class _Step:
             kept[topic_id] = tuple(sorted([*kept.get(topic_id, ()), *partitions]))
         state = UNRELEASED_PARTITIONS if is_waiting else STABLE
         assigned_now: Assignment = member.assigned if kept == member.assigned else kept or NO_ASSIGNMENT
-        return member.at_epoch(self._target_epoch, state, assigned_now)
+        return member.at_epoch(self._target_epoch, state, assigned_now, target_epoch=self._target_epoch)
 
     def _is_available(self, topic_id: UUID, partition: int) -> bool:
         """Whether no other member has the partition. One that this member has still to revoke is its own."""

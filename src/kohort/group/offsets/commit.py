@@ -7,11 +7,13 @@ answered each partition as if the group allowed the commit (`commit_answers`).
 Source: Kafka OffsetMetadataManager.commitOffset.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
+from uuid import UUID
 
 from kohort.group.context import GroupContext, HasContext
+from kohort.group.groups import PartitionCheck
 from kohort.group.offsets.commit_answers import Entry
 from kohort.group.records import GroupRecord
 from kohort.machine.bulk import records_of
@@ -31,7 +33,9 @@ def offset_commit(
 ) -> Result[GroupRecord, ErrorCode]:
     """Log the offset of each entry, all in one batch. The response is the code of all partitions asked for."""
     try:
-        validate(shard.context, request, api_version)
+        check = validate(shard.context, request, api_version)
+        if check is not None:
+            check_partitions(shard.context, partitions_of(entries), check)
     except CoordinatorError as exc:
         return Result(response=exc.code)
     retention_ms = request.retention_time_ms
@@ -68,9 +72,33 @@ def record(group_id: str, now_ms: int, expire_ms: int, entry: Entry) -> OffsetCo
     )
 
 
-def validate(context: GroupContext, request: m.OffsetCommitRequest, api_version: int) -> None:
+NamedPartition: TypeAlias = tuple[str, UUID | None, int]
+"""Name and id of a topic, and the number of a partition; without an id, the one that the topic has now is meant."""
+
+
+def partitions_of(entries: Iterable[Entry]) -> Iterable[NamedPartition]:
+    """The partitions of a commit."""
+    return ((topic, topic_id, partition.partition_index) for topic, topic_id, partition in entries)
+
+
+def check_partitions(context: GroupContext, partitions: Iterable[NamedPartition], check: PartitionCheck) -> None:
+    """
+    Check every partition of a commit: one that is refused refuses the whole commit.
+
+    Raises:
+        CoordinatorError: as `check`.
+    """
+    for topic, topic_id, partition in partitions:
+        found = context.image.topic(topic) if topic_id is None else None
+        check(topic_id if found is None else found.topic_id, partition)
+
+
+def validate(context: GroupContext, request: m.OffsetCommitRequest, api_version: int) -> PartitionCheck | None:
     """
     Ask the group whether the client may commit. A member that may commit is alive.
+
+    Returns:
+        The check of each partition, if the group wants them checked.
 
     Raises:
         CoordinatorError: as `Group.validate_offset_commit`; GROUP_ID_NOT_FOUND (ILLEGAL_GENERATION before version 9) if there
@@ -83,7 +111,10 @@ def validate(context: GroupContext, request: m.OffsetCommitRequest, api_version:
         if generation >= 0:
             has_own_code = api_version >= UNKNOWN_GROUP_HAS_OWN_CODE_SINCE
             raise CoordinatorError(ErrorCode.GROUP_ID_NOT_FOUND if has_own_code else ErrorCode.ILLEGAL_GENERATION)
-        return
+        return None
     member_id = request.member_id
-    group.validate_offset_commit(member_id, request.group_instance_id, generation, api_version, is_transactional=False)
+    check = group.validate_offset_commit(
+        member_id, request.group_instance_id, generation, api_version, is_transactional=False
+    )
     context.managers[group.kind].on_offset_commit(group, member_id)
+    return check

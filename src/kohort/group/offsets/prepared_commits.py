@@ -8,7 +8,7 @@ have not changed, the limit of metadata, the group and its member.
 A request that cannot be prepared, or that is not a repetition, takes the plain way.
 """
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import count, repeat
 from struct import Struct
 from typing import Any, Final, TypeAlias, overload
@@ -19,7 +19,7 @@ import msgspec
 from kohort.group.context import GroupContext, HasContext
 from kohort.group.errors import append_error
 from kohort.group.front import GroupFront
-from kohort.group.offsets.commit import NO_RETENTION_MS, record, validate
+from kohort.group.offsets.commit import NO_RETENTION_MS, NamedPartition, check_partitions, record, validate
 from kohort.group.offsets.commit_answers import TOPIC_IDS_SINCE, offset_commit_answers, topic_by_id
 from kohort.group.offsets.offsets import CommittedOffset, GroupOffsets, Partition
 from kohort.group.records import GroupRecord, utf16_length
@@ -188,7 +188,9 @@ def commit_prepared(
 ) -> Result[GroupRecord, CommitResponse]:
     """As `kohort.group.offsets.commit.offset_commit`."""
     try:
-        validate(context, prepared.request, api_version)
+        check = validate(context, prepared.request, api_version)
+        if check is not None:
+            check_partitions(context, prepared.named_partitions(), check)
     except CoordinatorError as exc:
         return Result(response=commit_refused(prepared.answer, exc.code))
     context.counters.offset_commits += len(offsets)
@@ -255,6 +257,9 @@ class PreparedCommit:
             RECORD_OVERHEAD_BYTES + len(key) + len(front) + len(middle) + len(back) + 2 * INT64.size
             for key, front, middle, back in self.encoded
         )
+
+    def named_partitions(self) -> Iterable[NamedPartition]:
+        return ((commit.topic, commit.topic_id, commit.partition) for commit in self.commits)
 
     def layout(self, first_delta: int) -> tuple[Struct, list[Any]]:
         """

@@ -17,7 +17,8 @@ from typing import Final
 
 from kohort.group.context import GroupContext, HasContext
 from kohort.group.errors import append_error
-from kohort.group.offsets.commit import accepted
+from kohort.group.offsets.commit import accepted, check_partitions
+from kohort.group.offsets.commit import partitions_of as named_partitions
 from kohort.group.offsets.commit_answers import Entry
 from kohort.group.offsets.offsets import GroupPartition
 from kohort.group.records import GroupRecord
@@ -74,7 +75,7 @@ def txn_offset_commit(
     """
     context = shard.context
     try:
-        validate(context, request, api_version)
+        validate(context, request, entries, api_version)
     except CoordinatorError as exc:
         return Result(response=exc.code)
     pending: Mapping[GroupPartition, object] = context.offsets.pending.get(request.producer_id, {})
@@ -83,7 +84,9 @@ def txn_offset_commit(
     return accepted(context, request.group_id, entries, now_ms, NO_TIMESTAMP_MS)
 
 
-def validate(context: GroupContext, request: m.TxnOffsetCommitRequest, api_version: int) -> None:
+def validate(
+    context: GroupContext, request: m.TxnOffsetCommitRequest, entries: Sequence[Entry], api_version: int
+) -> None:
     """
     Ask the group whether its member may commit. A commit in a transaction does not prolong the session of the member.
 
@@ -95,9 +98,11 @@ def validate(context: GroupContext, request: m.TxnOffsetCommitRequest, api_versi
     generation = request.generation_id_or_member_epoch
     try:
         if group is not None:
-            group.validate_offset_commit(
+            check = group.validate_offset_commit(
                 request.member_id, request.group_instance_id, generation, api_version, is_transactional=True
             )
+            if check is not None:
+                check_partitions(context, named_partitions(entries), check)
         elif generation >= 0:  # without a generation, replay creates the group
             raise CoordinatorError(ErrorCode.GROUP_ID_NOT_FOUND)
     except CoordinatorError as error:
