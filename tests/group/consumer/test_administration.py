@@ -77,6 +77,26 @@ def test_list_groups(filters: dict[str, Any], expected: set[str]) -> None:
     assert listed(groups_of_all_kinds(), **filters) == {group_id: STATES[group_id] for group_id in expected}
 
 
+def test_partitions_that_a_member_has_to_revoke_are_described_as_assigned() -> None:
+    coordinator = Coordinator()
+    a = Member(coordinator, "a")
+    a.join()
+    Member(coordinator, "b").join()
+    assert a.beat(topic_partitions=None).assignment is not None
+    (group,) = coordinator.ask("consumer_group_describe", m.ConsumerGroupDescribeRequest(group_ids=["group"])).groups
+    described = {
+        member.member_id: [
+            [(topic.topic_name, topic.partitions) for topic in each.topic_partitions]
+            for each in (member.assignment, member.target_assignment)
+        ]
+        for member in group.members
+    }
+    assert described == {
+        "a": [[("orders", (0, 1, 2, 3))], [("orders", (0, 1))]],
+        "b": [[], [("orders", (2, 3))]],
+    }
+
+
 def test_each_api_describes_the_groups_of_its_kind() -> None:
     coordinator = groups_of_all_kinds()
     ids = [*STATES, "none", ""]

@@ -27,7 +27,6 @@ from tests.group.harness import Coordinator
 NONE, UNKNOWN, FENCED = ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID
 ILLEGAL, INCONSISTENT = ErrorCode.ILLEGAL_GENERATION, ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 STALE, UNSUPPORTED = ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNSUPPORTED_VERSION
-SERVER_ERROR = ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 class Mixed(NamedTuple):
@@ -184,10 +183,10 @@ def test_sync_names_the_first_protocol_of_the_member(
 
 
 SUBSCRIPTIONS = [
-    (b"", SERVER_ERROR),
-    (b"\0", SERVER_ERROR),
-    (b"\xff\xff" + subscription_bytes()[2:], SERVER_ERROR),
-    (b"\0\0\x7f\xff\xff\xff", SERVER_ERROR),
+    (b"", INCONSISTENT),
+    (b"\0", INCONSISTENT),
+    (b"\xff\xff" + subscription_bytes()[2:], INCONSISTENT),
+    (b"\0\0\x7f\xff\xff\xff", INCONSISTENT),
     (subscription_bytes(version=0), NONE),
     (subscription_bytes(version=1), NONE),
     (subscription_bytes(version=2), NONE),
@@ -204,7 +203,19 @@ def test_the_subscription_is_parsed_when_a_member_joins(metadata: bytes, code: E
     answer = group.coordinator.join("new", protocols=[("range", metadata)])
     assert answer.code is code
     if code is not NONE:
-        assert group.coordinator.end == end
+        assert (answer.member_id, group.coordinator.end) == ("", end)
+
+
+def test_nobody_joins_a_consumer_group_by_the_classic_protocol_while_the_migration_is_disabled() -> None:
+    coordinator = Coordinator(GroupConfig(group_consumer_migration_policy="disabled"))
+    a = Member(coordinator, "a")
+    a.join()
+    refused = coordinator.join("b", protocols=[("range", subscription_bytes())])
+    assert (refused.code, refused.member_id) == (INCONSISTENT, "")
+    # An empty group is replaced.
+    a.leave()
+    empty = coordinator.join(protocols=[("range", subscription_bytes())])
+    assert empty.code is ErrorCode.MEMBER_ID_REQUIRED
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
@@ -268,7 +279,8 @@ def test_a_full_group_takes_known_ids_only() -> None:
     full = ErrorCode.GROUP_MAX_SIZE_REACHED
     assert group.coordinator.join(protocols=[("range", subscription_bytes())]).code is full
     assert group.coordinator.join("new", protocols=[("range", subscription_bytes())]).code is full
-    assert group.static.ask_join(member_id="").code is full
+    assert group.coordinator.join(instance="other", protocols=[("range", subscription_bytes())]).code is full
+    assert group.static.ask_join(member_id="").code is NONE
     assert group.dynamic.ask_join().code is NONE
 
 

@@ -42,11 +42,12 @@ def expected(group: ConsumerGroup | None, request: m.ConsumerGroupHeartbeatReque
     if group is None:
         return ErrorCode.NONE if epoch == 0 else ErrorCode.GROUP_ID_NOT_FOUND
     members = group.members
-    if epoch >= 0 and len(members) >= SIZE_MAX and request.member_id not in members:
+    holder = next((each for each in members.values() if instance is not None and each.instance_id == instance), None)
+    is_known = request.member_id in members or holder is not None
+    if epoch >= 0 and len(members) >= SIZE_MAX and not is_known:
         return ErrorCode.GROUP_MAX_SIZE_REACHED
     member = members.get(request.member_id)
     if instance is not None:
-        holder = next((each for each in members.values() if each.instance_id == instance), None)
         if epoch == 0:
             is_free = holder is None or holder.epoch == -2
             return ErrorCode.NONE if is_free else ErrorCode.UNRELEASED_INSTANCE_ID

@@ -438,6 +438,18 @@ def test_a_static_replacement_with_other_topics_rebalances() -> None:
     assert (a.heartbeat(), b.heartbeat()) == (ErrorCode.REBALANCE_IN_PROGRESS,) * 2
 
 
+def test_a_static_replacement_rebalances_if_the_targets_are_older_than_the_group_epoch() -> None:
+    coordinator, *_ = upgraded()
+    coordinator.assignment_interval_ms = 15_000
+    d = Member(coordinator, "d")
+    d.join()
+    d.leave()
+    group = consumer_group(coordinator)
+    assert (group.epoch.get(), group.assignment_epoch.get()) == (4, 2)
+    ClassicMember(coordinator, instance="i").join()
+    assert (state(coordinator), coordinator.groups[GROUP].generation) == ("PreparingRebalance", 4)
+
+
 def test_the_records_of_a_downgrade_by_replacement_load_in_their_order() -> None:
     coordinator, _c, a, b = upgraded()
     new = ClassicMember(coordinator, ("payments",), instance="i")

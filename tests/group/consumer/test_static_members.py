@@ -155,13 +155,23 @@ def test_leaving_for_good_raises_the_epoch() -> None:
     assert b.owned == {"orders": (0, 1, 2, 3)}
 
 
-def test_a_full_group_refuses_a_static_member_under_another_id() -> None:
+def test_a_full_group_takes_back_a_static_member_under_another_id() -> None:
     coordinator = Coordinator(GroupConfig(group_consumer_max_size=1))
     a = Member(coordinator, "a", instance="i")
     a.join()
     a.leave(-2)
-    assert Member(coordinator, "c", instance="i").join().code is ErrorCode.GROUP_MAX_SIZE_REACHED
-    assert a.join().code is ErrorCode.NONE
+    assert Member(coordinator, "c", instance="other").join().code is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert Member(coordinator, "c", instance="i").join().code is ErrorCode.NONE
+    # The size is no matter for an instance id that was not released.
+    assert a.join().code is ErrorCode.UNRELEASED_INSTANCE_ID
+
+
+def test_a_member_that_joins_again_with_another_instance_id_frees_the_old_one() -> None:
+    coordinator = Coordinator()
+    Member(coordinator, "x", instance="old").join()
+    Member(coordinator, "x", instance="new").join()
+    assert dict(consumer_group(coordinator).static_members) == {"new": "x"}
+    assert Member(coordinator, "y", instance="old").join().code is ErrorCode.NONE
 
 
 def test_a_dynamic_member_becomes_static() -> None:

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from kohort.group.assignors.specs import NO_ASSIGNMENT, Assignment
+from kohort.group.consumer.assignments import union
 from kohort.group.consumer.group import ConsumerGroup
 from kohort.group.consumer.heartbeat import (
     RepeatedHeartbeats,
@@ -152,7 +153,7 @@ def describe_in_steps(
     topics = 0
     for member, target in picture.members:
         described.append(_describe_member(member, target, picture.image))
-        topics += 1 + len(member.assigned) + len(target)
+        topics += 1 + len(member.assigned) + len(member.pending_revocation) + len(target)
         if topics >= HANDLER_STEP:
             topics = 0
             yield
@@ -171,7 +172,7 @@ def _describe_member(
         client_host=member.client_host,
         subscribed_topic_names=tuple(sorted(member.topic_names)),
         subscribed_topic_regex=member.topic_pattern,
-        assignment=_assignment(member.assigned, image),
+        assignment=_assignment(union(member.assigned, member.pending_revocation), image),
         target_assignment=_assignment(target, image),
         member_type=CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
     )

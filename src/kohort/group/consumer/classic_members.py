@@ -152,7 +152,13 @@ class _Join:
 
     def run(self) -> Result[GroupRecord, m.JoinGroupResponse]:
         registry, group, request, steps = self._registry, self._group, self._request, self._steps
-        check_size(group, self._member_id, registry.config.group_consumer_max_size)
+        if registry.config.group_consumer_migration_policy == "disabled":
+            raise CoordinatorError(
+                ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+                f"Cannot join the consumer group {group.group_id} with the classic protocol because the group migration is "
+                "disabled.",
+            )
+        check_size(group, self._member_id, request.group_instance_id, registry.config.group_consumer_max_size)
         if not _supports(group, request):
             raise CoordinatorError(
                 ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"Member {self._member_id}'s protocols are not supported."
@@ -169,7 +175,8 @@ class _Join:
         is_changed = updated.topic_names != member.topic_names or updated.topic_pattern != member.topic_pattern
         epoch = steps.next_epoch(updated, is_due=is_changed)
         if replaced is not None and can_downgrade_by(registry, group, replaced):
-            if not is_changed:
+            is_stale = group.assignment_epoch.get() < epoch
+            if not is_stale:
                 updated = self._reconcile(updated, group.assignment_epoch.get(), subscription, is_changed=False)
             return downgrade_by(
                 registry,
@@ -180,7 +187,7 @@ class _Join:
                 steps.events,
                 _joined(updated),
                 self._now_ms,
-                is_changed=is_changed,
+                is_stale=is_stale,
             )
         updated = self._reconcile(updated, epoch, subscription, is_changed=is_changed)
         # The member has to ask for its assignment within its rebalance timeout.
@@ -262,13 +269,13 @@ def _read(request: m.JoinGroupRequest) -> ConsumerProtocolSubscription:
     The subscription of the member's first protocol: all of them say the same.
 
     Raises:
-        CoordinatorError: UNKNOWN_SERVER_ERROR, as in Kafka.
+        CoordinatorError: INCONSISTENT_GROUP_PROTOCOL, it is malformed.
     """
     try:
         return read_subscription(request.protocols[0].metadata)
     except WireError as error:
         raise CoordinatorError(
-            ErrorCode.UNKNOWN_SERVER_ERROR,
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
             f"Malformed embedded consumer protocol in subscription deserialization: {error}",
         ) from error
 

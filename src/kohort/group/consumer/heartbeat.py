@@ -185,8 +185,8 @@ class _Heartbeat:
 
     def run(self) -> HeartbeatResult:
         registry, group, steps = self._registry, self._group, self._steps
-        check_size(group, self._member_id, registry.config.group_consumer_max_size)
         request = self._request
+        check_size(group, self._member_id, request.instance_id, registry.config.group_consumer_max_size)
         member = find_member(
             group,
             self._member_id,

@@ -16,14 +16,15 @@ from kohort.group.records import GroupRecord
 from kohort.model.errors import CoordinatorError, ErrorCode
 
 
-def check_size(group: ConsumerGroup, member_id: str, size_max: int) -> None:
+def check_size(group: ConsumerGroup, member_id: str, instance_id: str | None, size_max: int) -> None:
     """
-    Refuse a new member of a full group. A static member that returns under a new id is a new member.
+    Refuse a new member of a full group. A static member that returns under a new id is no new member.
 
     Raises:
         CoordinatorError: GROUP_MAX_SIZE_REACHED.
     """
-    if len(group.members) >= size_max and member_id not in group.members:
+    is_known = member_id in group.members or group.static_member(instance_id) is not None
+    if len(group.members) >= size_max and not is_known:
         raise CoordinatorError(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
             f"The consumer group has reached its maximum capacity of {size_max} members.",

@@ -8,7 +8,7 @@ fails they wait on (in Kafka they join again then, too).
 
 Downgrade: a consumer group becomes a classic group when its last member of the consumer protocol is removed, or is replaced by
 a member of the classic protocol. The generation is the group epoch, which the removal does not raise; the assignments are the
-targets. If members were removed, or the new member has another subscription, the classic group rebalances at once.
+targets. If members were removed, or the targets are older than the group epoch, the classic group rebalances at once.
 
 Source: Kafka GroupMetadataManager.validateOnlineUpgrade, convertToConsumerGroup, validateOnlineDowngradeWithFencedMembers,
 validateOnlineDowngradeWithReplacedMember, convertToClassicGroup; ConsumerGroup.fromClassicGroup,
@@ -192,17 +192,18 @@ def downgrade_by(
     response: T | None,
     now_ms: int,
     *,
-    is_changed: bool,
+    is_stale: bool,
 ) -> Result[GroupRecord, T]:
     """
     Downgrade the group because a member of the classic protocol takes the place of its last other member.
 
     Args:
         joined: the new member, as it is in the group after `records`.
-        is_changed: whether its subscription differs from that of the replaced member.
+        is_stale: whether the target assignment is older than the group epoch, which a change of the subscription has raised,
+            too.
     """
     others = [member for member in group.members.values() if member.member_id != replaced.member_id]
-    reason = "the group was downgraded: a static member changed its subscription" if is_changed else None
+    reason = "the group was downgraded with a stale assignment" if is_stale else None
     holders = {joined.member_id: replaced.member_id}
     removal = [*records, *group.tombstones((replaced.member_id, joined.member_id))]
     return _downgrade(registry, group, [*others, joined], holders, removal, events, response, now_ms, reason)
