@@ -132,15 +132,15 @@ def test_configurations_of_a_group_take_effect_with_the_next_heartbeat() -> None
     assert (
         configure(groups, consumer_heartbeat_interval_ms=12_000, consumer_session_timeout_ms=60_000) is ErrorCode.NONE
     )
-    assert beat(groups, 1).heartbeat_interval_ms == 12_000
+    assert beat(groups, 2).heartbeat_interval_ms == 12_000
     groups.harness.node.advance(59_999)
-    assert beat(groups, 1).error_code == ErrorCode.NONE
+    assert beat(groups, 2).error_code == ErrorCode.NONE
     assert configure(groups, consumer_session_timeout_ms=45_000) is ErrorCode.NONE
     # The running session ends as it was armed; the next one is shorter.
     groups.harness.node.advance(59_999)
-    assert beat(groups, 1).error_code == ErrorCode.NONE
+    assert beat(groups, 2).error_code == ErrorCode.NONE
     groups.harness.node.advance(45_000)
-    assert beat(groups, 1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert beat(groups, 2).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 @pytest.mark.parametrize(

@@ -385,7 +385,7 @@ def test_a_node_counts_consumer_groups() -> None:
             topic_partitions=[],
         )
         joined = await client.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, join)
-        assert (joined.error_code, joined.member_epoch) == (0, 1)
+        assert (joined.error_code, joined.member_epoch) == (0, 2)
         shown = await numbers(node)
         prefix = "kohort_group_coordinator"
         states = {

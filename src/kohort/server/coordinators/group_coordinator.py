@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from kohort.broker.broker import Broker
 from kohort.broker.catalog import new_topic_id
-from kohort.broker.configs.definitions import BROKER_KEYS, BrokerConfig
+from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.configs.group_configs import check_broker
 from kohort.broker.features import GROUP_VERSION
 from kohort.group.configs import GroupConfig, MigrationPolicy
@@ -45,8 +45,6 @@ def group_coordinator(broker: Broker) -> Coordinator[GroupShard, GroupService]:
     if not broker.features.level(GROUP_VERSION):
         protocols = tuple(name for name in protocols if name != CONSUMER)
     group_config = _group_config(config, tuple(assignors), protocols)
-    interval = "group.consumer.assignment.interval.ms"
-    interval_ms = (lambda: config.get_int(interval)) if interval in BROKER_KEYS else None
     counters: defaultdict[int, GroupCounters] = defaultdict(GroupCounters)
     counts = EventCounts()
     events = EventLog("kohort.group", count=counts.count)
@@ -63,7 +61,7 @@ def group_coordinator(broker: Broker) -> Coordinator[GroupShard, GroupService]:
             overrides=broker.group_configs.in_force,
             assignors=list(assignors.values()),
             new_member_id=lambda: uuid_text(new_topic_id()),
-            assignment_interval_ms=interval_ms,
+            assignment_interval_ms=lambda: config.get_int("group.consumer.assignment.interval.ms"),
         )
 
     def make_service(runner: Runner[GroupShard]) -> GroupService:
@@ -98,9 +96,9 @@ def group_coordinator(broker: Broker) -> Coordinator[GroupShard, GroupService]:
 def _group_config(config: BrokerConfig, assignors: tuple[str, ...], protocols: tuple[str, ...]) -> GroupConfig:
     """The configurations of the group coordinator; the others than these three are numbers."""
     texts = ("group_consumer_assignors", "group_consumer_migration_policy", "group_coordinator_rebalance_protocols")
-    keys = {name: name.replace("_", ".") for name in GroupConfig.__struct_fields__ if name not in texts}
-    # A release that is served without the assignment interval has the defaults.
-    numbers = {name: config.get_int(key) for name, key in keys.items() if key in BROKER_KEYS}
+    numbers = {
+        name: config.get_int(name.replace("_", ".")) for name in GroupConfig.__struct_fields__ if name not in texts
+    }
     policy = (config.get_str("group.consumer.migration.policy") or "").lower()
     return GroupConfig(
         **numbers,
