@@ -66,6 +66,8 @@ Notes:
 - `group.coordinator.rebalance.protocols`: without consumer, and with `--feature group.version=0`, ConsumerGroupHeartbeat and
   ConsumerGroupDescribe answer UNSUPPORTED_VERSION; groups of that protocol in the log are loaded and keep their offsets. The other
   protocols are not implemented.
+- `group.consumer.assignment.interval.ms`: a group may set its own (`consumer.assignment.interval.ms`). A change takes effect at once,
+  also for an interval that has begun. With 0 a target assignment is computed at every change, as in Kafka 4.2.
 - `group.consumer.session.timeout.ms`, `group.consumer.heartbeat.interval.ms`: a group may set its own
   (`consumer.session.timeout.ms`), which takes effect with the next heartbeat of each member. The broker does not start unless each
   default is within its limits and the heartbeat interval is below the session timeout. A value that a group has set stays in force
