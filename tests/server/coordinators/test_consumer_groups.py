@@ -15,7 +15,7 @@ from kohort.wire.apis import ApiKey
 from tests.server.clients import commit
 from tests.server.coordinators.test_group_coordinator import Groups
 
-GROUP = 32
+BROKER, GROUP = 4, 32
 
 
 def join(groups: Groups, member_id: str = "a", **fields: Any) -> m.ConsumerGroupHeartbeatResponse:
@@ -34,7 +34,7 @@ def beat(groups: Groups, epoch: int) -> m.ConsumerGroupHeartbeatResponse:
     return answer
 
 
-def configure(groups: Groups, **configs: int) -> ErrorCode:
+def configure(groups: Groups, kind: int = GROUP, **configs: int) -> ErrorCode:
     entries = [
         m.IncrementalAlterConfigsRequestAlterableConfig(
             name=name.replace("_", "."), config_operation=0, value=str(value)
@@ -42,7 +42,7 @@ def configure(groups: Groups, **configs: int) -> ErrorCode:
         for name, value in configs.items()
     ]
     resource = m.IncrementalAlterConfigsRequestAlterConfigsResource(
-        resource_type=GROUP, resource_name="g", configs=entries
+        resource_type=kind, resource_name="g" if kind == GROUP else "", configs=entries
     )
     request = m.IncrementalAlterConfigsRequest(resources=[resource])
     (answer,) = groups.harness.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, request).responses
@@ -141,6 +141,29 @@ def test_configurations_of_a_group_take_effect_with_the_next_heartbeat() -> None
     assert beat(groups, 2).error_code == ErrorCode.NONE
     groups.harness.node.advance(45_000)
     assert beat(groups, 2).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def assignment_epoch(groups: Groups) -> int:
+    request = m.ConsumerGroupDescribeRequest(group_ids=["g"])
+    epoch: int = groups.harness.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, request).groups[0].assignment_epoch
+    return epoch
+
+
+def test_the_assignment_interval_is_that_of_the_group_or_of_the_broker_at_this_moment() -> None:
+    groups = Groups(release="4.4.0", group_consumer_assignment_interval_ms="15000").start()
+    join(groups)
+    join(groups, "b")
+    groups.harness.node.advance(4_000)
+    beat(groups, 2)
+    assert assignment_epoch(groups) == 2
+    assert configure(groups, BROKER, group_consumer_assignment_interval_ms=4_000) is ErrorCode.NONE
+    beat(groups, 2)
+    assert assignment_epoch(groups) == 3
+    join(groups, "c")
+    assert assignment_epoch(groups) == 3
+    assert configure(groups, consumer_assignment_interval_ms=0) is ErrorCode.NONE
+    join(groups, "d")
+    assert assignment_epoch(groups) == 5
 
 
 @pytest.mark.parametrize(
