@@ -146,7 +146,7 @@ def tell(bootstrap: str) -> None:
 def logs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """The data directories of Apache Kafka and of Kohort after the story."""
     try:
-        node = KafkaNode(tmp_path_factory.mktemp("kafka"), SETTINGS)
+        node = KafkaNode(tmp_path_factory.mktemp("kafka"), SETTINGS, release="4.4.0")
     except UnavailableKafkaError as exc:
         pytest.skip(str(exc))
     with node:
