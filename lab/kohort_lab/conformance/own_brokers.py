@@ -48,7 +48,8 @@ def replay_oracle(scenarios: Sequence[Scenario], release: str = RELEASE) -> Repo
 
 def replay(scenarios: Sequence[Scenario], release: str = RELEASE, *, command: Sequence[str] = KOHORT) -> Report:
     """
-    Compare Kohort with the recording of a release. Kohort does not flush, so a slow disk does not delay its answers.
+    Compare Kohort, which is like the release, with its recording. Kohort does not flush, so a slow disk does not delay its
+    answers.
 
     Args:
         command: the command line of `kohort`.
@@ -57,7 +58,7 @@ def replay(scenarios: Sequence[Scenario], release: str = RELEASE, *, command: Se
     known = [scenario for scenario in scenarios if scenario.name in recording.outcomes]
     reports = []
     for name, group in library.by_broker(known).items():
-        with _kohort(name, command, flush="os") as broker:
+        with _kohort(name, release, command, flush="os") as broker:
             reports.append(asyncio.run(_compare(broker, Recorded(recording.outcomes), group, release)))
     return joined(reports)
 
@@ -69,7 +70,7 @@ def live(scenarios: Sequence[Scenario], release: str = RELEASE) -> Report:
     known = [scenario for scenario in scenarios if scenario.name not in unstable]
     reports = []
     for name, group in library.by_broker(known).items():
-        with _oracle(name, release) as node, _kohort(name) as broker:
+        with _oracle(name, release) as node, _kohort(name, release) as broker:
             reports.append(asyncio.run(_compare(broker, node, group, release)))
     return joined(reports)
 
@@ -123,12 +124,18 @@ def _restarting(broker: ServedKohort | KafkaNode) -> Restart:
 
 
 @contextmanager
-def _kohort(name: str, command: Sequence[str] = KOHORT, flush: str = "commit") -> Iterator[ServedKohort]:
+def _kohort(name: str, release: str, command: Sequence[str] = KOHORT, flush: str = "commit") -> Iterator[ServedKohort]:
     properties, levels = _properties(name)
     with (
         tempfile.TemporaryDirectory() as directory,
         ServedKohort(
-            Path(directory), properties, command=command, flush=flush, features=levels, expected=_EXPECTED
+            Path(directory),
+            properties,
+            command=command,
+            flush=flush,
+            features=levels,
+            expected=_EXPECTED,
+            kafka=release,
         ) as broker,
     ):
         yield broker

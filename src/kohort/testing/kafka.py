@@ -19,7 +19,7 @@ from typing import Self
 
 from kohort.testing.ports import free_ports
 
-RELEASE = "4.2.1"
+RELEASE = "4.4.0"
 """The release of whoever names none."""
 _POM = Path("conformance") / "pom.xml"
 ROOT = next((each for each in Path(__file__).parents if (each / _POM).is_file()), Path(__file__).parents[3])

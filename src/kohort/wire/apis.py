@@ -19,7 +19,7 @@ import msgspec
 from kohort.model.errors import ConfigError
 from kohort.wire.schema import packaged
 
-DEFAULT_RELEASE: Final = "4.2.1"
+DEFAULT_RELEASE: Final = "4.4.0"
 """The release that a broker is like unless its operator asks for another one."""
 
 NEVER = 1 << 15
