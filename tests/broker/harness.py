@@ -19,6 +19,7 @@ from kohort.broker.topics.strays import check_directory
 from kohort.machine.ports import Verification
 from kohort.model.context import ClientInformation
 from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE
+from kohort.model.principals import ANONYMOUS, Principal
 from kohort.runtime.processors import InlineProcessor
 from kohort.server.coordinators.coordinators import Coordinators
 from kohort.server.coordinators.transaction_coordinator import transaction_coordinator
@@ -71,6 +72,7 @@ class Asker(NamedTuple):
     """Calls a function in a later turn."""
 
     client: ClientInformation = ClientInformation("tests", "1.0", 4711)
+    principal: Principal = ANONYMOUS
 
     def identify(self, software_name: str, software_version: str, /) -> None:
         pass

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, Protocol
 
+from kohort.model.principals import Principal
+
 
 class ClientInformation(NamedTuple):
     """The library of a client, as its ApiVersions names it, and the port of its connection."""
@@ -30,6 +32,10 @@ class RequestContext(Protocol):
     @property
     def listener(self) -> str:
         """The name of the listener on which the request arrived; clients are told the addresses of the same listener."""
+
+    @property
+    def principal(self) -> Principal:
+        """The user of the client's connection."""
 
     @property
     def client(self) -> ClientInformation:

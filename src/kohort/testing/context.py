@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from kohort.model.context import ClientInformation
+from kohort.model.principals import ANONYMOUS, Principal
 
 
 class FixedContext(msgspec.Struct, frozen=True):
@@ -16,6 +17,7 @@ class FixedContext(msgspec.Struct, frozen=True):
     client_host: str = ""
     listener: str = "PLAINTEXT"
     client: ClientInformation = ClientInformation()
+    principal: Principal = ANONYMOUS
 
     def identify(self, software_name: str, software_version: str, /) -> None:
         """Do nothing: the context is of one request."""

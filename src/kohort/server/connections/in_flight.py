@@ -6,6 +6,7 @@ from time import perf_counter
 from typing import Any, Final
 
 from kohort.model.context import ClientInformation
+from kohort.model.principals import ANONYMOUS, Principal
 from kohort.server.connections.client_connections import ClientConnections, ServedEndpoint
 from kohort.server.connections.client_socket import ClientSocket
 from kohort.server.requests.dispatch import Route
@@ -61,6 +62,10 @@ class InFlightRequest:
     def listener(self) -> str:
         return self.connection.endpoint.listener
 
+    @property
+    def principal(self) -> Principal:
+        return self.connection.principal
+
     def when_disconnected(self, forget: Callable[[], None], /) -> None:
         self.connection.forget = forget
 
@@ -101,12 +106,14 @@ class AnsweringConnection(ClientSocket):
     Attributes:
         forget: called when the connection ends; None if nothing is to be forgotten.
         parked: the last request that is to be forgotten if the client disconnects, and the function that forgets it.
+        principal: its user.
     """
 
     def __init__(self, shared: ClientConnections, endpoint: ServedEndpoint, host: str) -> None:
         super().__init__(shared, endpoint, host)
         self.forget: Callable[[], None] | None = None
         self.parked: tuple[InFlightRequest, Callable[[], None]] | None = None
+        self.principal: Principal = ANONYMOUS
 
     @property
     def client(self) -> ClientInformation:
