@@ -168,8 +168,8 @@ profile: $(READY) ## profile the server: make profile MEASURE=commit (FLAME=flam
 	@$(BIN)/python -m bench --profile --flush $(or $(FLUSH),os) --only "$(or $(MEASURE),heartbeat)" --connections $(or $(CONNECTIONS),64) \
 	  --seconds $(or $(SECONDS),3) --no-growth $(if $(FLAME),--flame $(FLAME))
 
-conformance: $(READY) ## run the scenarios on Kohort and on a live Apache Kafka, and print each difference
-	@$(BIN)/python -m kohort_lab.conformance live
+conformance: $(READY) ## run the scenarios on Kohort and on a live Apache Kafka, and print each difference (KAFKA=4.2.1 for a release)
+	@$(BIN)/python -m kohort_lab.conformance live $(addprefix --kafka ,$(KAFKA))
 
 conformance-record: $(READY) ## run them on Apache Kafka three times and record its answers (ONLY=name for some, KAFKA=4.4.0 for a release; needs Java and Maven)
 	@$(BIN)/python -m kohort_lab.conformance record $(ONLY) $(addprefix --kafka ,$(KAFKA))

@@ -198,15 +198,17 @@ def consumer_heartbeat_lanes(sockets: Sequence[socket.socket], groups: int, open
         )
         for name in names
     ]
-    send_all_until_ready(sockets, *CONSUMER_HEARTBEAT, joins, lambda joined: int(joined.error_code))
+    joined = send_all_until_ready(sockets, *CONSUMER_HEARTBEAT, joins, lambda answer: int(answer.error_code))
     leaves = [
         messages.ConsumerGroupHeartbeatRequest(group_id=name, member_id=f"member-{name}", member_epoch=-1)
         for name in names
     ]
     opened.callback(_leave_consumer_groups, sockets, leaves)
     heartbeats = [
-        messages.ConsumerGroupHeartbeatRequest(group_id=name, member_id=f"member-{name}", member_epoch=1)
-        for name in names
+        messages.ConsumerGroupHeartbeatRequest(
+            group_id=name, member_id=f"member-{name}", member_epoch=answer.member_epoch
+        )
+        for name, answer in zip(names, joined, strict=True)
     ]
     return lanes_of(sockets, [request_frame(*CONSUMER_HEARTBEAT, it) for it in heartbeats], _check_consumer_heartbeat)
 

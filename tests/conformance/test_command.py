@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kohort.model.errors import ConfigError
+from kohort.testing.kafka import RELEASE
 from kohort.testing.served import ServedKohort
 from kohort_lab.conformance import library
 from kohort_lab.conformance.__main__ import main
@@ -105,7 +106,7 @@ def test_a_release_that_is_none(release: str, capsys: pytest.CaptureFixture[str]
     with pytest.raises(SystemExit) as refused:
         main(["record", "--kafka", release])
     assert refused.value.code == 2
-    assert f"{release!r} is no release such as 4.2.1" in capsys.readouterr().err
+    assert f"{release!r} is no release such as {RELEASE}" in capsys.readouterr().err
 
 
 def test_a_release_without_a_recording() -> None:

@@ -41,6 +41,9 @@ def test_no_maven_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         kafka_jars(tmp_path)
 
 
+OTHER = "4.2.1"
+
+
 def test_every_release_has_jars_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "conformance").mkdir()
     (tmp_path / "conformance" / "pom.xml").write_text("<project/>")
@@ -48,11 +51,11 @@ def test_every_release_has_jars_of_its_own(tmp_path: Path, monkeypatch: pytest.M
     maven.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n')
     maven.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    assert kafka_jars(tmp_path, "4.4.0").name == "kafka-4.4.0"
-    assert kafka_jars(tmp_path, "4.4.0").name == "kafka-4.4.0"
+    assert kafka_jars(tmp_path, OTHER).name == f"kafka-{OTHER}"
+    assert kafka_jars(tmp_path, OTHER).name == f"kafka-{OTHER}"
     assert kafka_jars(tmp_path).name == f"kafka-{RELEASE}"
     asked = (tmp_path / "asked").read_text().splitlines()
-    assert [line.rpartition("-Dkafka.version=")[2] for line in asked] == ["4.4.0", RELEASE]
+    assert [line.rpartition("-Dkafka.version=")[2] for line in asked] == [OTHER, RELEASE]
 
 
 def test_no_pom_is_a_sentence(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from kohort.broker.configs.definitions import BROKER_KEYS, BrokerConfig
+from kohort.broker.configs.definitions import BROKER_KEYS, BrokerConfig, bound_keys
 from kohort.broker.configs.values import Value
 from kohort.model.errors import ConfigError
 from kohort.server.logs import JsonFormatter, KeyValueFormatter
@@ -39,16 +39,11 @@ VALIDATED_ONLY = {
     "share.coordinator.state.topic.num.partitions",
     "share.coordinator.state.topic.replication.factor",
     *(
-        f"group.{kind}.{bound}{name}"
-        for kind, names in (
-            ("share", ("heartbeat.interval.ms", "session.timeout.ms", "record.lock.duration.ms")),
-            ("streams", ("heartbeat.interval.ms", "session.timeout.ms")),
-        )
-        for name in names
-        for bound in ("", "min.", "max.")
+        name
+        for name in BROKER_KEYS
+        if name.startswith(("group.share.", "group.streams."))
+        and (any(bound_keys(name)) or name in {key for each in BROKER_KEYS for key in bound_keys(each)})
     ),
-    "group.streams.num.standby.replicas",
-    "group.streams.max.standby.replicas",
 }
 """The start checks that the internal topic could be created, and that values of groups are in order; nothing uses them yet."""
 

@@ -54,7 +54,7 @@ def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
         default=RELEASE,
         metavar="RELEASE",
         type=_release,
-        help=f"the release of Apache Kafka; every release has a recording of its own; default: {RELEASE}",
+        help=f"the release of Apache Kafka; every release has a recording of its own, and Kohort is like it; default: {RELEASE}",
     )
     return parser.parse_intermixed_args(arguments)
 
@@ -75,7 +75,9 @@ def main(arguments: Sequence[str]) -> int:
     parsed = _arguments(arguments)
     command, names, release = parsed.command, parsed.names, parsed.kafka
     scenarios = [
-        each for each in library.all_scenarios(library.home()) if not names or each.name.startswith(tuple(names))
+        each
+        for each in library.scenarios_of(release, library.home())
+        if not names or each.name.startswith(tuple(names))
     ]
     if not scenarios:
         raise ConfigError(f"no scenario begins with {' or '.join(names)}; `kohort-lab conformance --list` names them.")
@@ -104,7 +106,7 @@ def _record(scenarios: Sequence[Scenario], release: str, *, is_partial: bool) ->
     except UnavailableKafkaError as exc:
         raise ConfigError(str(exc)) from exc
     if is_partial and path.exists():
-        recording = merge(load(path), recording, {scenario.name for scenario in library.all_scenarios(library.home())})
+        recording = merge(load(path), recording, {each.name for each in library.scenarios_of(release, library.home())})
     save(recording, path)
     print(f"{path}: {len(recording.outcomes)} scenarios, {path.stat().st_size >> 10} KiB")
     print(f"different between runs: {', '.join(recording.unstable) or 'none'}")

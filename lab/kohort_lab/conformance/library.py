@@ -64,6 +64,28 @@ BROKERS: dict[str, dict[str, str]] = {
 """The brokers that scenarios run on, by name: settings in addition to `SETTINGS`."""
 
 
+OF_A_PROFILE = frozenset(
+    {
+        "api_versions",
+        "api_versions_software",
+        "api_versions_unknown_version",
+        "create_topics_defaults",
+        "describe_cluster",
+        "describe_configs",
+        "txn_api_versions",
+        "txn_unknown_versions",
+        "unknown_versions",
+        "update_features",
+        "update_features_changed",
+        "update_features_oldest",
+    }
+)
+"""
+The scripts about what `--kafka RELEASE` promises of a release before the newest one: its APIs, features and defaults. All else is as
+in the newest release (docs/releases.md).
+"""
+
+
 def settings(broker: str) -> dict[str, str]:
     """The settings of a broker of `BROKERS`."""
     return SETTINGS | BROKERS[broker]
@@ -107,6 +129,12 @@ def all_scenarios(directory: Path) -> list[Scenario]:
     if unknown:
         raise ScriptError(f"there is no broker called {', '.join(unknown)}")
     return found
+
+
+def scenarios_of(release: str, directory: Path) -> list[Scenario]:
+    """The scenarios that a release is compared in: all, or those of `OF_A_PROFILE` for one before the newest."""
+    found = all_scenarios(directory)
+    return found if release == RELEASE else [each for each in found if each.script in OF_A_PROFILE]
 
 
 def by_broker(found: Iterable[Scenario]) -> dict[str, list[Scenario]]:

@@ -155,6 +155,23 @@ def test_leaving_for_good_raises_the_epoch() -> None:
     assert b.owned == {"orders": (0, 1, 2, 3)}
 
 
+def test_a_successor_whose_assignor_changes_nothing_has_its_target_written_once() -> None:
+    """The epoch rises for another assignor; of the new assignment only the epoch is written, as the targets are the same."""
+    coordinator = Coordinator()
+    a = Member(coordinator, "a", instance="i")
+    a.join()
+    a.leave(-2)
+    end = coordinator.end
+    Member(coordinator, "x", instance="i", server_assignor="range").join()
+    written = coordinator.records(end)
+    assert [type(each).__name__ for each in written if "Target" in type(each).__name__] == [
+        "ConsumerGroupTargetAssignmentMemberTombstone",
+        "ConsumerGroupTargetAssignmentMember",
+        "ConsumerGroupTargetAssignmentMetadata",
+    ]
+    assert consumer_group(coordinator).targets.keys() == {"x"}
+
+
 def test_a_full_group_takes_back_a_static_member_under_another_id() -> None:
     coordinator = Coordinator(GroupConfig(group_consumer_max_size=1))
     a = Member(coordinator, "a", instance="i")

@@ -134,6 +134,8 @@ def _field(struct: msgspec.Struct, field: str, value: Any, names: Names) -> Any:
         value = tuple(sorted(value, key=lambda each: names.peek(lambda: names.name("topic", each.topic_id))))
     elif field == "partitions":
         return sorted(value)
+    elif field == "assignment_epochs":  # one for each of the partitions
+        return [epoch for _, epoch in sorted(zip(struct.partitions, value, strict=True))]  # type: ignore[attr-defined]
     elif field == "member_id":
         return names.member_id(value)
     elif field == "metadata_hash" and value:

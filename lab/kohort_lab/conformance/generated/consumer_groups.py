@@ -94,8 +94,13 @@ class _ConsumerGroupScenario:
     def names(self) -> list[str]:
         return self.writer.pick((["@t"], ["@t"], ["@t"], ["@t", "@none"], ["@none"], []))
 
-    def assignor_field(self) -> dict[str, Any]:
-        return {} if self.assignor is None else {"server_assignor": self.assignor}
+    def assignor_field(self, member: _Member, assignor: str | None) -> dict[str, Any]:
+        """
+        The assignor that a member prefers. Only the first member has one, so that no two assignors have equal votes: with them
+        Apache Kafka raises the epoch with each heartbeat of some members, and Kohort does not.
+        """
+        is_told = assignor == "nobody" or member is self.members[0]
+        return {"server_assignor": assignor} if assignor is not None and is_told else {}
 
     def join(self, member: _Member) -> None:
         member.is_inside = True
@@ -105,7 +110,7 @@ class _ConsumerGroupScenario:
             rebalance_timeout_ms=_MINUTE_MS,
             subscribed_topic_names=["@t"] if self.writer.chance(0.7) else self.names(),
             topic_partitions=[],
-            **self.assignor_field(),
+            **self.assignor_field(member, self.assignor),
         )
 
     def follow(self, member: _Member) -> None:
@@ -135,7 +140,7 @@ class _ConsumerGroupScenario:
 
     def choose_assignor(self, member: _Member) -> None:
         assignor = self.writer.pick(("uniform", "range", "nobody"))
-        self.heartbeat(member, member.epoch, keeps=assignor != "nobody", server_assignor=assignor)
+        self.heartbeat(member, member.epoch, keeps=assignor != "nobody", **self.assignor_field(member, assignor))
 
     def change_rack(self, member: _Member) -> None:
         self.heartbeat(member, member.epoch, rack_id=self.writer.pick(("r1", "r2")))

@@ -31,18 +31,28 @@ from kohort.wire.generated.gradual import drain
 
 
 def target_records(
-    group: ConsumerGroup, members: Iterable[str], assignment: Mapping[str, Assignment], epoch: int | None, now_ms: int
+    group: ConsumerGroup,
+    members: Iterable[str],
+    assignment: Mapping[str, Assignment],
+    epoch: int | None,
+    now_ms: int,
+    updated: ConsumerMember | None = None,
 ) -> list[GroupRecord]:
     """
     The targets of these members that change. A member without target gets one, even an empty one.
 
     Args:
         epoch: of the assignment, for the last record; None if further targets follow.
+        updated: the member that the heartbeat changes. Earlier records of the heartbeat give it the target of the static member
+            whose instance id it takes over.
     """
     records: list[GroupRecord] = []
     for member_id in members:
         target = assignment.get(member_id, NO_ASSIGNMENT)
-        old = group.targets.get(member_id)
+        if updated is not None and member_id == updated.member_id:
+            old = group.target_of(updated)
+        else:
+            old = group.targets.get(member_id)
         if old is None or (old is not target and old != target):
             records.append(target_record(group.group_id, member_id, target))
     if epoch is not None:
@@ -185,7 +195,7 @@ def assign(
         raise CoordinatorError(
             ErrorCode.UNKNOWN_SERVER_ERROR, f"Failed to compute a new target assignment for epoch {epoch}: {error}"
         ) from error
-    records += target_records(group, members, assignment, epoch, now_ms)
+    records += target_records(group, members, assignment, epoch, now_ms, updated)
     return assignment.get(updated.member_id, NO_ASSIGNMENT), epoch
 
 
