@@ -6,7 +6,7 @@ from collections.abc import Callable
 from kohort.testing.served import ServedKohort
 from tests.clients.java_tools import JavaTools
 
-CONFIGS = "kafka.admin.ConfigCommand"
+CONFIGS = "org.apache.kafka.tools.ConfigCommand"
 SESSION, BEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 
 

@@ -16,7 +16,7 @@ from tests.clients.waiting import PATIENCE_S, wait_until
 from tests.conftest import NIGHTLY
 
 TOPICS = "org.apache.kafka.tools.TopicCommand"
-CONFIGS = "kafka.admin.ConfigCommand"
+CONFIGS = "org.apache.kafka.tools.ConfigCommand"
 PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
 CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 OFFSETS = "org.apache.kafka.tools.GetOffsetShell"

@@ -1,5 +1,5 @@
 """
-Apache Kafka 4.2.1 starts on partitions that Kohort wrote, and reads the same records.
+Apache Kafka 4.4.0 starts on partitions that Kohort wrote, and reads the same records.
 
 One node opens all of them at a time: two plain partitions and a compacted one, after a clean shutdown and after a crash.
 """
@@ -301,7 +301,7 @@ def dump(*arguments: str) -> str:
     except UnavailableKafkaError as error:
         pytest.skip(str(error))
     done = subprocess.run(
-        (java(), *QUICK_START, "-cp", f"{jars}/*", "kafka.tools.DumpLogSegments", *arguments),
+        (java(), *QUICK_START, "-cp", f"{jars}/*", "org.apache.kafka.tools.DumpLogSegments", *arguments),
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,

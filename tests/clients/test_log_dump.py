@@ -16,7 +16,7 @@ from tests.clients.java_tools import JavaTools
 from tests.clients.records import CODECS
 from tests.clients.waiting import PATIENCE_S, wait_until
 
-DUMP = "kafka.tools.DumpLogSegments"
+DUMP = "org.apache.kafka.tools.DumpLogSegments"
 GROUPS = {"group-one": "first", "group-two": "second", "group-three": ""}
 """Groups with the metadata of their commits."""
 BATCHES = 12

@@ -111,7 +111,7 @@ def test_a_release_that_is_none(release: str, capsys: pytest.CaptureFixture[str]
 
 def test_a_release_without_a_recording() -> None:
     with pytest.raises(ConfigError, match=r"kafka-9\.9\.9\.json\.gz cannot be read"):
-        main(["replay", "--kafka", "9.9.9", "group_of_one/"])
+        main(["replay", "--kafka", "9.9.9", "api_versions/"])
 
 
 def test_a_command_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:

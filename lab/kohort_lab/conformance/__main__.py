@@ -54,7 +54,7 @@ def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
         default=RELEASE,
         metavar="RELEASE",
         type=_release,
-        help=f"the release of Apache Kafka; every release has a recording of its own, and Kohort is like it; default: {RELEASE}",
+        help=f"the release of Apache Kafka, which has a recording of its own, and which Kohort is like; default: {RELEASE}",
     )
     return parser.parse_intermixed_args(arguments)
 

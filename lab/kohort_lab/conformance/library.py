@@ -81,7 +81,7 @@ OF_A_PROFILE = frozenset(
     }
 )
 """
-The scripts about what `--kafka RELEASE` promises of a release before the newest one: its APIs, features and defaults. All else is as
+The scripts about what `--kafka RELEASE` promises of a release before the newest one: APIs, features, defaults. All else is as
 in the newest release (docs/releases.md).
 """
 

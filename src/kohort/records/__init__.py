@@ -1,5 +1,5 @@
 """
-Every coordinator record of Apache Kafka 4.2.1, defined once: topics `__consumer_offsets`, `__transaction_state` and
+Every coordinator record of Apache Kafka 4.4.0, defined once: topics `__consumer_offsets`, `__transaction_state` and
 `__share_group_state`, and the consumer protocol that is embedded in records of classic groups.
 
 `schemas.json` is the definition: the fields of each key and of every version of each value. Value classes, encoders and

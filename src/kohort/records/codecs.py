@@ -11,7 +11,7 @@ from kohort.wire.generated.decoders import DECODE_ERRORS, Decoder, DecoderWriter
 
 
 class UnknownVersionError(CorruptError):
-    """A value in a version that Kafka 4.2.1 does not know; its coordinators refuse to load it."""
+    """A value in a version that Kafka 4.4.0 does not know; its coordinators refuse to load it."""
 
     def __init__(self, record_name: str, version: int) -> None:
         super().__init__(f"{record_name} has a value of the unknown version {version}")

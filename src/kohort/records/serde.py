@@ -1,7 +1,7 @@
 """
 Coordinator records to keys and values, and back.
 
-Source: Apache Kafka 4.2.1, CoordinatorRecordSerde, GroupCoordinatorRecordSerde, TransactionCoordinatorRecordSerde,
+Source: Apache Kafka 4.4.0, CoordinatorRecordSerde, GroupCoordinatorRecordSerde, TransactionCoordinatorRecordSerde,
 ShareCoordinatorRecordSerde.
 """
 
@@ -62,7 +62,7 @@ class CoordinatorRecordSerde:
         The key and the value of a record; the value of a tombstone is None.
 
         Args:
-            version: of the value; the version that Kafka 4.2.1 writes unless stated.
+            version: of the value; the version that Kafka 4.4.0 writes unless stated.
         """
         if type(record) is OffsetCommit and version is None:
             return encode_offset_commit(record)

@@ -1,7 +1,7 @@
 """
 The broker configurations of the transaction coordinator, with Kafka's names and defaults.
 
-Source: Apache Kafka 4.2.1, TransactionStateManagerConfig, TransactionLogConfig.
+Source: Apache Kafka 4.4.0, TransactionStateManagerConfig, TransactionLogConfig.
 """
 
 import msgspec

@@ -22,7 +22,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from kohort.testing.kafka import KafkaNode
 from tests.clients.waiting import PATIENCE_S
 
-RECORDED = Path(__file__).parents[2] / "data" / "clients" / "admins-4.2.1.json"
+RECORDED = Path(__file__).parents[2] / "data" / "clients" / "admins-4.4.0.json"
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "3",

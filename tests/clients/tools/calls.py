@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 TOOLS = {
     "topics": "org.apache.kafka.tools.TopicCommand",
-    "configs": "kafka.admin.ConfigCommand",
+    "configs": "org.apache.kafka.tools.ConfigCommand",
     "consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
     "groups": "org.apache.kafka.tools.GroupsCommand",
     "get-offsets": "org.apache.kafka.tools.GetOffsetShell",

@@ -15,7 +15,7 @@ from tests.clients.jvm import Jvm
 from tests.clients.tools.calls import FILES, SUBJECTS, TOOLS, Call
 from tests.clients.tools.runner import Outcome, ToolRunner
 
-RECORDED = Path(__file__).parents[2] / "data" / "clients" / "tools-4.2.1.json"
+RECORDED = Path(__file__).parents[2] / "data" / "clients" / "tools-4.4.0.json"
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "3",

@@ -35,7 +35,7 @@ class ToolRunner:
         java.lang.System.setOut(java.io.PrintStream(self._out, True, "UTF-8"))
         java.lang.System.setErr(java.io.PrintStream(self._err, True, "UTF-8"))
         self._codes = java.io.ByteArrayOutputStream()
-        kafka_exit = jvm.classes.org.apache.kafka.common.utils.Exit
+        kafka_exit = jvm.classes.org.apache.kafka.common.utils.internals.Exit
         self._hooks = java.util.concurrent.ConcurrentLinkedQueue()
         procedure = self._exit_procedure()
         kafka_exit.setExitProcedure(procedure)
@@ -86,7 +86,7 @@ class ToolRunner:
         fail = handles.throwException(void, error).bindTo(java.lang.Error(_ENDED))
         with_arguments = handles.dropArguments(fail, 0, [number, text])
         procedure = handles.foldArguments(with_arguments, handles.dropArguments(note, 1, [text]))
-        interface = self._jvm.class_object("org.apache.kafka.common.utils.Exit$Procedure")
+        interface = self._jvm.class_object("org.apache.kafka.common.utils.internals.Exit$Procedure")
         return java.lang.invoke.MethodHandleProxies.asInterfaceInstance(interface, procedure)
 
     def _hook_adder(self) -> Any:
@@ -101,7 +101,7 @@ class ToolRunner:
         runnable = self._jvm.class_object("java.lang.Runnable")
         keep = add.bindTo(self._hooks).asType(kind.methodType(java.lang.Void.TYPE, runnable))
         adder = java.lang.invoke.MethodHandles.dropArguments(keep, 0, [text])
-        interface = self._jvm.class_object("org.apache.kafka.common.utils.Exit$ShutdownHookAdder")
+        interface = self._jvm.class_object("org.apache.kafka.common.utils.internals.Exit$ShutdownHookAdder")
         return java.lang.invoke.MethodHandleProxies.asInterfaceInstance(interface, adder)
 
 
