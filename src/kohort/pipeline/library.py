@@ -1,9 +1,9 @@
 """
 The tables as functions from frame to frame, for notebooks and jobs.
 
-All take the frame of `spark.read.format("kohort").load(DIRECTORY)` (or a stored stream of its rows), so one read serves them
-all. They are lazy. `as_of_ms` is an instant of the past: records written later are ignored. `tables.contract` explains the
-columns, and the docstring of the function in `tables` its rules.
+All take the frame of `spark.read.format("kohort").load(DIRECTORY)` or `read(spark, DIRECTORY)` (or a stored stream of its
+rows), so one read serves them all. They are lazy. `as_of_ms` is an instant of the past: records written later are ignored.
+`tables.contract` explains the columns, and the docstring of the function in `tables` its rules.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -14,9 +14,49 @@ _FOREVER_MS = (1 << 63) - 1
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from kohort.pipeline.tables.burrow.evaluator import Rules
+
+
+def read(spark: "SparkSession", path: str, options: "Mapping[str, str] | None" = None) -> "DataFrame":
+    """
+    Return the rows of a source as a frame, planned now; see `sources.frames`.
+
+    `spark.read.format("kohort").options(...).load(path)` gives the same rows, but needs PySpark 4.0: this needs 3.5.
+
+    Args:
+        path: the data directory of a broker, or `kafka://HOST:PORT`.
+        options: the options of the source, see `sources.options`.
+
+    Raises:
+        ConfigError: an option is invalid, or the source cannot be read.
+    """
+    from kohort.pipeline.sources.frames import frame_of
+    from kohort.pipeline.sources.options import SourceOptions
+
+    return frame_of(spark, SourceOptions.parse({**(options or {}), "path": path}))
+
+
+def register(spark: "SparkSession") -> None:
+    """
+    Make `format("kohort")` known to a session. Spark finds it where Kohort is installed, but not in a file of `--py-files`.
+
+    Raises:
+        ConfigError: PySpark is older than 4.0, which has no sources in Python.
+    """
+    import pyspark
+
+    from kohort.model.errors import ConfigError
+
+    if not hasattr(spark, "dataSource"):
+        raise ConfigError(
+            f'spark.read.format("kohort") needs PySpark 4.0 or newer, and this is {pyspark.__version__}, which reads with'
+            " kohort.pipeline.read(spark, PATH)"
+        )
+    from kohort.pipeline.sources.coordinator_log import CoordinatorLogSource
+
+    spark.dataSource.register(CoordinatorLogSource)
 
 
 def decode_kv(frame: "DataFrame") -> "DataFrame":
