@@ -1,6 +1,8 @@
 """What each PySpark offers: `read` with any, the format with 4.0; and a sentence where something is missing."""
 
+import re
 import sys
+import tomllib
 from collections.abc import Callable
 from importlib import reload
 from pathlib import Path
@@ -35,6 +37,16 @@ def test_a_source_that_cannot_be_imported_says_why(monkeypatch: pytest.MonkeyPat
         ):
             source({}).schema()
     assert reload(pyspark_kohort).DefaultSource is CoordinatorLogSource
+
+
+def test_an_installation_replaces_no_spark_of_a_platform() -> None:
+    """A bound from above, or PySpark itself, would make pip exchange what a cluster runs on."""
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    needed = [*project["dependencies"], *project["optional-dependencies"]["spark"]]
+    of_platforms = {"numpy": ">=1.26", "pandas": ">=2", "pyarrow": ">=14"}
+    named = {re.split(r"[<>=!~; ]", one)[0]: one for one in needed}
+    assert {name: named[name].removeprefix(name) for name in of_platforms} == of_platforms
+    assert not {"pyspark", "py4j"} & named.keys()
 
 
 @pytest.mark.spark
