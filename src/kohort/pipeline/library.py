@@ -38,6 +38,20 @@ def read(spark: "SparkSession", path: str, options: "Mapping[str, str] | None" =
     return frame_of(spark, SourceOptions.parse({**(options or {}), "path": path}))
 
 
+def explain(path: str, options: "Mapping[str, str] | None" = None) -> str:
+    """
+    Return what a read would come to: logs, size, tasks, kinds and columns. Arguments and errors as for `read`.
+
+    `read(...).explain()` shows the first of it within Spark's plan. Spark does not let sources in Python add to it.
+    """
+    from kohort.pipeline.sources.explanation import explanation
+    from kohort.pipeline.sources.options import SourceOptions
+    from kohort.pipeline.sources.plan import tasks_of
+
+    asked = SourceOptions.parse({**(options or {}), "path": path})
+    return explanation(asked, tasks_of(asked))
+
+
 def register(spark: "SparkSession") -> None:
     """
     Make `format("kohort")` known to a session. Spark finds it where Kohort is installed, but not in a file of `--py-files`.

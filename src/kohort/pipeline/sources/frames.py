@@ -1,6 +1,6 @@
 """
 The rows of a source as a frame of Spark, planned when it is made and read by `mapInArrow`. Works with PySpark 3.5, which has no
-sources in Python.
+sources in Python. `explain()` of the frame tells what is read.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from kohort.pipeline.decode import schemas
+from kohort.pipeline.sources.explanation import summary
 from kohort.pipeline.sources.options import SourceOptions
 from kohort.pipeline.sources.plan import tasks_of
 from kohort.pipeline.sources.ranges import RangeTask, read_task
@@ -29,7 +30,10 @@ def frame_of(spark: Any, options: SourceOptions) -> Any:
 
     tasks = tasks_of(options)
     schema = from_arrow_schema(schemas.subset(options.columns))
-    return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(partial(_rows, options, tasks), schema)
+    rows = partial(_rows, options, tasks)
+    # Spark shows the name of the function in its plans.
+    rows.__name__ = summary(options, tasks)  # type: ignore[attr-defined]
+    return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(rows, schema)
 
 
 def _rows(
