@@ -26,16 +26,22 @@ def read(spark: "SparkSession", path: str, options: "Mapping[str, str] | None" =
     `spark.read.format("kohort").options(...).load(path)` gives the same rows, but needs PySpark 4.0: this needs 3.5.
 
     Args:
-        path: the data directory of a broker, or `kafka://HOST:PORT`.
+        path: the data directory of a broker, `kafka://HOST:PORT`, or a directory in a file system of Hadoop, see
+            `sources.hadoop`.
         options: the options of the source, see `sources.options`.
 
     Raises:
         ConfigError: an option is invalid, or the source cannot be read.
     """
+    from kohort.pipeline.decode.storage import is_remote
     from kohort.pipeline.sources.frames import frame_of
+    from kohort.pipeline.sources.hadoop import frame_of_files
+    from kohort.pipeline.sources.live import is_live
     from kohort.pipeline.sources.options import SourceOptions
 
-    return frame_of(spark, SourceOptions.parse({**(options or {}), "path": path}))
+    asked = SourceOptions.parse({**(options or {}), "path": path})
+    is_remote_directory = is_remote(asked.path) and not is_live(asked.path)
+    return frame_of_files(spark, asked) if is_remote_directory else frame_of(spark, asked)
 
 
 def explain(path: str, options: "Mapping[str, str] | None" = None) -> str:

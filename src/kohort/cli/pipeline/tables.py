@@ -162,13 +162,14 @@ def _open_tables(options: CommandOptions, stderr: TextIO, name: str = "offsets")
     import tempfile
 
     from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE
+    from kohort.pipeline.decode.storage import is_remote
     from kohort.pipeline.engines.choice import choose
     from kohort.pipeline.jobs.reading import LATEST_ONLY, Reading, coordinator_log_bytes
     from kohort.pipeline.sources.live import is_live
     from kohort.pipeline.sources.options import connecting
 
     as_of_ms = parse_as_of(options.as_of)
-    source = options.source if is_live(options.source) else str(Path(options.source).absolute())
+    source = options.source if is_remote(options.source) else str(Path(options.source).absolute())
     connection = connection_options(options.config) if is_live(options.source) else {}
     security = connecting(connection)
     topic = TRANSACTION_STATE if "transaction" in name else CONSUMER_OFFSETS
