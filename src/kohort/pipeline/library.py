@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
 
     from kohort.pipeline.tables.burrow.evaluator import Rules
 
@@ -56,6 +57,13 @@ def explain(path: str, options: "Mapping[str, str] | None" = None) -> str:
 
     asked = SourceOptions.parse({**(options or {}), "path": path})
     return explanation(asked, tasks_of(asked))
+
+
+def offsets_behind(progress: "StreamingQueryProgress") -> dict[str, float]:
+    """Return how far a stream is behind, from `query.lastProgress`; see `sources.streams.progress`."""
+    from kohort.pipeline.sources.streams.progress import offsets_behind
+
+    return offsets_behind(progress)
 
 
 def register(spark: "SparkSession") -> None:

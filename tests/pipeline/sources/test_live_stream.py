@@ -17,8 +17,8 @@ from kohort.model.errors import ConfigError
 from kohort.pipeline.jobs import published
 from kohort.pipeline.runs.run import Run, Source
 from kohort.pipeline.runs.state import RunRequest
-from kohort.pipeline.sources.limited_stream import LimitedLogStreamReader
 from kohort.pipeline.sources.options import SourceOptions
+from kohort.pipeline.sources.streams.limited import LimitedLogStreamReader
 from kohort.testing.served import ServedKohort
 from tests.clients.waiting import PATIENCE_S
 

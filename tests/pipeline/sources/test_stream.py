@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,10 +15,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from kohort.model.errors import ConfigError
 from kohort.pipeline.sources import sparse_index
 from kohort.pipeline.sources.coordinator_log import CoordinatorLogSource
-from kohort.pipeline.sources.limited_stream import LimitedLogStreamReader
 from kohort.pipeline.sources.options import SourceOptions
 from kohort.pipeline.sources.ranges import decoder
-from kohort.pipeline.sources.stream import LogStreamReader
+from kohort.pipeline.sources.streams.limited import LimitedLogStreamReader
+from kohort.pipeline.sources.streams.progress import offsets_behind
+from kohort.pipeline.sources.streams.stream import LogStreamReader
 from tests.pipeline import frames
 from tests.pipeline.logbytes import batch, offset_key, offset_value
 from tests.pipeline.sources.growing import TOPIC, GrowingLog, damaged
@@ -397,6 +399,23 @@ def test_limits_of_micro_batches_need_a_newer_pyspark(tmp_path: Path, monkeypatc
         old_reader(tmp_path, monkeypatch, maxRecordsPerTrigger="8")
 
 
+def test_how_far_a_stream_is_behind() -> None:
+    """The progress as Spark 4.0 and 4.3 report it, beside a source of another kind."""
+    read, latest = {TOPIC: {"0": 42, "1": 7, "id": "x"}}, {TOPIC: {"0": 155, "1": 7, "2": 4, "id": "x"}}
+    ours = {"description": "PythonMicroBatchStream", "endOffset": read, "latestOffset": latest}
+    other = {"description": "RateStream", "endOffset": 3, "latestOffset": 5}
+    told = SimpleNamespace(json=json.dumps({"sources": [other, ours]}))
+    assert offsets_behind(told) == {
+        "minOffsetsBehindLatest": 0,
+        "maxOffsetsBehindLatest": 113,
+        "avgOffsetsBehindLatest": 39,
+        "totalOffsetsBehindLatest": 117,
+    }
+    for nothing in (None, SimpleNamespace(json=json.dumps({"sources": [other]}))):
+        with pytest.raises(ConfigError, match="no progress of a stream"):
+            offsets_behind(nothing)
+
+
 @pytest.mark.spark
 def test_a_stream_of_spark_equals_a_batch(spark: Any, tmp_path: Path) -> None:
     logs, out = tmp_path / "logs", tmp_path / "out"
@@ -417,7 +436,9 @@ def test_a_stream_of_spark_equals_a_batch(spark: Any, tmp_path: Path) -> None:
         return query.lastProgress
 
     log.commits(20)
-    run()
+    first = offsets_behind(run())
+    # The last of three micro-batches ends at the end of the log.
+    assert set(first.values()) == {0}
     log.commits(20, producer_id=3)
     log.marker(3, committed=True)
     told = run()

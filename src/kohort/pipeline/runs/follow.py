@@ -20,7 +20,7 @@ from typing import Any
 
 from kohort.model.errors import ConfigError
 from kohort.pipeline.runs.run import Run, RunOutcome
-from kohort.pipeline.sources.stream_offsets import StreamPosition
+from kohort.pipeline.sources.streams.offsets import StreamPosition
 
 CHECKPOINT = "stream"
 """The directory of the checkpoint, beside the versions."""
@@ -60,7 +60,7 @@ class Follower:
         Args:
             trigger: the arguments of Spark's `trigger`.
         """
-        from kohort.pipeline.sources.stream import has_read_limits
+        from kohort.pipeline.sources.streams.stream import has_read_limits
 
         spark.conf.set("spark.sql.streaming.minBatchesToRetain", _BATCHES_KEPT)
         options = {"topics": "*", "failOnDataLoss": "false"}

@@ -2,7 +2,7 @@
 `spark.read.format("kohort").load(DIRECTORY)`: coordinators' logs as a table. `kafka://HOST:PORT` instead of a directory reads
 the logs of a running cluster.
 
-`spark.readStream.format("kohort")` follows the logs as they grow (`stream`). A partition of the frame is a group of segment
+`spark.readStream.format("kohort")` follows the logs as they grow (`streams`). A partition of the frame is a group of segment
 files, or a range of offsets. A task decodes it and gives Spark Arrow batches. The columns are those of `decode.schemas`, of
 option `columns`, or of the schema given to the reader.
 
@@ -89,14 +89,14 @@ class CoordinatorLogSource(DataSource):  # type: ignore[misc]
         Raises:
             ConfigError: an option that only batches support, or that this PySpark does not.
         """
-        from kohort.pipeline.sources.stream import LogStreamReader, has_read_limits
+        from kohort.pipeline.sources.streams.stream import LogStreamReader, has_read_limits
 
         options = self._asked(schema)
         for name, is_given in (("newest", options.newest), ("endingOffsets", options.ending is not None)):
             if is_given:
                 raise ConfigError(f"a stream has no {name}")
         if has_read_limits():
-            from kohort.pipeline.sources.limited_stream import LimitedLogStreamReader
+            from kohort.pipeline.sources.streams.limited import LimitedLogStreamReader
 
             return LimitedLogStreamReader(options)
         if options.max_bytes is not None or options.max_records is not None:

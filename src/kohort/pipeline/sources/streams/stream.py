@@ -1,7 +1,7 @@
 """
 `spark.readStream.format("kohort")`: appended batches, each once.
 
-The checkpoint holds the next offset of each topic partition and the topic ids (`stream_offsets`). A micro-batch that is
+The checkpoint holds the next offset of each topic partition and the topic ids (`offsets`). A micro-batch that is
 repeated after a crash reads the same ranges of the same logs, so its rows are the same, unless compaction removed records
 meanwhile. New partitions are read from their first offset. A log that began again ends the query; with failOnDataLoss=false it
 is read from its first offset.
@@ -22,7 +22,7 @@ from kohort.pipeline.sources.options import SourceOptions
 from kohort.pipeline.sources.plan import open_logs
 from kohort.pipeline.sources.positions import EARLIEST
 from kohort.pipeline.sources.ranges import LogState, read_task, resolve
-from kohort.pipeline.sources.stream_offsets import StreamOffset, StreamPosition
+from kohort.pipeline.sources.streams.offsets import StreamOffset, StreamPosition
 
 POLL_INTERVAL_S = 0.1
 """Spark polls every 10 ms while there is no new data; each poll costs a directory listing, or a request."""

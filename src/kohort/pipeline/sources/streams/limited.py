@@ -17,8 +17,8 @@ from pyspark.sql.streaming.datasource import (
 
 from kohort.pipeline.sources.options import SourceOptions
 from kohort.pipeline.sources.ranges import LogState, cut_records
-from kohort.pipeline.sources.stream import LogStreamReader
-from kohort.pipeline.sources.stream_offsets import StreamOffset, StreamPosition
+from kohort.pipeline.sources.streams.offsets import StreamOffset, StreamPosition
+from kohort.pipeline.sources.streams.stream import LogStreamReader
 
 
 class LimitedLogStreamReader(LogStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
