@@ -19,6 +19,7 @@ PROCESSES := tests/clients tests/crash $(wildcard tests/conformance/test_recorde
 TESTS_COMPILED ?= $(IN_PROCESS) $(PROCESSES)
 SIMULATIONS := $(wildcard tests/testing/test_*simulation.py) tests/examples/test_locks.py
 WORKERS ?= auto
+SPARK ?= 3.5.9 4.0.5 4.1.4 4.2.1 4.3.0
 PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile
 unexport PYTHONDONTWRITEBYTECODE
 # Runs of pytest leave the names of failed tests in this file (tests/plugins/failures.py), and a recipe ends with them. `.ci/run`
@@ -28,7 +29,7 @@ BEGIN := mkdir -p build; rm -f $(FAILED); status=0;
 END := $(if $(KOHORT_FAILED),,if [ $$status != 0 ] && [ -s $(FAILED) ]; then echo "Failed:"; cat $(FAILED); fi;) exit $$status
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-ci test-long test-plain test-compiled durations largest-requests mutants crash torture history simulate fuzz fuzz-decoders lint compiled format configuration serve bench bench-java bench-compare instructions profile conformance conformance-record lock clean wheel
+.PHONY: help setup demo test test-ci test-long spark-versions test-plain test-compiled durations largest-requests mutants crash torture history simulate fuzz fuzz-decoders lint compiled format configuration serve bench bench-java bench-compare instructions profile conformance conformance-record lock clean wheel
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -73,6 +74,9 @@ test-long: $(READY) ## the nightly tier, some hours: long versions, all scenario
 	@KOHORT_LONG=1 $(PYTEST) $(TESTS)
 	@$(BIN)/python -m kohort_lab.conformance oracle
 	@$(MAKE) --no-print-directory mutants
+
+spark-versions: $(READY) ## the pipeline on a standalone cluster without Kohort, with each PySpark from the package index (SPARK="4.0.5 3.5.9" for some)
+	@KOHORT_LONG=1 KOHORT_SPARK_VERSIONS="$(SPARK)" $(PYTEST) -n 0 tests/pipeline/test_spark_versions.py
 
 durations: $(READY) ## measure the seconds of each test file on a quiet machine, into tests/durations.json
 	@KOHORT_DURATIONS=tests/durations.json $(PYTEST) $(TESTS)

@@ -5,6 +5,7 @@
 |-------------|------------------------------------------------------------------------------------------------|
 | `questions` | `offsets`, `lag` and `rebalances` of a directory of `--mib` with 6,000 and with 60,000 keys    |
 | `growth`    | `offsets --engine spark --out` and `run` of logs of some `--millions` of commits, 60,000 keys  |
+| `engines`   | `offsets` and `rebalances` of such logs with each engine: what `auto` decides by               |
 
 Each command has its wall time, the processor time of all its processes, and the maximum of the memory of all its processes
 (sampled PSS; shared pages are counted once). For `questions` these are medians of `--rounds`, and memory is the resident set of
@@ -28,7 +29,7 @@ import psutil
 from bench.pipeline import BYTES_PER_RECORD, MIB, SAMPLE_S, is_starting
 from bench.pipeline_logs import PARTITIONS, write_logs, write_topics
 
-MEASURES: Final = ("questions", "growth")
+MEASURES: Final = ("questions", "growth", "engines")
 KEYS: Final = (6_000, 60_000)
 QUESTIONS: Final = ("offsets", "lag", "rebalances")
 
@@ -73,6 +74,20 @@ def growth(millions: list[float], directory: str | None) -> list[Figures]:
             for word, options in (("offsets", ["--engine", "spark"]), ("run", [])):
                 print(f"{word} of {records:,} records", file=sys.stderr, flush=True)
                 found[word] = watched([word, str(logs), "--out", str(Path(name) / word), *options])
+            told.append(found)
+    return told
+
+
+def engines(millions: list[float], directory: str | None) -> list[Figures]:
+    """Run commands with each engine; `pipeline.engines.choice` has the times for a start and a megabyte."""
+    told = []
+    for size in millions:
+        with tempfile.TemporaryDirectory(prefix="kohort-bench-", dir=directory) as name:
+            records = write_logs(Path(name), size_bytes=round(size * 1e6 * BYTES_PER_RECORD))
+            logs = sum(file.stat().st_size for file in Path(name).rglob("*.log"))
+            found: Figures = {"records": records, "mb": round(logs / 1e6, 1), "cores": os.cpu_count()}
+            for word in ("offsets", "rebalances"):
+                found[word] = {one: watched([word, name, "--engine", one]) for one in ("local", "spark")}
             told.append(found)
     return told
 
@@ -132,6 +147,8 @@ def main() -> None:
         figures["questions"] = questions(arguments.mib, arguments.rounds, arguments.directory)
     if "growth" in names:
         figures["growth"] = growth([float(word) for word in arguments.millions.split(",")], arguments.directory)
+    if "engines" in names:
+        figures["engines"] = engines([float(word) for word in arguments.millions.split(",")], arguments.directory)
     print(json.dumps(figures, indent=2))
 
 

@@ -23,10 +23,11 @@ def test_each_key_is_in_one_partition_and_has_a_lag(tmp_path: Path) -> None:
 
 @NIGHTLY
 def test_commands_are_measured() -> None:
-    command = [sys.executable, "-m", "bench.pipeline_commands", "--only", "questions,growth"]
+    command = [sys.executable, "-m", "bench.pipeline_commands", "--only", "questions,growth,engines"]
     command += ["--mib", "1", "--rounds", "1", "--millions", "0.01"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=True)
     told = json.loads(done.stdout)
     assert set(told["questions"]) == {"6000 keys", "60000 keys"}
     measured = [*told["questions"]["6000 keys"].values(), *(told["growth"][0][word] for word in ("offsets", "run"))]
+    measured += [one for word in ("offsets", "rebalances") for one in told["engines"][0][word].values()]
     assert all(one["seconds"] > 0 and one["memory_mib"] > 0 for one in measured)

@@ -78,6 +78,14 @@ def test_a_directory_without_a_coordinator_log_is_a_sentence(tmp_path: Path) -> 
     assert done.stderr.count("\n") == 1
 
 
+def test_a_directory_is_named_by_a_uri(recorded: Callable[[str], Path]) -> None:
+    """As one in an object store: the path of a URI is not one of the working directory."""
+    logs, runner = recorded("tv1") / "logs", CliRunner()
+    told = [runner.invoke(app, ["lag", source, "--json"]).output for source in (str(logs), f"file://{logs}")]
+    assert json.loads(told[0])
+    assert told[0] == told[1]
+
+
 def test_no_java_is_a_sentence(recorded: Callable[[str], Path], tmp_path: Path) -> None:
     done = kohort_pipeline("offsets", str(recorded("tv1") / "logs"), "--engine", "spark", JAVA_HOME=str(tmp_path))
     assert (done.returncode, done.stdout) == (2, "")

@@ -1,31 +1,23 @@
 """An example job, submitted with spark-submit to a cluster whose executors are separate processes."""
 
-import os
-import subprocess
-import sys
+import json
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
-from kohort.model.errors import ConfigError
 from kohort.model.ids import CONSUMER_OFFSETS
-from kohort.pipeline.session import find_java
 from kohort_lab.history import History
 from kohort_lab.history.expected_tables import ExpectedTables
 from tests.conftest import LONG, NIGHTLY
 from tests.pipeline.conftest import QUICK
+from tests.pipeline.platforms import SHORT_JVM, bare_python, own_python
 from tests.pipeline.zipped import write_zip
 
 pytestmark = [pytest.mark.spark, NIGHTLY]
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "stuck_groups.py"
-SHORT_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""The launcher, the driver and each executor are JVMs that end within seconds."""
 SETTINGS = {
-    "spark.ui.enabled": "false",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.driver.host": "127.0.0.1",
     "spark.driver.extraJavaOptions": SHORT_JVM,
     "spark.executor.extraJavaOptions": SHORT_JVM,
     **({} if LONG else QUICK),
@@ -48,63 +40,45 @@ def lags(history: History, *, at_ms: int) -> set[tuple[str, str, int, int]]:
     return {one for one in found if one[3] > 0}
 
 
-def submitted(directory: Path, *arguments: str, master: str) -> subprocess.CompletedProcess[str]:
-    """Run spark-submit in a directory."""
-    try:
-        find_java()
-    except ConfigError as exc:
-        pytest.skip(str(exc))
-    import pyspark
-
-    submit = str(Path(sys.executable).parent / "spark-submit")
-    command = [submit, "--master", master]
-    command += [word for name, value in SETTINGS.items() for word in ("--conf", f"{name}={value}")]
-    environment = {
-        **os.environ,
-        "JAVA_TOOL_OPTIONS": SHORT_JVM,
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_HOME": str(Path(pyspark.__file__).parent),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
-    # Kohort comes from the installation, or from the zip file.
-    environment.pop("PYTHONPATH", None)
-    return subprocess.run(
-        [*command, *arguments],
-        env=environment,
-        cwd=directory,
-        capture_output=True,
-        text=True,
-        timeout=1_200,
-        check=False,
-    )
-
-
 ZIPPED_JOB = """
+import json
 import sys
+from importlib.util import find_spec
+
 import kohort
+from kohort.pipeline import register
 from pyspark.sql import SparkSession
 
+def asked(_):
+    return __import__("kohort").__file__, [name for name in ("msgspec", "crc32c", "cramjam") if find_spec(name)]
+
 spark = SparkSession.builder.getOrCreate()
+register(spark)
 records = spark.read.format("kohort").load(sys.argv[1])
 kinds = sorted(row["kind"] for row in records.select("kind").distinct().collect())
-there = spark.sparkContext.parallelize([0], 1).map(lambda _: __import__("kohort").__file__).collect()
-print(kohort.__file__, *there, *kinds, sep="\\n")
+there, lacking = spark.sparkContext.parallelize([0], 1).map(asked).collect()[0]
+print(json.dumps({"kohort": [kohort.__file__, there], "lacking": lacking, "kinds": kinds}))
 """
 
 
 def test_kohort_ships_as_a_zip_file(tmp_path: Path) -> None:
-    """Driver and executors import Kohort from the file of --py-files; it takes some 20 s."""
+    """Neither driver nor executors have Kohort or its requirements; Spark then does not find the format by itself."""
     job, archive = tmp_path / "job.py", write_zip(tmp_path / "kohort.zip")
     job.write_text(ZIPPED_JOB)
     History(3).write(tmp_path / "logs")
-    done = submitted(
-        tmp_path, "--py-files", str(archive), str(job), str(tmp_path / "logs"), master="local-cluster[1,1,1024]"
+    done = bare_python(tmp_path / "bare").submit(
+        "--py-files",
+        str(archive),
+        str(job),
+        str(tmp_path / "logs"),
+        master="local-cluster[1,1,1024]",
+        settings=SETTINGS,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    driver, executor, *kinds = done.stdout.splitlines()[-10:]
-    assert "kohort.zip/kohort/__init__.py" in driver
-    assert "kohort.zip/kohort/__init__.py" in executor
-    assert {"coordinator", "offset_commit", "transaction"} <= set(kinds)
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told["lacking"] == []
+    assert [path.rpartition("kohort.zip/")[2] for path in told["kohort"]] == ["kohort/__init__.py"] * 2
+    assert {"coordinator", "offset_commit", "transaction"} <= set(told["kinds"])
 
 
 def test_the_example_runs_on_executors(tmp_path: Path) -> None:
@@ -114,7 +88,7 @@ def test_the_example_runs_on_executors(tmp_path: Path) -> None:
     for history in histories:
         history.write(logs)
     arguments = (str(EXAMPLE), str(logs), str(target), "--minutes", "0")
-    done = submitted(tmp_path, *arguments, master=f"local-cluster[{EXECUTORS},1,1024]")
+    done = own_python().submit(*arguments, master=f"local-cluster[{EXECUTORS},1,1024]", settings=SETTINGS)
     assert done.returncode == 0, done.stderr[-3000:]
     expected = {row for history in histories for row in lags(history, at_ms=last_ms(histories))}
     assert expected

@@ -1,7 +1,14 @@
-"""The imports of a start; packages that are imported lazily can still be imported."""
+"""The imports of a start; packages that are imported lazily can still be imported; and messages where they are missing."""
 
 import subprocess
 import sys
+
+import pytest
+
+from kohort.wire import messages, readers
+from kohort.wire.apis import ApiKey
+from kohort.wire.encoders import response_encoder
+from kohort.wire.headers import read_response_header
 
 CODEC = """
 import sys
@@ -31,3 +38,15 @@ def test_the_packages_are_whole_for_whoever_imports_them() -> None:
         "print(issubclass(batches.CorruptRecordException, aiokafka.errors.KafkaError))\n"
     )
     assert out.split() == ["AIOKafkaProducer", "AIOKafkaConsumer", "True", "True", "True", "given", "True"]
+
+
+def test_messages_are_read_where_kio_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on executors of a Spark cluster, which read the logs of a running cluster."""
+    partition = messages.MetadataResponsePartition(partition_index=3, leader_id=1, replica_nodes=(1, 2))
+    topic = messages.MetadataResponseTopic(name="orders", partitions=[partition], is_internal=True)
+    response = messages.MetadataResponse(topics=[topic], cluster_id="c")
+    frame = response_encoder(ApiKey.METADATA, 12)(7, response)
+    _, offset = read_response_header(frame[4:], ApiKey.METADATA, 12)
+    monkeypatch.setitem(sys.modules, "kohort.wire.native", None)
+    read = readers.response_reader.__wrapped__(ApiKey.METADATA, 12)
+    assert read(frame[4:], offset) == response

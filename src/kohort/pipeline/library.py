@@ -1,9 +1,9 @@
 """
 The tables as functions from frame to frame, for notebooks and jobs.
 
-All take the frame of `spark.read.format("kohort").load(DIRECTORY)` (or a stored stream of its rows), so one read serves them
-all. They are lazy. `as_of_ms` is an instant of the past: records written later are ignored. `tables.contract` explains the
-columns, and the docstring of the function in `tables` its rules.
+All take the frame of `spark.read.format("kohort").load(DIRECTORY)` or `read(spark, DIRECTORY)` (or a stored stream of its
+rows), so one read serves them all. They are lazy. `as_of_ms` is an instant of the past: records written later are ignored.
+`tables.contract` explains the columns, and the docstring of the function in `tables` its rules.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -14,9 +14,77 @@ _FOREVER_MS = (1 << 63) - 1
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
 
     from kohort.pipeline.tables.burrow.evaluator import Rules
+
+
+def read(spark: "SparkSession", path: str, options: "Mapping[str, str] | None" = None) -> "DataFrame":
+    """
+    Return the rows of a source as a frame, planned now; see `sources.frames`.
+
+    `spark.read.format("kohort").options(...).load(path)` gives the same rows, but needs PySpark 4.0: this needs 3.5.
+
+    Args:
+        path: the data directory of a broker, `kafka://HOST:PORT`, or a directory in a file system of Hadoop, see
+            `sources.hadoop`.
+        options: the options of the source, see `sources.options`.
+
+    Raises:
+        ConfigError: an option is invalid, or the source cannot be read.
+    """
+    from kohort.pipeline.decode.storage import is_remote
+    from kohort.pipeline.sources.frames import frame_of
+    from kohort.pipeline.sources.hadoop import frame_of_files
+    from kohort.pipeline.sources.live import is_live
+    from kohort.pipeline.sources.options import SourceOptions
+
+    asked = SourceOptions.parse({**(options or {}), "path": path})
+    is_remote_directory = is_remote(asked.path) and not is_live(asked.path)
+    return frame_of_files(spark, asked) if is_remote_directory else frame_of(spark, asked)
+
+
+def explain(path: str, options: "Mapping[str, str] | None" = None) -> str:
+    """
+    Return what a read would come to: logs, size, tasks, kinds and columns. Arguments and errors as for `read`.
+
+    `read(...).explain()` shows the first of it within Spark's plan. Spark does not let sources in Python add to it.
+    """
+    from kohort.pipeline.sources.explanation import explanation
+    from kohort.pipeline.sources.options import SourceOptions
+    from kohort.pipeline.sources.plan import tasks_of
+
+    asked = SourceOptions.parse({**(options or {}), "path": path})
+    return explanation(asked, tasks_of(asked))
+
+
+def offsets_behind(progress: "StreamingQueryProgress") -> dict[str, float]:
+    """Return how far a stream is behind, from `query.lastProgress`; see `sources.streams.progress`."""
+    from kohort.pipeline.sources.streams.progress import offsets_behind
+
+    return offsets_behind(progress)
+
+
+def register(spark: "SparkSession") -> None:
+    """
+    Make `format("kohort")` known to a session. Spark finds it where Kohort is installed, but not in a file of `--py-files`.
+
+    Raises:
+        ConfigError: PySpark is older than 4.0, which has no sources in Python.
+    """
+    import pyspark
+
+    from kohort.model.errors import ConfigError
+
+    if not hasattr(spark, "dataSource"):
+        raise ConfigError(
+            f'spark.read.format("kohort") needs PySpark 4.0 or newer, and this is {pyspark.__version__}, which reads with'
+            " kohort.pipeline.read(spark, PATH)"
+        )
+    from kohort.pipeline.sources.coordinator_log import CoordinatorLogSource
+
+    spark.dataSource.register(CoordinatorLogSource)
 
 
 def decode_kv(frame: "DataFrame") -> "DataFrame":

@@ -21,8 +21,8 @@ from kohort.client.addresses import parse_bootstrap
 from kohort.model.errors import ConfigError
 
 JAVA_VERSION_MIN = 17
-PYSPARK_VERSION_MIN = (4, 1)
-"""Sources in Python plan their reads by filters since 4.1; streams need 4.2, see `sources.stream`."""
+PYSPARK_VERSION_MIN = (4, 0)
+"""Older ones have no sources in Python, and make neither Arrow tables of frames nor frames of them."""
 LOCAL_MASTER = "local[*]"
 _STANDALONE = "spark://"
 _CONNECT_TIMEOUT_S = 10.0
@@ -242,7 +242,10 @@ def check_pyspark(version: str) -> None:
     numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:2])
     if numbers < PYSPARK_VERSION_MIN:
         least = ".".join(map(str, PYSPARK_VERSION_MIN))
-        raise ConfigError(f"PySpark {version} is too old; {least} or newer is needed: pip install 'kohort[pipeline]'")
+        raise ConfigError(
+            f"PySpark {version} is too old for the commands, which need {least} or newer: pip install 'kohort[pipeline]'; a job"
+            " of your own on PySpark 3.5 reads with kohort.pipeline.read(spark, PATH)"
+        )
 
 
 @contextmanager

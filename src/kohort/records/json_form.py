@@ -10,9 +10,8 @@ Source: Kafka JsonConverterGenerator.
 import base64
 from typing import Any
 
-import msgspec
-
 from kohort.model.ids import uuid_text
+from kohort.model.structs import msgspec
 from kohort.records.codecs import decode_record
 from kohort.records.schema import RecordType
 from kohort.records.value_classes import record_classes

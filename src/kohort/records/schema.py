@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
 
-import msgspec
-
+from kohort.model.structs import msgspec
 from kohort.wire.schema import Field, Message, packaged
 
 

@@ -10,8 +10,7 @@ from functools import cache
 from typing import Any
 from uuid import UUID
 
-import msgspec
-
+from kohort.model.structs import msgspec
 from kohort.records.schema import RecordType, protocols, struct_owners
 from kohort.wire.message_classes import build_classes, default_value
 from kohort.wire.schema import Field

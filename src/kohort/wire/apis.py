@@ -14,9 +14,8 @@ from enum import IntEnum
 from functools import cache
 from typing import Final, Self
 
-import msgspec
-
 from kohort.model.errors import ConfigError
+from kohort.model.structs import msgspec
 from kohort.wire.schema import packaged
 
 DEFAULT_RELEASE: Final = "4.4.0"

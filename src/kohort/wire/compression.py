@@ -14,10 +14,13 @@ from enum import IntEnum
 from struct import Struct
 from typing import TypeAlias
 
-import cramjam
-
 from kohort.model.errors import CorruptError
 from kohort.model.limits import DECOMPRESSED_BYTES_MAX
+
+try:
+    import cramjam
+except ImportError:
+    from kohort.wire import arrow_codecs as cramjam  # type: ignore[no-redef]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 DecompressInto: TypeAlias = Callable[[bytes, bytearray], int]

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-import msgspec
-
+from kohort.model.structs import msgspec
 from kohort.wire.schema import Field, Message, message, message_names
 
 

@@ -22,7 +22,6 @@ from kohort.wire.apis import API_KEYS
 from kohort.wire.generated.gradual import GradualReader, compile_gradual_reader, drain
 from kohort.wire.generated.guards import Guard, LongMessage, compile_guard
 from kohort.wire.message_classes import default_value, message_classes
-from kohort.wire.native import kio_entity_reader
 from kohort.wire.schema import Field, Message, message
 
 Reader: TypeAlias = Callable[[bytes, int], Any]
@@ -76,7 +75,7 @@ def _api_message(api_key: int, version: int, kind: str) -> Message:
 
 def _reader(schema: Message, version: int, elements_max: int | None = None) -> Reader:
     """Guard, native reader and slow path in one function, because a call between them costs a tenth of a heartbeat."""
-    native = kio_entity_reader()(_decoded_classes(schema.name, version)[schema.name])
+    native = _native_reader(_decoded_classes(schema.name, version)[schema.name])
     guard = compile_guard(schema, version, elements_max)
     whole_guard: Guard | None = None
     """Compiled with the first frame that has room for a string that is too long."""
@@ -118,6 +117,19 @@ def _reader(schema: Message, version: int, elements_max: int | None = None) -> R
         return drain(_gradual_reader(schema.name, version)(frame, offset, len(frame)))
 
     return read if guard is None else read_guarded
+
+
+def _native_reader(built: type) -> Callable[[bytes, int], tuple[Any, int]]:
+    """Return kio's reader; where kio is missing, as on executors of a Spark cluster, one that leaves it to the other reader."""
+    try:
+        from kohort.wire.native import kio_entity_reader
+    except ImportError:
+        return _no_native
+    return kio_entity_reader()(built)
+
+
+def _no_native(_frame: bytes, _offset: int) -> tuple[Any, int]:
+    raise NotImplementedError
 
 
 @cache

@@ -14,7 +14,7 @@ from functools import cache
 from pkgutil import get_data
 from typing import Any
 
-import msgspec
+from kohort.model.structs import msgspec
 
 FIXED_FORMATS = {
     "int8": "b",

@@ -17,7 +17,7 @@ from kohort.pipeline.jobs.tables import Tables
 from kohort.pipeline.runs.follow import end_of_batch
 from kohort.pipeline.runs.incarnations import limited
 from kohort.pipeline.runs.state import RunState
-from kohort.pipeline.sources.stream_offsets import StreamPosition
+from kohort.pipeline.sources.streams.offsets import StreamPosition
 from tests.clients.waiting import wait_until
 from tests.conftest import LONG, NIGHTLY
 from tests.pipeline.sources.growing import GrowingLog, start_process

@@ -8,13 +8,24 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+)
 
+from kohort.model.errors import ConfigError
 from kohort.pipeline.decode import schemas
 from kohort.pipeline.decode.compact import LatestByKey
 from kohort.pipeline.decode.log import Decoder
 from kohort.pipeline.decode.segments import list_segments
-from kohort.pipeline.sources.coordinator_log import LogReader, narrowed
+from kohort.pipeline.sources.coordinator_log import CoordinatorLogSource, LogReader
+from kohort.pipeline.sources.filters import narrowed
 from kohort.pipeline.sources.options import SourceOptions
 from tests.pipeline import frames
 from tests.pipeline.logbytes import TIMESTAMP_MS, batch, offset_key, offset_value, segment
@@ -155,6 +166,16 @@ def test_filters_narrow_the_options(name: str) -> None:
     filters, expected = FILTERS[name]
     options = narrowed(SourceOptions(path="/data"), filters)
     assert {field: getattr(options, field) for field in expected} == expected
+
+
+def test_filters_need_a_newer_pyspark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PySpark 4.0 has no filters of sources in Python; everything else of the source works there."""
+    monkeypatch.delattr(DataSourceReader, "pushFilters")
+    source = CoordinatorLogSource({"path": str(tmp_path), "pushFilters": "true"})
+    with pytest.raises(
+        ConfigError, match=r"pushFilters needs PySpark 4\.1 or newer, and this is \d.*; the options topics,"
+    ):
+        source.reader(source.schema())
 
 
 @pytest.mark.spark

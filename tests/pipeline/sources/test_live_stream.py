@@ -18,7 +18,7 @@ from kohort.pipeline.jobs import published
 from kohort.pipeline.runs.run import Run, Source
 from kohort.pipeline.runs.state import RunRequest
 from kohort.pipeline.sources.options import SourceOptions
-from kohort.pipeline.sources.stream import LogStreamReader
+from kohort.pipeline.sources.streams.limited import LimitedLogStreamReader
 from kohort.testing.served import ServedKohort
 from tests.clients.waiting import PATIENCE_S
 
@@ -51,11 +51,11 @@ def commit(bootstrap: str, group: str, *offsets: int) -> None:
     asyncio.run(each())
 
 
-def reader(bootstrap: str, **options: str) -> LogStreamReader:
-    return LogStreamReader(SourceOptions.parse({"path": f"kafka://{bootstrap}", **options}))
+def reader(bootstrap: str, **options: str) -> LimitedLogStreamReader:
+    return LimitedLogStreamReader(SourceOptions.parse({"path": f"kafka://{bootstrap}", **options}))
 
 
-def offsets_of(stream: LogStreamReader, start: Any, end: Any, group: str) -> list[int]:
+def offsets_of(stream: LimitedLogStreamReader, start: Any, end: Any, group: str) -> list[int]:
     found = [row for task in stream.partitions(start, end) for part in stream.read(task) for row in part.to_pylist()]
     return [row["offset"] for row in found if row["group"] == group and row["kind"] == "offset_commit"]
 
@@ -130,10 +130,10 @@ def test_records_that_go_between_the_plan_and_the_read(bootstrap: str) -> None:
             producer.produce(topic, b"%d" % number, partition=0)
             assert producer.flush(PATIENCE_S) == 0
 
-    def planned(stream: LogStreamReader) -> list[Any]:
+    def planned(stream: LimitedLogStreamReader) -> list[Any]:
         return stream.partitions(start, end)
 
-    def read(stream: LogStreamReader, tasks: list[Any]) -> list[dict[str, Any]]:
+    def read(stream: LimitedLogStreamReader, tasks: list[Any]) -> list[dict[str, Any]]:
         return [row for task in tasks for part in stream.read(task) for row in part.to_pylist()]
 
     options = {"topics": topic, "kinds": "batch,damage"}

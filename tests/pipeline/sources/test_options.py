@@ -36,6 +36,9 @@ REFUSED = {
     "no path":              ({"path": ""},                    "needs a path"),
     "an unknown kind":      ({"kinds": "batch,bach"},         "unknown kind 'bach'; there are offset_commit,"),
     "an unknown column":    ({"columns": "offset,offset_"},   "unknown column 'offset_'; there are kind,"),
+    "partitions twice":     ({"assign": '{"t": [0]}', "partitions": "1"}, "assign and partitions exclude each other"),
+    "partitions as text":   ({"assign": "t-0"},               "assign is written"),
+    "records of a file":    ({"maxRecordsPerPartition": "5"}, "is for clusters; the tasks of a directory"),
     "a misspelling":        ({"kafka.ssl.truststore.locaton": "x"}, "unknown option kafka.ssl.trust"),
     "another word":         ({"subscribed": "orders"},            "unknown option subscribed; there are path, topics,"),
     "a table's property":   ({"owner": "root"},                   "unknown option owner; there are"),
@@ -87,10 +90,18 @@ def test_names_of_sparks_own_kafka_source() -> None:
     assert not options.fail_on_data_loss
 
 
+def test_partitions_that_are_assigned() -> None:
+    options = parse(assign='{"orders": [0, 2], "carts": [1]}', endingTimestamp="5")
+    assert options.topics == frozenset({"orders", "carts"})
+    assert options.to_ms == 5
+    places = [(topic, number) for topic in ("orders", "carts", "more") for number in range(3)]
+    assert [place for place in places if options.matches(*place)] == [("orders", 0), ("orders", 2), ("carts", 1)]
+
+
 def test_a_pattern_matches_whole_names() -> None:
     options = parse(subscribePattern="orders|carts-.*")
     assert options.topics is None
-    assert [name for name in ("orders", "orders2", "carts-1", "my-carts-1") if options.matches(name)] == [
+    assert [name for name in ("orders", "orders2", "carts-1", "my-carts-1") if options.matches(name, 3)] == [
         "orders",
         "carts-1",
     ]
@@ -102,9 +113,18 @@ def test_logs_of_a_cluster_are_split_into_tasks() -> None:
         live.LiveLog("t", 1, 0, 3, "h", 1),
         live.LiveLog("t", 2, 5, 5, "h", 1),
     ]
-    assert split(logs, None) == split(logs, 3) == logs
-    parts = [(one.partition, one.start, one.end) for one in split(logs, 5)]
-    assert parts == [(0, 10, 30), (0, 30, 50), (0, 50, 70), (0, 70, 90), (0, 90, 110), (1, 0, 3), (2, 5, 5)]
+
+    def parts(**options: str) -> list[tuple[int, int, int]]:
+        return [
+            (one.partition, one.start, one.end)
+            for one in split(logs, SourceOptions.parse({"path": "kafka://h:1", **options}))
+        ]
+
+    unsplit = [(0, 10, 110), (1, 0, 3), (2, 5, 5)]
+    assert parts() == parts(minPartitions="3") == parts(maxRecordsPerPartition="100") == unsplit
+    fifths = [(0, 10, 30), (0, 30, 50), (0, 50, 70), (0, 70, 90), (0, 90, 110), (1, 0, 3), (2, 5, 5)]
+    assert parts(maxRecordsPerPartition="20") == fifths
+    assert parts(minPartitions="5") == parts(minPartitions="5", maxRecordsPerPartition="99") == fifths
 
 
 def test_progress_is_the_sum_over_tasks(tmp_path: Path) -> None:

@@ -2,13 +2,14 @@
 
 import json
 import shutil
-import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
 
 from kohort.model.errors import ConfigError
@@ -16,7 +17,9 @@ from kohort.pipeline.sources import sparse_index
 from kohort.pipeline.sources.coordinator_log import CoordinatorLogSource
 from kohort.pipeline.sources.options import SourceOptions
 from kohort.pipeline.sources.ranges import decoder
-from kohort.pipeline.sources.stream import LogStreamReader
+from kohort.pipeline.sources.streams.limited import LimitedLogStreamReader
+from kohort.pipeline.sources.streams.progress import offsets_behind
+from kohort.pipeline.sources.streams.stream import LogStreamReader
 from tests.pipeline import frames
 from tests.pipeline.logbytes import batch, offset_key, offset_value
 from tests.pipeline.sources.growing import TOPIC, GrowingLog, damaged
@@ -25,8 +28,8 @@ Told = dict[str, dict[str, Any]]
 ALL = ReadAllAvailable()
 
 
-def reader(directory: Path, **options: str) -> LogStreamReader:
-    return LogStreamReader(SourceOptions.parse({"path": str(directory), **options}))
+def reader(directory: Path, **options: str) -> LimitedLogStreamReader:
+    return LimitedLogStreamReader(SourceOptions.parse({"path": str(directory), **options}))
 
 
 def rows(stream: LogStreamReader, start: Told, end: Told) -> list[dict[str, Any]]:
@@ -37,7 +40,7 @@ def offsets_of(found: list[dict[str, Any]]) -> list[int]:
     return [row["log_offset"] for row in found]
 
 
-def everything(stream: LogStreamReader, limit: ReadLimit) -> list[list[dict[str, Any]]]:
+def everything(stream: LimitedLogStreamReader, limit: ReadLimit) -> list[list[dict[str, Any]]]:
     """The rows of each micro-batch until there is no more."""
     at, parts = stream.initialOffset(), []
     while (end := stream.latestOffset(at, limit)) != at:
@@ -336,13 +339,81 @@ def test_what_a_stream_cannot_be_asked(tmp_path: Path, name: str) -> None:
         source.streamReader(source.schema())
 
 
-def test_a_stream_without_read_limits_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As with PySpark 4.1."""
-    monkeypatch.delitem(sys.modules, "kohort.pipeline.sources.stream")
-    monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.datasource", None)
-    source = CoordinatorLogSource({"path": str(tmp_path)})
-    with pytest.raises(ConfigError, match=r"streams need PySpark 4\.2 or newer, and this is \d"):
-        source.streamReader(source.schema())
+def old_reader(directory: Path, monkeypatch: pytest.MonkeyPatch, **options: str) -> LogStreamReader:
+    """The reader with PySpark 4.0 and 4.1, whose streams have no read limits."""
+    monkeypatch.delattr(DataSourceStreamReader, "getDefaultReadLimit", raising=False)
+    source = CoordinatorLogSource({"path": str(directory), **options})
+    found = source.streamReader(source.schema())
+    assert type(found) is LogStreamReader
+    return found
+
+
+def test_a_stream_without_read_limits_gives_what_was_appended(
+    tmp_path: Path, log: GrowingLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark does not tell such a reader where a micro-batch begins; after a restart it knows the checkpoint's plan only."""
+    stream = old_reader(tmp_path, monkeypatch)
+    log.commits(10)
+    first = stream.latestOffset()
+    assert first == {TOPIC: {"0": 10}}
+    log.commits(5)
+    log.roll()
+    log.commits(4)
+    again = old_reader(tmp_path, monkeypatch)
+    for following in (stream, again):
+        assert following.latestOffset() == {TOPIC: {"0": 19}}
+        assert offsets_of(rows(following, stream.initialOffset(), first)) == list(range(10))
+        assert offsets_of(rows(following, first, {TOPIC: {"0": 19}})) == list(range(10, 19))
+
+
+def test_a_stream_without_read_limits_keeps_the_place_in_a_log_that_is_away(
+    tmp_path: Path, log: GrowingLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = old_reader(tmp_path, monkeypatch, failOnDataLoss="false")
+    log.commits(3)
+    first = stream.latestOffset()
+    log.directory.rename(tmp_path / "away")
+    assert stream.latestOffset() == first
+    (tmp_path / "away").rename(log.directory)
+    log.commits(1)
+    assert offsets_of(rows(stream, first, stream.latestOffset())) == [3]
+
+
+def test_a_stream_without_read_limits_reports_a_log_that_was_truncated(
+    tmp_path: Path, log: GrowingLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.commits(3)
+    stream = old_reader(tmp_path, monkeypatch)
+    before = stream.latestOffset()
+    shutil.rmtree(log.directory)
+    GrowingLog(tmp_path).commits(2)
+    with pytest.raises(ConfigError, match="ends at offset 2 now, and was read to 3 before"):
+        stream.latestOffset()
+    # After a restart the checkpoint tells where the micro-batch begins.
+    with pytest.raises(ConfigError, match="ends at offset 2 now, and was read to 3 before"):
+        old_reader(tmp_path, monkeypatch).partitions(before, {TOPIC: {"0": 2}})
+
+
+def test_limits_of_micro_batches_need_a_newer_pyspark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match=r"maxRecordsPerTrigger\) need PySpark 4\.2 or newer, and this is \d"):
+        old_reader(tmp_path, monkeypatch, maxRecordsPerTrigger="8")
+
+
+def test_how_far_a_stream_is_behind() -> None:
+    """The progress as Spark 4.0 and 4.3 report it, beside a source of another kind."""
+    read, latest = {TOPIC: {"0": 42, "1": 7, "id": "x"}}, {TOPIC: {"0": 155, "1": 7, "2": 4, "id": "x"}}
+    ours = {"description": "PythonMicroBatchStream", "endOffset": read, "latestOffset": latest}
+    other = {"description": "RateStream", "endOffset": 3, "latestOffset": 5}
+    told = SimpleNamespace(json=json.dumps({"sources": [other, ours]}))
+    assert offsets_behind(told) == {
+        "minOffsetsBehindLatest": 0,
+        "maxOffsetsBehindLatest": 113,
+        "avgOffsetsBehindLatest": 39,
+        "totalOffsetsBehindLatest": 117,
+    }
+    for nothing in (None, SimpleNamespace(json=json.dumps({"sources": [other]}))):
+        with pytest.raises(ConfigError, match="no progress of a stream"):
+            offsets_behind(nothing)
 
 
 @pytest.mark.spark
@@ -365,7 +436,9 @@ def test_a_stream_of_spark_equals_a_batch(spark: Any, tmp_path: Path) -> None:
         return query.lastProgress
 
     log.commits(20)
-    run()
+    first = offsets_behind(run())
+    # The last of three micro-batches ends at the end of the log.
+    assert set(first.values()) == {0}
     log.commits(20, producer_id=3)
     log.marker(3, committed=True)
     told = run()

@@ -62,7 +62,7 @@ class CommandOptions:
         str,
         typer.Option(
             metavar="ENGINE",
-            help="spark, local (in this process, without Java), or auto: local for logs up to 200 MB.",
+            help="spark, local (in this process, without Java), or auto: what answers first.",
         ),
     ] = "auto"
     master: Annotated[str | None, typer.Option(metavar="URL", help="Spark master, for Spark; default local[*].")] = None
@@ -115,7 +115,7 @@ def on_source(
         rest = [one for name, one in shared.items() if name not in _FIRST]
         parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*first, *own, *rest)]
         needs = "kohort[pipeline]" if "engine" in hidden else "kohort[tables]"
-        more = "" if {"engine", "master"} & hidden else " Spark, for logs above 200 MB, needs kohort[pipeline]."
+        more = "" if {"engine", "master"} & hidden else " Spark, for large logs, needs kohort[pipeline]."
         with_options.__doc__ = f"{inspect.getdoc(command)}\n\nNeeds pip install '{needs}'.{more}"
         # typer reads both.
         with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

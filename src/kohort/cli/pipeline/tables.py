@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 EXIT_FOUND = 1
 """The exit code of `status --fail-on` if a partition has the verdict or a worse one."""
 _DEFAULT_REPORT = Path("kohort-report.html")
+_QUICK_BYTES_MAX = 200_000_000
 
 
 def show_table(options: CommandOptions, name: str) -> None:
@@ -161,13 +162,14 @@ def _open_tables(options: CommandOptions, stderr: TextIO, name: str = "offsets")
     import tempfile
 
     from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE
-    from kohort.pipeline.engines.choice import LOCAL_BYTES_MAX, choose
+    from kohort.pipeline.decode.storage import is_remote
+    from kohort.pipeline.engines.choice import choose
     from kohort.pipeline.jobs.reading import LATEST_ONLY, Reading, coordinator_log_bytes
     from kohort.pipeline.sources.live import is_live
     from kohort.pipeline.sources.options import connecting
 
     as_of_ms = parse_as_of(options.as_of)
-    source = options.source if is_live(options.source) else str(Path(options.source).absolute())
+    source = options.source if is_remote(options.source) else str(Path(options.source).absolute())
     connection = connection_options(options.config) if is_live(options.source) else {}
     security = connecting(connection)
     topic = TRANSACTION_STATE if "transaction" in name else CONSUMER_OFFSETS
@@ -182,8 +184,8 @@ def _open_tables(options: CommandOptions, stderr: TextIO, name: str = "offsets")
         from kohort.pipeline.jobs.tables import Tables
 
         notes = None
-        # The local engine ends before progress is worth a thread, unless it was chosen for large logs.
-        if not chosen.is_local or log_bytes > LOCAL_BYTES_MAX:
+        # With small logs the local engine ends before progress is worth a thread.
+        if not chosen.is_local or log_bytes > _QUICK_BYTES_MAX:
             notes = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kohort-progress-")))
         reading = Reading(
             _session(stack, options, stderr, log_bytes, is_local=chosen.is_local),

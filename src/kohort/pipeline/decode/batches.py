@@ -17,8 +17,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from crc32c import crc32c
 
+from kohort.pipeline.decode.checksums import IS_NATIVE, ChecksumsAhead, crc32c
 from kohort.pipeline.decode.storage import release
 from kohort.wire.batch_header import (
     ATTRIBUTES_AT,
@@ -134,6 +134,7 @@ def scans(
     damage: list[Corruption] = []
     at = released = begun = begin
     unpack = _PREFIX.unpack_from
+    ahead = None if IS_NATIVE or not check_crc else ChecksumsAhead(view)
     while at < size:
         if at - released >= _RELEASE_BYTES:
             release(segment, released, at)
@@ -145,7 +146,9 @@ def scans(
                 magic == MAGIC
                 and length >= _LENGTH_MIN
                 and end <= size
-                and (not check_crc or crc32c(view[at + ATTRIBUTES_AT : end]) == crc)
+                and (
+                    not check_crc or (crc32c(view[at + ATTRIBUTES_AT : end]) if ahead is None else ahead.of(at)) == crc
+                )
             ):
                 positions.append(at)
                 at = end

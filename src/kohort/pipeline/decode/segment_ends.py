@@ -10,7 +10,7 @@ Source: Kafka OffsetIndex, TimeIndex (entries; the files of active segments end 
 indexes get an entry for the same batch).
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from operator import itemgetter
 from pathlib import Path
@@ -102,6 +102,21 @@ def entry_before(segment: Segment, data: Any, offset: int) -> Mark | None:
     base_offset = base_offset_at(data, position)
     is_there = base_offset is not None and 0 <= base_offset - segment.base_offset <= relative
     return Mark(segment.base_offset + relative, position) if is_there else None
+
+
+def marks_around(segment: Segment, data: Any, position: int) -> tuple[Mark, Mark] | None:
+    """
+    Return the last indexed batch up to a position, and the one indexed before it; None without two such entries, or without
+    batches with correct checksums at their positions.
+    """
+    entries = _Index(segment, ".index", Struct(">ii"))
+    count = bisect_left(entries, True, key=lambda entry: entry[1] <= 0)
+    number = bisect_right(entries, position, hi=count, key=itemgetter(1)) - 1
+    if number < 1:
+        return None
+    before, here = (entries[one][1] for one in (number - 1, number))
+    offsets = base_offset_at(data, before), base_offset_at(data, here)
+    return None if offsets[0] is None or offsets[1] is None else (Mark(offsets[0], before), Mark(offsets[1], here))
 
 
 def _indexed(segment: Segment, data: Any) -> tuple[int, int] | None:

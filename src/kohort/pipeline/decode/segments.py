@@ -81,15 +81,26 @@ def list_segments(
 def partition_directories(root: str) -> Iterator[tuple[str, int, str]]:
     """Topic, partition and path of each directory of a partition in a data directory."""
     for name, path in storage.directories(root):
-        match = _PARTITION_DIRECTORY.fullmatch(name)
-        if match is not None:
-            yield match["topic"], int(match["partition"]), path
+        place = place_of(name)
+        if place is not None:
+            yield *place, path
+
+
+def place_of(directory: str) -> tuple[str, int] | None:
+    """The topic and partition of a directory by its name; None for other directories."""
+    match = _PARTITION_DIRECTORY.fullmatch(directory)
+    return None if match is None else (match["topic"], int(match["partition"]))
 
 
 def segments_of(directory: str, topic: str, partition: int) -> Iterable[Segment]:
     """The segments in the directory of a partition."""
+    return segments_among(storage.files(directory, _SUFFIXES), topic, partition)
+
+
+def segments_among(files: Iterable[storage.Found], topic: str, partition: int) -> Iterable[Segment]:
+    """The segments among the files of a partition."""
     found: dict[int, Segment] = {}
-    for file in storage.files(directory, _SUFFIXES):
+    for file in files:
         match = _SEGMENT_FILE.fullmatch(file.name)
         if match is not None:
             base_offset = int(match["base_offset"])

@@ -20,6 +20,8 @@ from kohort.model.errors import ConfigError
 _COPY_BYTES = 8 << 20
 _BROKERS = re.compile(r"[\w.\-\[\]:]+:[0-9]{1,5}(,[\w.\-\[\]:]+:[0-9]{1,5})*")
 """A bootstrap list without a scheme."""
+_S3A = re.compile("^s3[an]://")
+"""Hadoop's names of S3."""
 _DONTNEED: int | None = getattr(mmap, "MADV_DONTNEED", None)
 """None on systems without it."""
 
@@ -132,7 +134,7 @@ def _opened(uri: str) -> tuple[Any, str]:
     from pyarrow.fs import FileSystem
 
     try:
-        found: tuple[Any, str] = FileSystem.from_uri(uri)
+        found: tuple[Any, str] = FileSystem.from_uri(_S3A.sub("s3://", uri))
     except (pa.ArrowException, OSError, ValueError) as exc:
         raise ConfigError(f"{uri} cannot be opened: {exc}") from exc
     return found

@@ -14,9 +14,8 @@ from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from kohort.model.errors import CorruptError
+from kohort.pipeline.decode.checksums import crc32c
 from kohort.pipeline.decode.segments import Segment
 
 _SNAPSHOT_VERSION = 1

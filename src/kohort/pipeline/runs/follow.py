@@ -20,13 +20,13 @@ from typing import Any
 
 from kohort.model.errors import ConfigError
 from kohort.pipeline.runs.run import Run, RunOutcome
-from kohort.pipeline.sources.stream_offsets import StreamPosition
+from kohort.pipeline.sources.streams.offsets import StreamPosition
 
 CHECKPOINT = "stream"
 """The directory of the checkpoint, beside the versions."""
 _OFFSETS = "offsets"
 RECORDS_MAX = 5_000_000
-"""Records of a micro-batch: what a backlog is cut into."""
+"""Records of a micro-batch: what a backlog is cut into, by PySpark 4.2 and newer."""
 _BATCHES_KEPT = "10"
 
 OnOutcome = Callable[[RunOutcome], None]
@@ -60,8 +60,12 @@ class Follower:
         Args:
             trigger: the arguments of Spark's `trigger`.
         """
+        from kohort.pipeline.sources.streams.stream import has_read_limits
+
         spark.conf.set("spark.sql.streaming.minBatchesToRetain", _BATCHES_KEPT)
-        options = {"topics": "*", "failOnDataLoss": "false", "maxRecordsPerTrigger": str(self.records_max)}
+        options = {"topics": "*", "failOnDataLoss": "false"}
+        if has_read_limits():
+            options["maxRecordsPerTrigger"] = str(self.records_max)
         source = self.run.source
         frame = spark.readStream.format("kohort").options(**options, **source.options).load(source.path)
         writer = frame.writeStream.queryName("kohort-follow").option("checkpointLocation", str(self.checkpoint))

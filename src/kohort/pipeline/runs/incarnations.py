@@ -18,7 +18,7 @@ from kohort.model.ids import INTERNAL_TOPICS
 from kohort.pipeline.decode.schemas import BATCH
 from kohort.pipeline.runs.state import RunState
 from kohort.pipeline.sources.positions import TopicPartition
-from kohort.pipeline.sources.stream_offsets import StreamPosition
+from kohort.pipeline.sources.streams.offsets import StreamPosition
 from kohort.pipeline.tables.incarnations import INCARNATION
 
 Bounds = Mapping[TopicPartition, tuple[int, int]]

@@ -51,7 +51,7 @@ from kohort.pipeline.sources.options import SourceOptions
 from kohort.pipeline.sources.positions import TopicPartition
 from kohort.pipeline.sources.ranges import Logs
 from kohort.pipeline.sources.sparse_index import ScannedSegment
-from kohort.pipeline.sources.stream_offsets import StreamPosition
+from kohort.pipeline.sources.streams.offsets import StreamPosition
 from kohort.pipeline.sources.topic_ids import topic_ids
 
 TASK_BYTES = 64 << 20

@@ -2,73 +2,32 @@
 `spark.read.format("kohort").load(DIRECTORY)`: coordinators' logs as a table. `kafka://HOST:PORT` instead of a directory reads
 the logs of a running cluster.
 
-`spark.readStream.format("kohort")` follows the logs as they grow (`stream`). A partition of the frame is a group of segment
+`spark.readStream.format("kohort")` follows the logs as they grow (`streams`). A partition of the frame is a group of segment
 files, or a range of offsets. A task decodes it and gives Spark Arrow batches. The columns are those of `decode.schemas`, of
 option `columns`, or of the schema given to the reader.
 
-Source: PySpark 4.1, Python Data Source API; 4.2 for streams.
+Source: PySpark 4.0, Python Data Source API; 4.1 for filters, 4.2 for limits of micro-batches.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 import pyspark
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    InputPartition,
-    LessThan,
-    LessThanOrEqual,
-)
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from kohort.model.errors import ConfigError
 from kohort.pipeline.decode import schemas
+from kohort.pipeline.sources.filters import narrowed
 from kohort.pipeline.sources.options import BOOTSTRAP, SECURITY, SourceOptions
 from kohort.pipeline.sources.plan import tasks_of
-from kohort.pipeline.sources.ranges import RangeTask, read_task
+from kohort.pipeline.sources.ranges import read_task
 
 _STORED = "kohort.options"
 """The key of the options of a table in the metadata of a column."""
-_LEAST: Mapping[type[Filter], int] = {GreaterThan: 1, GreaterThanOrEqual: 0, EqualTo: 0}
-"""The difference of the smallest matching timestamp to the value of a filter."""
-_BEYOND: Mapping[type[Filter], int] = {LessThan: 0, LessThanOrEqual: 1, EqualTo: 1}
-"""The difference of the first timestamp beyond the matching ones to the value of a filter."""
-
-
-def frame_of(spark: Any, options: SourceOptions) -> Any:
-    """
-    Return the rows of a source as a frame, planned now and read by `mapInArrow`.
-
-    `spark.read.format("kohort")` gives the same rows. Spark starts Python processes beside the workers to plan each of those
-    reads, and keeps them: 300 MiB for the tables of a run. Rows also take a longer way through the JVM.
-
-    Raises:
-        ConfigError: the source cannot be read.
-    """
-    tasks = tasks_of(options)
-    schema = from_arrow_schema(schemas.subset(options.columns))
-    return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(partial(_rows, options, tasks), schema)
-
-
-def _rows(
-    options: SourceOptions, tasks: Sequence[RangeTask], numbers: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of the tasks of some numbers."""
-    for batch in numbers:
-        for number in batch.column(0).to_pylist():
-            yield from read_task(options, tasks[number])
 
 
 class LogReader(DataSourceReader):  # type: ignore[misc]
@@ -90,7 +49,7 @@ class FilteringLogReader(LogReader):
     refuses it unless `spark.sql.python.filterPushdown.enabled` is true.
     """
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  (Spark's name)
+    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802  (Spark's name)
         self.options = narrowed(self.options, filters)
         # Spark applies the filters again.
         return filters
@@ -113,9 +72,14 @@ class CoordinatorLogSource(DataSource):  # type: ignore[misc]
             schema: Spark's, from `schema` or from the user: a selection of the source's columns.
 
         Raises:
-            ConfigError: an unknown column, or one of another type.
+            ConfigError: an unknown column, or one of another type; filters, and PySpark is older than 4.1.
         """
         options = self._asked(schema)
+        if options.push_filters and not hasattr(DataSourceReader, "pushFilters"):
+            raise ConfigError(
+                f"option pushFilters needs PySpark 4.1 or newer, and this is {pyspark.__version__}; the options topics,"
+                " partitions, kinds, from and to have the same effect"
+            )
         return FilteringLogReader(options) if options.push_filters else LogReader(options)
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802  (Spark's name)
@@ -123,16 +87,23 @@ class CoordinatorLogSource(DataSource):  # type: ignore[misc]
         As `reader`.
 
         Raises:
-            ConfigError: an option that only batches support; PySpark is older than 4.2.
+            ConfigError: an option that only batches support, or that this PySpark does not.
         """
-        try:
-            from kohort.pipeline.sources.stream import LogStreamReader
-        except ModuleNotFoundError as exc:  # pyspark.sql.streaming.datasource: read limits
-            raise ConfigError(f"streams need PySpark 4.2 or newer, and this is {pyspark.__version__}") from exc
+        from kohort.pipeline.sources.streams.stream import LogStreamReader, has_read_limits
+
         options = self._asked(schema)
         for name, is_given in (("newest", options.newest), ("endingOffsets", options.ending is not None)):
             if is_given:
                 raise ConfigError(f"a stream has no {name}")
+        if has_read_limits():
+            from kohort.pipeline.sources.streams.limited import LimitedLogStreamReader
+
+            return LimitedLogStreamReader(options)
+        if options.max_bytes is not None or options.max_records is not None:
+            raise ConfigError(
+                "limits of micro-batches (maxBytesPerTrigger, maxRecordsPerTrigger) need PySpark 4.2 or newer, and this is"
+                f" {pyspark.__version__}; without a limit a micro-batch holds all that was appended"
+            )
         return LogStreamReader(options)
 
     def _asked(self, schema: Any) -> SourceOptions:
@@ -165,35 +136,3 @@ def _stored_options(schema: Any) -> dict[str, str]:
     """Return the options in the schema of a table, see `_with_options`."""
     found = (field.metadata[_STORED] for field in schema.fields if _STORED in (field.metadata or {}))
     return next((dict(json.loads(text)) for text in found), {})
-
-
-def narrowed(options: SourceOptions, filters: Iterable[Filter]) -> SourceOptions:
-    """Narrow the options to what can pass all filters."""
-    for one in filters:
-        attribute: tuple[str, ...] = getattr(one, "attribute", ())
-        column = attribute[0] if len(attribute) == 1 else None
-        if isinstance(one, EqualTo | In):
-            options = _chosen(options, column, frozenset(one.value if isinstance(one, In) else [one.value]))
-        if column == "timestamp_ms" and isinstance(getattr(one, "value", None), int):
-            options = _timed(options, one)
-    return options
-
-
-def _chosen(options: SourceOptions, column: str | None, values: frozenset[Any]) -> SourceOptions:
-    match column:
-        case "kind":
-            return replace(options, kinds=options.kinds & values)
-        case "log_topic":
-            return replace(options, topics=values if options.topics is None else options.topics & values)
-        case "log_partition":
-            return replace(options, partitions=values if options.partitions is None else options.partitions & values)
-    return options
-
-
-def _timed(options: SourceOptions, one: Any) -> SourceOptions:
-    from_ms, to_ms = options.from_ms, options.to_ms
-    if type(one) in _LEAST:
-        from_ms = max(one.value + _LEAST[type(one)], from_ms if from_ms is not None else one.value)
-    if type(one) in _BEYOND:
-        to_ms = min(one.value + _BEYOND[type(one)], to_ms if to_ms is not None else one.value + 1)
-    return replace(options, from_ms=from_ms, to_ms=to_ms)

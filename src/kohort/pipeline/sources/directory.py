@@ -14,15 +14,16 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from kohort.model.errors import ConfigError
-from kohort.pipeline.decode import storage
+from kohort.pipeline.decode import schemas, storage
 from kohort.pipeline.decode.batches import Corruption
 from kohort.pipeline.decode.log import Decoder, damage_row
+from kohort.pipeline.decode.segment_ends import marks_around
 from kohort.pipeline.decode.segments import Segment, by_partition, list_segments, segments_of
 from kohort.pipeline.decode.slices import Slice
 from kohort.pipeline.sources.options import SourceOptions
@@ -36,6 +37,8 @@ T = TypeVar("T")
 
 _LAST_OFFSET = (1 << 63) - 1
 _LISTINGS_MAX = 10
+_PARTS_MAX = 256
+"""Parts of one segment. Each costs the planning two checksums of batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,19 +106,42 @@ def planned_segments(segments: Sequence[Segment], topic_ids: Mapping[str, str] |
     ]
 
 
-def read_whole(decoder: Decoder, planned: PlannedSegment) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a segment; none if it was deleted, as in a read after that."""
+def read_whole(decoder: Decoder, planned: PlannedSegment, part: Slice | None = None) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a segment, or of a part of it; none if it was deleted, as in a read after that."""
     if planned.is_unchanged():
         with suppress(FileNotFoundError):
-            yield from decoder.decode_file(planned.segment)
+            yield from decoder.decode_file(planned.segment, part)
             return
     found = planned.opened()
     if found is not None:
         data, segment = found
-        yield from decoder.decode(data, segment, Slice(planned.segment.base_offset, planned.end, has_tail=True))
+        stretch = part or Slice(planned.segment.base_offset, planned.end, has_tail=True)
+        start, end = max(stretch.start, planned.segment.base_offset), min(stretch.end, planned.end)
+        # The marks are not used if a batch with their offset is not there.
+        yield from decoder.decode(data, segment, replace(stretch, start=start, end=end))
     # The newest segment tells the end of the log.
-    if planned.until is None and (newest := planned.newest()) is not None:
+    if part is None and planned.until is None and (newest := planned.newest()) is not None:
         yield from decoder.segment_row(newest)
+
+
+def parts_of(planned: PlannedSegment, *, part_bytes: int) -> list[Slice | None]:
+    """Return the parts of a segment of about a size, which begin at batches of its index; None stands for the whole one."""
+    segment = planned.segment
+    count = min(segment.size_bytes // part_bytes, _PARTS_MAX)
+    if count < 2 or storage.is_remote(segment.path):
+        return [None]
+    try:
+        data = storage.mapped(segment.path)
+    except FileNotFoundError:
+        return [None]
+    near = (marks_around(segment, data, segment.size_bytes * part // count) for part in range(1, count))
+    cuts = list(dict.fromkeys(one for one in near if one is not None))
+    parts: list[Slice | None] = []
+    for low, high in pairwise([None, *cuts, None]):
+        start, begin = (0, None) if low is None else (low[1].offset, low[0])
+        end, until = (_LAST_OFFSET, None) if high is None else (high[1].offset, high[1])
+        parts.append(Slice(start, end, begin, until, has_tail=high is None))
+    return parts if cuts else [None]
 
 
 def read_slice(
@@ -145,20 +171,30 @@ def read_slice(
 
 @dataclass(frozen=True, slots=True)
 class SliceTask(RangeTask):
-    """A task that reads slices of segments; None stands for a whole segment."""
+    """
+    A task that reads slices of segments; None stands for a whole segment.
+
+    Attributes:
+        is_whole: slices are parts of segments that are read as a whole.
+    """
 
     task: int
     slices: Sequence[tuple[PlannedSegment, Slice | None]]
     fail_on_data_loss: bool = field(default=True, kw_only=True)
+    is_whole: bool = field(default=False, kw_only=True)
 
     @property
     def size_bytes(self) -> int:
         return sum(slice_bytes(one.segment, stretch) for one, stretch in self.slices)
 
+    @property
+    def places(self) -> Collection[TopicPartition]:
+        return {planned.segment.place for planned, _ in self.slices}
+
     def read(self, decoder: Decoder, note: Note) -> Iterator[pa.RecordBatch]:
         for planned, stretch in self.slices:
-            if stretch is None:
-                yield from read_whole(decoder, planned)
+            if self.is_whole or stretch is None:
+                yield from read_whole(decoder, planned, stretch)
             else:
                 yield from read_slice(decoder, planned, stretch, fail_on_data_loss=self.fail_on_data_loss)
             note.add(bytes_read=slice_bytes(planned.segment, stretch))
@@ -170,11 +206,31 @@ def slice_bytes(segment: Segment, stretch: Slice | None) -> int:
     return (segment.size_bytes if stretch is None or stretch.until is None else stretch.until.position) - begin
 
 
-def slice_tasks(slices: Sequence[tuple[PlannedSegment, Slice | None]], options: SourceOptions) -> list[SliceTask]:
-    """Return the tasks that read some slices, of about the size in the options: a task costs Spark some 30 ms."""
+def whole_tasks(segments: Sequence[PlannedSegment], options: SourceOptions) -> list[SliceTask]:
+    """
+    Return the tasks that read whole segments, of about the size in the options: a task costs Spark some 30 ms. A segment that
+    is twice as large is read in parts, if it has an index. The end of a segment is told by who reads it as a whole.
+    """
+    part_bytes = options.task_bytes([one.segment.size_bytes for one in segments])
+    is_split = schemas.SEGMENT not in options.kinds
+    slices = [
+        (one, part) for one in segments for part in (parts_of(one, part_bytes=part_bytes) if is_split else [None])
+    ]
+    return _packed_tasks(slices, options, part_bytes, is_whole=True)
+
+
+def slice_tasks(slices: Sequence[tuple[PlannedSegment, Slice]], options: SourceOptions) -> list[SliceTask]:
+    """Return the tasks that read some slices, of about the size in the options."""
     pack_bytes = options.task_bytes([slice_bytes(one.segment, stretch) for one, stretch in slices])
+    return _packed_tasks(slices, options, pack_bytes, is_whole=False)
+
+
+def _packed_tasks(
+    slices: Sequence[tuple[PlannedSegment, Slice | None]], options: SourceOptions, pack_bytes: int, *, is_whole: bool
+) -> list[SliceTask]:
     packs = packed(slices, lambda one: slice_bytes(one[0].segment, one[1]), pack_bytes=pack_bytes)
-    return [SliceTask(task, pack, fail_on_data_loss=options.fail_on_data_loss) for task, pack in enumerate(packs)]
+    is_strict = options.fail_on_data_loss
+    return [SliceTask(task, pack, fail_on_data_loss=is_strict, is_whole=is_whole) for task, pack in enumerate(packs)]
 
 
 def packed(pieces: Iterable[T], size_bytes: Callable[[T], int], *, pack_bytes: int) -> list[list[T]]:
@@ -199,7 +255,7 @@ def chosen_segments(options: SourceOptions) -> list[Segment]:
         ConfigError: there is no such directory, or it cannot be read.
     """
     segments = list_segments(options.path, topics=options.topics, partitions=options.partitions)
-    return [segment for segment in segments if options.matches(segment.topic)]
+    return [segment for segment in segments if options.matches(*segment.place)]
 
 
 class DirectoryLogs:
@@ -228,7 +284,7 @@ class DirectoryLogs:
             return LogState(bounds, ids)
 
     def tasks(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> Sequence[RangeTask]:
-        slices: list[tuple[PlannedSegment, Slice | None]] = []
+        slices: list[tuple[PlannedSegment, Slice]] = []
         logs, is_strict = self._logs(), self._options.fail_on_data_loss
         # Of the logs that were planned, not of topics that were created again since.
         ids = topic_ids_of(logs) | self._topic_ids

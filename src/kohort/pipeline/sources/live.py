@@ -305,6 +305,14 @@ class FetchTask(RangeTask):
     fail_on_data_loss: bool = field(default=True, kw_only=True)
     tells_end: bool = field(default=False, kw_only=True)
 
+    @property
+    def places(self) -> Collection[TopicPartition]:
+        return (self.log.place,)
+
+    @property
+    def offsets(self) -> int:
+        return self.log.end - self.log.start
+
     def read(self, decoder: Decoder, note: Note) -> Iterator[pa.RecordBatch]:
         """
         Yield the rows of the range.
@@ -350,17 +358,17 @@ def chosen_logs(options: SourceOptions) -> list[LiveLog]:
         ConfigError: no broker answers, or a partition has no leader.
     """
     logs = list_logs(options.path, topics=options.topics, partitions=options.partitions, security=options.security)
-    return [log for log in logs if options.matches(log.topic)]
+    return [log for log in logs if options.matches(*log.place)]
 
 
-def split(logs: Sequence[LiveLog], tasks_min: int | None) -> list[LiveLog]:
-    """Split ranges of offsets, the longest ones into most parts, so that there are at least about `tasks_min`."""
+def split(logs: Sequence[LiveLog], options: SourceOptions) -> list[LiveLog]:
+    """Split ranges of offsets, the longest ones into most parts, into tasks of the number and size that the options ask for."""
     total = sum(log.end - log.start for log in logs)
-    if tasks_min is None or total == 0 or tasks_min <= len(logs):
-        return list(logs)
+    tasks_min = options.min_partitions or 0
+    part_max = min(options.records_per_task or total, total // tasks_min if tasks_min > len(logs) else total)
     found = []
     for log in logs:
-        count = max(1, -(-(log.end - log.start) * tasks_min // total))
+        count = max(1, -(-(log.end - log.start) // max(1, part_max)))
         bounds = [log.start + (log.end - log.start) * part // count for part in range(count + 1)]
         parts = [replace(log, start=start, end=end) for start, end in pairwise(bounds) if start < end]
         found += parts or [log]
@@ -385,9 +393,7 @@ class ClusterLogs:
         ranges = (self._range(log, start, end) for log in chosen_logs(self._options))
         return [
             FetchTask(task, log, self._options.security, fail_on_data_loss=self._options.fail_on_data_loss)
-            for task, log in enumerate(
-                split([one for one in ranges if one.start < one.end], self._options.min_partitions)
-            )
+            for task, log in enumerate(split([one for one in ranges if one.start < one.end], self._options))
         ]
 
     def cut(self, start: Positions, end: Positions, *, bytes_max: int) -> Positions:  # noqa: ARG002

@@ -1,5 +1,6 @@
 """The options of `spark.read.format("kohort")`, parsed and validated once."""
 
+import json
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from kohort.model.numbers import INT64_MAX, is_number
 from kohort.model.suggestion import suggestion
 from kohort.pipeline.decode import schemas
 from kohort.pipeline.sources import positions
-from kohort.pipeline.sources.positions import EARLIEST, Positions
+from kohort.pipeline.sources.positions import EARLIEST, Positions, TopicPartition
 
 PACK_BYTES = 64 << 20
 SCHEME = "kafka://"
@@ -24,6 +25,7 @@ _OPTIONS = (
     "topics",
     "topicsPattern",
     "partitions",
+    "assign",
     "kinds",
     "columns",
     "bytesPerTask",
@@ -34,6 +36,7 @@ _OPTIONS = (
     "maxBytesPerTrigger",
     "maxRecordsPerTrigger",
     "minPartitions",
+    "maxRecordsPerPartition",
     "failOnDataLoss",
     "from",
     "to",
@@ -44,6 +47,7 @@ _ALIASES = {
     "subscribe": "topics",
     "subscribePattern": "topicsPattern",
     "startingTimestamp": "from",
+    "endingTimestamp": "to",
     "maxOffsetsPerTrigger": "maxRecordsPerTrigger",
 }
 """Options of Spark's Kafka source with another name here."""
@@ -65,8 +69,10 @@ class SourceOptions:
     | `partitions`     | comma-separated numbers of log partitions                      | all                        |
     | `kinds`          | comma-separated kinds of rows, see `decode.schemas`            | records and damage         |
     | `columns`        | comma-separated columns; Spark does not prune columns of Python sources | all                        |
-    | `bytesPerTask`   | segments are grouped into tasks of about this many bytes       | 67108864                   |
+    | `assign`         | `{"topic": [0, 1]}`: these log partitions                      | none                       |
+    | `bytesPerTask`   | segments are grouped into tasks of about this many bytes, and larger ones read in parts | 67108864 |
     | `minPartitions`  | at least about this many tasks                                 | none                       |
+    | `maxRecordsPerPartition` | at most this many offsets of a cluster for a task      | none                       |
     | `newest`         | `true`: only the last segment of each partition                | false                      |
     | `progressDir`    | local directory into which tasks write their progress          | none                       |
     | `startingOffsets` | `earliest`, `latest` or `{"topic": {"0": 12}}`                | `earliest`                 |
@@ -79,7 +85,8 @@ class SourceOptions:
     | `kafka.*`        | how to connect, see `kohort.client.security`                   | plain text                 |
 
     Names of Spark's Kafka source are accepted too: `kafka.bootstrap.servers` (instead of a path), `subscribe` (`topics`),
-    `subscribePattern` (`topicsPattern`), `startingTimestamp` (`from`), `maxOffsetsPerTrigger` (`maxRecordsPerTrigger`).
+    `subscribePattern` (`topicsPattern`), `startingTimestamp` (`from`), `endingTimestamp` (`to`), `maxOffsetsPerTrigger`
+    (`maxRecordsPerTrigger`).
     """
 
     path: str
@@ -89,7 +96,9 @@ class SourceOptions:
     kinds: frozenset[str] = frozenset(schemas.DEFAULT_KINDS)
     columns: tuple[str, ...] | None = None
     pack_bytes: int = PACK_BYTES
+    assigned: frozenset[TopicPartition] | None = None
     min_partitions: int | None = None
+    records_per_task: int | None = None
     newest: bool = False
     progress_directory: str | None = None
     starting: int | Positions = EARLIEST
@@ -125,17 +134,19 @@ class SourceOptions:
                 + suggestion(unknown[0], schemas.KINDS)
             )
         columns = _words(given, "columns")
-        chosen = _numbers(given, "partitions")
+        chosen, assigned = _numbers(given, "partitions"), _assigned(given)
         pack_bytes = _numbers(given, "bytespertask") or [PACK_BYTES]
         options_ = cls(
             path=given["path"],
-            topics=_topics(given),
+            topics=_topics(given) if assigned is None else frozenset(topic for topic, _ in assigned),
             topics_pattern=_pattern(given),
             partitions=None if chosen is None else frozenset(chosen),
             kinds=frozenset(kinds or schemas.DEFAULT_KINDS),
             columns=None if columns is None else tuple(columns),
+            assigned=assigned,
             pack_bytes=pack_bytes[0],
             min_partitions=_positive(given, "minpartitions"),
+            records_per_task=_positive(given, "maxrecordsperpartition"),
             newest=_flag(given, "newest"),
             progress_directory=given.get("progressdir"),
             starting=positions.parse(given.get("startingoffsets", "earliest"), "startingOffsets"),
@@ -151,11 +162,16 @@ class SourceOptions:
         )
         if options_.max_bytes is not None and options_.max_records is not None:
             raise ConfigError("a micro-batch has one limit: maxBytesPerTrigger or maxRecordsPerTrigger")
+        if options_.records_per_task is not None and not options_.path.startswith(SCHEME):
+            raise ConfigError(
+                "maxRecordsPerPartition is for clusters; the tasks of a directory have a size: bytesPerTask"
+            )
         return options_.with_columns(options_.columns)
 
-    def matches(self, topic: str) -> bool:
-        """Tell whether the pattern of topics, if there is one, matches a topic."""
-        return self.topics_pattern is None or re.fullmatch(self.topics_pattern, topic) is not None
+    def matches(self, topic: str, partition: int) -> bool:
+        """Tell whether a log partition is among the assigned ones and its topic matches the pattern, if there are any."""
+        is_assigned = self.assigned is None or (topic, partition) in self.assigned
+        return is_assigned and (self.topics_pattern is None or re.fullmatch(self.topics_pattern, topic) is not None)
 
     def task_bytes(self, sizes_bytes: Collection[int]) -> int:
         """Return the size of a task, so that there are about `min_partitions` tasks if there are as many segments."""
@@ -222,6 +238,18 @@ def _pattern(given: Mapping[str, str]) -> str | None:
     except re.error as exc:
         raise ConfigError(f"topicsPattern {pattern!r} is no regular expression: {exc}") from exc
     return pattern
+
+
+def _assigned(given: Mapping[str, str]) -> frozenset[TopicPartition] | None:
+    text = given.get("assign")
+    if text is None:
+        return None
+    if others := sorted({"topics", "topicspattern", "partitions"} & given.keys()):
+        raise ConfigError(f"assign and {others[0]} exclude each other")
+    try:
+        return frozenset((topic, int(number)) for topic, numbers in json.loads(text).items() for number in numbers)
+    except (ValueError, TypeError, AttributeError) as exc:
+        raise ConfigError(f'assign is written {{"topic": [0, 1]}}, not {text!r}') from exc
 
 
 def _topics(given: Mapping[str, str]) -> frozenset[str] | None:

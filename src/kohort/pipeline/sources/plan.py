@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kohort.pipeline.decode.segments import newest_segments
-from kohort.pipeline.sources.directory import DirectoryLogs, SliceTask, chosen_segments, planned_segments, slice_tasks
+from kohort.pipeline.sources.directory import DirectoryLogs, SliceTask, chosen_segments, planned_segments, whole_tasks
 from kohort.pipeline.sources.live import ClusterLogs, FetchTask, LiveLog, chosen_logs, is_live, split
 from kohort.pipeline.sources.options import SourceOptions
 from kohort.pipeline.sources.positions import EARLIEST, LATEST
@@ -30,7 +30,7 @@ def _tasks(options: SourceOptions) -> Sequence[RangeTask]:
     segments = chosen_segments(options)
     chosen = newest_segments(segments) if options.newest else segments
     planned = {one.segment: one for one in planned_segments(segments)}
-    return slice_tasks([(planned[one], None) for one in chosen], options)
+    return whole_tasks([planned[one] for one in chosen], options)
 
 
 def _whole(logs: Sequence[LiveLog], options: SourceOptions) -> Sequence[RangeTask]:
@@ -40,7 +40,7 @@ def _whole(logs: Sequence[LiveLog], options: SourceOptions) -> Sequence[RangeTas
     ends = {log.place: log.end for log in logs}
     return [
         FetchTask(task, log, options.security, tells_end=log.end == ends[log.place])
-        for task, log in enumerate(split(logs, options.min_partitions))
+        for task, log in enumerate(split(logs, options))
     ]
 
 

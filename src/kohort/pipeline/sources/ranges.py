@@ -5,7 +5,7 @@ A range ends before its end offset. Consecutive ranges give every batch once, se
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple, Protocol
 
@@ -30,6 +30,16 @@ class RangeTask(ABC):
     def size_bytes(self) -> int:
         """The approximate size; 0 if it is unknown."""
         return 0
+
+    @property
+    def offsets(self) -> int:
+        """The number of offsets; 0 if it is unknown."""
+        return 0
+
+    @property
+    @abstractmethod
+    def places(self) -> Collection[TopicPartition]:
+        """The logs that the task reads."""
 
     @abstractmethod
     def read(self, decoder: Decoder, note: Note) -> Iterator[pa.RecordBatch]:

@@ -7,20 +7,22 @@ partitions without records.
 Source: Kafka PartitionMetadataFile; KIP-516 (Metadata version 10 and later); `kohort.broker.catalog` (the format of a record).
 """
 
+import json
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from uuid import UUID
 
-import msgspec
+import numpy as np
 
 from kohort.client.connection import Versions
 from kohort.client.security import PLAINTEXT, Security
-from kohort.model.errors import CorruptError
 from kohort.model.ids import uuid_text
 from kohort.pipeline.decode import storage
 from kohort.pipeline.decode.batches import scans
+from kohort.pipeline.decode.records import parse, windows
 from kohort.pipeline.decode.segments import list_segments, partition_directories
+from kohort.pipeline.decode.vectors import slices
 from kohort.pipeline.sources import live
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
@@ -74,39 +76,29 @@ def id_beside(directory: str | Path) -> str | None:
     return fields.get("topic_id")
 
 
-class _Topic(msgspec.Struct):
-    name: str
-
-
-class _TopicRecord(msgspec.Struct):
-    topic: _Topic
-
-
 def _of_catalog(path: str) -> dict[str, str]:
     """Return the topics in the catalog of a Kohort broker; none in other directories. Unreadable entries are ignored."""
     found: dict[str, str] = {}
     for key, value in _catalog_records(path):
         if not key.startswith(_TOPIC_KEY):
             continue
-        with suppress(ValueError, msgspec.MsgspecError):
+        with suppress(ValueError, TypeError, LookupError):
             topic_id = uuid_text(UUID(hex=key.removeprefix(_TOPIC_KEY).decode()))
             if value is None:
                 found.pop(topic_id, None)
             else:
-                found[topic_id] = msgspec.json.decode(value, type=_TopicRecord).topic.name
+                found[topic_id] = str(json.loads(value)["topic"]["name"])
     return found
 
 
 def _catalog_records(path: str) -> Iterator[tuple[bytes, bytes | None]]:
     for segment in list_segments(path, topics={_CATALOG}):
-        # Only Kohort has a catalog; the import takes 60 ms.
-        from kohort.wire.batches import read_records
-
         try:
             data = storage.mapped(segment.path)
         except FileNotFoundError:
             continue
-        for scan in scans(data):
-            for position in scan.positions.tolist():
-                with suppress(CorruptError):
-                    yield from ((one.key or b"", one.value) for one in read_records(memoryview(data)[position:]))
+        for window in (window for scan in scans(data) for window in windows(scan)):
+            found = parse(window)
+            keys = slices(window.data, found.key_at, np.maximum(found.key_bytes, 0), found.key_bytes >= 0)
+            values = slices(window.data, found.value_at, np.maximum(found.value_bytes, 0), found.value_bytes >= 0)
+            yield from zip((key or b"" for key in keys.to_pylist()), values.to_pylist(), strict=True)

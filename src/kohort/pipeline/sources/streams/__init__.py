@@ -1,0 +1,1 @@
+"""Streams over the logs of coordinators: readers of Spark's micro-batches, their offsets and their progress."""
