@@ -1,8 +1,10 @@
 """A running cluster is read over the wire as its files would be."""
 
 import asyncio
+import json
 import socket
 import struct
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,8 @@ from kohort.pipeline.sources.progress import Note
 from kohort.pipeline.sources.ranges import read_task
 from kohort.testing.served import ServedKohort
 from tests.pipeline.logbytes import batch, decode_directory
+from tests.pipeline.platforms import bare_python
+from tests.pipeline.zipped import write_zip
 
 RECORDS = 50
 
@@ -58,6 +62,30 @@ def rows_of(path: str, topics: set[str]) -> list[dict[str, Any]]:
         for found in FetchTask(0, log, PLAINTEXT).read(decoder, Note(None, 0)):
             rows += found.to_pylist()
     return [placeless(row) for row in rows]
+
+
+OF_A_PLATFORM = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from kohort.pipeline.sources.options import SourceOptions
+from kohort.pipeline.sources.plan import tasks_of
+from kohort.pipeline.sources.ranges import read_task
+options = SourceOptions.parse(json.loads(sys.argv[2]))
+rows = [row for task in tasks_of(options) for part in read_task(options, task) for row in part.to_pylist()]
+print(json.dumps({"native": sorted({"kio", "msgspec", "crc32c"} & sys.modules.keys()), "rows": rows}, default=str))
+"""
+
+
+def test_a_python_of_a_platform_reads_a_cluster(cluster: tuple[str, Path], tmp_path: Path) -> None:
+    """Responses are read without kio, as on executors of Spark that get Kohort as a zip file."""
+    told = {"path": cluster[0], "topics": "*", "kinds": "offset_commit,coordinator,group_metadata,batch"}
+    python, archive = bare_python(tmp_path / "bare").python, write_zip(tmp_path / "kohort.zip")
+    command = [str(python), "-I", "-c", OF_A_PLATFORM, str(archive), json.dumps(told)]
+    done = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    options = SourceOptions.parse(told)
+    rows = [row for task in tasks_of(options) for part in read_task(options, task) for row in part.to_pylist()]
+    assert [row["offset"] for row in rows if row["kind"] == "offset_commit"] == [3, 7, 11]
+    assert done == {"native": [], "rows": json.loads(json.dumps(rows, default=str))}
 
 
 def placeless(row: dict[str, Any]) -> dict[str, Any]:

@@ -207,7 +207,15 @@ def run(
     store: Annotated[
         str | None,
         typer.Option(
-            metavar="URI", help="Object store to publish to as well: s3://bucket/kohort, gs://, abfs:// or file://."
+            metavar="URI",
+            help="Where to publish to as well: an object store (s3://bucket/kohort, gs://, abfs://, file://), or"
+            " table:SCHEMA of Spark's catalog.",
+        ),
+    ] = None,
+    file_format: Annotated[
+        str | None,
+        typer.Option(
+            "--format", metavar="NAME", help="With --store: what Spark has, delta or iceberg; default Parquet."
         ),
     ] = None,
     groups: Groups = None,
@@ -239,6 +247,7 @@ def run(
             out,
             groups,
             store_uri=store,
+            file_format=file_format,
             is_anew=is_anew,
             has_history=history,
             is_stream=is_stream,

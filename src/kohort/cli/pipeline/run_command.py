@@ -38,6 +38,7 @@ def run_pipeline(
     groups: str | None,
     *,
     store_uri: str | None,
+    file_format: str | None,
     is_anew: bool,
     has_history: bool,
     is_stream: bool,
@@ -53,7 +54,7 @@ def run_pipeline(
     Raises:
         ConfigError: options exclude each other, the source cannot be read, or the directory contains something else.
     """
-    from kohort.pipeline.jobs import published, stores
+    from kohort.pipeline.jobs import catalogs, published, stores
     from kohort.pipeline.runs.state import RunRequest
 
     group_ids = _group_ids(groups)
@@ -65,18 +66,22 @@ def run_pipeline(
     as_of_ms = parse_as_of(options.as_of)
     check_out(out, options.master)
     directory = local_out(out)
+    if file_format is not None and store_uri is None:
+        raise ConfigError("--format is for --store; --out DIR holds Parquet")
+    catalog = None if store_uri is None else catalogs.catalog(store_uri, file_format)
     # Opened first, so that an unreachable store is reported before the logs are read.
-    store = None if store_uri is None else stores.opened(store_uri)
+    store = None if store_uri is None or catalog is not None else stores.opened(store_uri)
     with ExitStack() as stack:
         request = RunRequest(group_ids, as_of_ms, published.TABLES if has_history else published.USUAL)
-        running = _run(options, directory, request, LazySpark(stack, options.master, stderr))
+        sessions = LazySpark(stack, options.master, stderr)
+        running = _run(options, directory, request, sessions)
         running.is_anew = is_anew
         if not is_stream:
-            _once(running, stderr, directory, store)
+            _once(running, stderr, directory, store, catalog, sessions)
             return
         with stop_signal() as stopped:
             while not stopped.is_set():
-                _once(running, stderr, directory, store)
+                _once(running, stderr, directory, store, catalog, sessions)
                 stopped.wait(INTERVAL_S if every_s is None else every_s)
                 while not stopped.is_set() and not running.has_news():
                     stopped.wait(POLL_INTERVAL_S)
@@ -187,12 +192,18 @@ def absolute(source: str) -> str:
     return source if "://" in source else str(Path(source).absolute())
 
 
-def _once(running: Any, stderr: TextIO, out: Path, store: Any) -> None:
+def _once(running: Any, stderr: TextIO, out: Path, store: Any, catalog: Any, sessions: "LazySpark") -> None:
+    from kohort.pipeline.jobs import catalogs, published
+
     with shown_progress(stderr, running):
         outcome = running.once()
     print_outcome(outcome, running, out)
     if store is not None:
         _stored(store, out)
+    if catalog is not None:
+        made = published.current(out)
+        is_new = catalogs.publish(catalog, made, sessions)
+        typer.echo(f"{catalog.uri}: {'' if is_new else 'up to date, '}version {made.version} as {catalog.file_format}")
 
 
 def print_outcome(outcome: Any, running: Any, out: Path) -> None:

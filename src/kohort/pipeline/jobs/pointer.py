@@ -1,6 +1,7 @@
 """The pointer of published tables, `current.json`: which version is current, and what it was made from."""
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,3 +43,23 @@ def parse_pointer(directory: str | Path, text: str) -> Published:
         return Published(directory, pointed_to["version"], pointed_to["source"], pointed_to["fingerprint"])
     except (ValueError, KeyError, TypeError) as exc:
         raise ConfigError(f"{pointer} does not say which tables are current: {exc}") from exc
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Replace a file atomically, also under a power cut."""
+    beside = path.with_name(f".{path.name}.new")
+    with beside.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+    sync_entry(path.parent)
+
+
+def sync_entry(path: str | Path) -> None:
+    """Flush a file, or the entries of a directory."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

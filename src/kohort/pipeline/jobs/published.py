@@ -20,7 +20,7 @@ from typing import Any
 
 from kohort.model.errors import ConfigError
 from kohort.pipeline.jobs import stores
-from kohort.pipeline.jobs.pointer import FORMAT, POINTER, VERSIONS, Published, parse_pointer
+from kohort.pipeline.jobs.pointer import FORMAT, POINTER, VERSIONS, Published, parse_pointer, replace_file, sync_entry
 from kohort.pipeline.jobs.publish import sorted_table
 from kohort.pipeline.tables.contract import COLUMNS, arrow_schema
 
@@ -85,7 +85,7 @@ def publish(
     sync(made.path)
     on_step("written")
     pointer = {"format": FORMAT, "version": version, "source": made.source, "fingerprint": made_of}
-    _replace(root / POINTER, json.dumps(pointer))
+    replace_file(root / POINTER, json.dumps(pointer))
     on_step("published")
     return made
 
@@ -94,16 +94,7 @@ def sync(root: Path) -> None:
     """Flush all files and directories below a directory."""
     for directory, _, files in os.walk(root):
         for path in (directory, *(os.path.join(directory, name) for name in files)):
-            _sync(path)
-
-
-def _sync(path: str | Path) -> None:
-    """Flush a file, or the entries of a directory."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+            sync_entry(path)
 
 
 def _remove_other_versions(root: Path, *, keep: Sequence[int]) -> None:
@@ -111,17 +102,6 @@ def _remove_other_versions(root: Path, *, keep: Sequence[int]) -> None:
     for path in versions.iterdir() if versions.is_dir() else ():
         if path.name not in {str(version) for version in keep}:
             shutil.rmtree(path)
-
-
-def _replace(path: Path, text: str) -> None:
-    """Replace a file atomically, also under a power cut."""
-    beside = path.with_name(f".{path.name}.new")
-    with beside.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
-    _sync(path.parent)
 
 
 def table(directory: str | Path, name: str, *, where: Mapping[str, str] | None = None) -> Any:
