@@ -43,16 +43,16 @@ NO_SASL = "refused: no listener uses SASL"
 NO_SHARE = "refused as by Kafka with level 0 of `share.version`"
 NO_STREAMS = "refused as by Kafka with level 0 of `streams.version`"
 NO_SHARE_STATE = "refused: this node is no share coordinator"
-NO_ACLS = "SECURITY_DISABLED, as by Kafka without an authorizer"
+ACLS = "served with an authorizer; SECURITY_DISABLED without one, as by Kafka"
 STATES = {
     ApiKey.PRODUCE: "served from version 3 on; the versions before are listed because clients look for them, as in Kafka",
     ApiKey.FETCH: "served; fetches of followers are refused",
     ApiKey.INIT_PRODUCER_ID: "served, without two-phase commit (version 6)",
     ApiKey.SASL_HANDSHAKE: NO_SASL,
     ApiKey.SASL_AUTHENTICATE: NO_SASL,
-    ApiKey.DESCRIBE_ACLS: NO_ACLS,
-    ApiKey.CREATE_ACLS: NO_ACLS,
-    ApiKey.DELETE_ACLS: NO_ACLS,
+    ApiKey.DESCRIBE_ACLS: ACLS,
+    ApiKey.CREATE_ACLS: ACLS,
+    ApiKey.DELETE_ACLS: ACLS,
     ApiKey.ALTER_REPLICA_LOG_DIRS: "served; there is one log directory",
     ApiKey.CREATE_DELEGATION_TOKEN: NO_SASL,
     ApiKey.RENEW_DELEGATION_TOKEN: NO_SASL,

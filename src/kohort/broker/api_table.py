@@ -106,6 +106,8 @@ _LISTS_STEP: Final = 300_000
 _PATTERN: Final = (
     "PATTERN_LENGTH_MAX, PATTERN_CLASSES_MAX and PATTERN_PROGRAM_BYTES_MAX of an expression, MATCH_STEPS_MAX of a match"
 )
+_ACLS: Final = "ACL_BYTES_MAX, ACL_PREFIX_LENGTH_MAX"
+_FILTERS: Final = "ACL_FILTER_STEPS_MAX and ACL_MATCHES_MAX of a request"
 _BATCHES: Final = "DECOMPRESSED_BYTES_MAX and BATCH_RECORDS_MAX of a batch; one large batch at a time, in slices"
 
 
@@ -159,9 +161,9 @@ API_TABLE: Final[dict[ApiKey, Api]] = {
     ApiKey.END_TXN: Api(_one()),
     ApiKey.WRITE_TXN_MARKERS: Api(_whole(step=64_000), is_throttled=False),
     ApiKey.TXN_OFFSET_COMMIT: Api(_whole()),
-    ApiKey.DESCRIBE_ACLS: Api(_one()),
-    ApiKey.CREATE_ACLS: Api(_each(), is_gradual=True),
-    ApiKey.DELETE_ACLS: Api(_each(), is_gradual=True),
+    ApiKey.DESCRIBE_ACLS: Api(_each(memory=128 * _MIB), is_gradual=True),
+    ApiKey.CREATE_ACLS: Api(_each(bounded_by=_ACLS), is_gradual=True),
+    ApiKey.DELETE_ACLS: Api(_each(bounded_by=_FILTERS), is_gradual=True),
     ApiKey.DESCRIBE_CONFIGS: Api(_each(), is_gradual=True),
     ApiKey.ALTER_CONFIGS: Api(_whole(step=_LISTS_STEP, bounded_by=_CONFIGS), is_gradual=True),
     ApiKey.ALTER_REPLICA_LOG_DIRS: Api(_each(), is_gradual=True),

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kohort.broker.acls.acl_apis import AclApis
+from kohort.broker.acls.authorizer import authorizer_of
 from kohort.broker.admin.absent_apis import absent_handlers
 from kohort.broker.admin.client_quotas import ClientQuotaApis
 from kohort.broker.admin.log_dirs import LogDirs, log_dir_name
@@ -80,7 +82,7 @@ class Broker:
             this one.
 
     Raises:
-        ConfigError: the catalog in the store was written by a newer version.
+        ConfigError: the catalog in the store was written by a newer version, or a configuration cannot be used.
         StorageError: the catalog cannot be read.
     """
 
@@ -113,6 +115,8 @@ class Broker:
         self.changes = Changes(self.catalog, call_later)
         self.features.attach(self.catalog)
         self.quotas = ClientQuotas(self.catalog, config, clock)
+        self.authorizer = authorizer_of(config, self.catalog)
+        """Decides who may do what; None if everyone may do everything."""
         rename_strays(store, self.catalog)
         refuse_missing(store, self.catalog)
         self.fetches: Fetches = Purgatory(
@@ -266,5 +270,9 @@ class BrokerApis:
         quotas = ClientQuotaApis(catalog, shared.changes)
         self.serve(ApiKey.DESCRIBE_CLIENT_QUOTAS, quotas.describe_client_quotas)
         self.serve(ApiKey.ALTER_CLIENT_QUOTAS, quotas.alter_client_quotas)
+        acls = AclApis(None if shared.authorizer is None else shared.authorizer.acls, shared.changes)
+        self.serve(ApiKey.DESCRIBE_ACLS, acls.describe_acls)
+        self.serve(ApiKey.CREATE_ACLS, acls.create_acls)
+        self.serve(ApiKey.DELETE_ACLS, acls.delete_acls)
         for api_key, handler in absent_handlers():
             self.serve(api_key, handler)

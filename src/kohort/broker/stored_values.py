@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from kohort.broker.acls.stored_acls import ACLS, acl_of
 from kohort.broker.admin.client_quotas import check_quota
 from kohort.broker.admin.scram_credentials import check_credential
 from kohort.broker.catalog import Catalog
@@ -57,6 +58,7 @@ def set_aside_unusable(catalog: Catalog, config: BrokerConfig) -> None:
                 *_wholes(catalog, CLIENT_METRICS_KIND, client_metrics.check),
                 *_quotas(catalog),
                 *_wholes(catalog, SCRAM, check_credential),
+                *_wholes(catalog, ACLS, acl_of),
                 *_wholes(catalog, FEATURE_KIND, check_level),
             ),
         )

@@ -193,3 +193,28 @@ TELEMETRY_ATTRIBUTES_MAX: Final = 16
 """Labels of a pushed metric. Further ones are left out."""
 TELEMETRY_TEXT_LENGTH_MAX: Final = 200
 """Characters of a name, a label or its value. Metrics with longer names are dropped; labels are cut."""
+
+# Access rules
+
+ACLS_MAX: Final = 100_000
+"""ACLs, a kilobyte or two each. A further one is POLICY_VIOLATION."""
+ACL_BYTES_MAX: Final = 2_048
+"""Bytes of the resource name, the principal and the host of an ACL together. An ACL with more is INVALID_REQUEST."""
+ACL_PREFIX_LENGTH_MAX: Final = 249
+"""Characters of a prefix of resource names, as in a topic name. An ACL with a longer one is INVALID_REQUEST: a decision looks
+at every length that prefixes have."""
+ACL_CHANGES_MAX: Final = 10_000
+"""ACLs that one request creates, or that one deletes. More are POLICY_VIOLATION or INVALID_REQUEST, and nothing is done. As in
+Kafka."""
+ACL_FILTER_STEPS_MAX: Final = 2_000_000
+"""ACLs that the filters of one DeleteAcls look at. With more, the request is INVALID_REQUEST and nothing is done."""
+ACL_MATCHES_MAX: Final = 50_000
+"""ACLs in the answer to one DeleteAcls, each as often as filters select it. With more, as above."""
+ACL_DECISIONS_KEPT: Final = 10_000
+"""Decisions of the authorizer that are kept until the next change of ACLs. Then all are forgotten."""
+ACL_DECISION_LENGTH_MAX: Final = 512
+"""Characters of the user and the resource of such a decision. Others are decided anew each time."""
+AUDIT_TEXT_LENGTH_MAX: Final = 1_000
+"""Characters of a name or a rule in the audit log; the rest is left out."""
+REFUSED_USERS_MAX: Final = 1_000
+"""Pairs of a user and an API whose refusals are counted by themselves. Those of further users are counted together."""

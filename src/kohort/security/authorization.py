@@ -4,10 +4,14 @@ from typing import Protocol
 
 from kohort.model.principals import Principal
 from kohort.security.operations import Operation, ResourceType
+from kohort.wire.apis import ApiKey
 
 
 class Authorizer(Protocol):
     """Decides; it never waits and changes nothing but its audit log and counters. Source: Kafka Authorizer."""
+
+    def for_api(self, api: ApiKey, /) -> "Authorizer":
+        """The same decisions for the requests of one API, which the audit log names and for which refusals are counted."""
 
     def may(
         self,

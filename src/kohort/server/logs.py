@@ -53,10 +53,15 @@ class KeyValueFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object for each line: time, level, logger, event, and the fields of the event by name."""
+    """
+    One JSON object for each line: time, level, logger, event, and the fields of the event by name.
+
+    A record with the attribute `is_text` (`extra={"is_text": True}`) is a sentence, which is the event as a whole.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
-        event, *pairs = record.getMessage().split(" ")
+        text = record.getMessage()
+        event, *pairs = (text,) if getattr(record, "is_text", False) else text.split(" ")
         fields: dict[str, object] = {
             "time_ms": int(record.created * 1000),
             "level": record.levelname,

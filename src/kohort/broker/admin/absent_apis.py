@@ -4,22 +4,19 @@ The APIs of what this broker does not have, refused as by a Kafka without it.
 - SASL: SaslHandshake (17), versions 0 and 1, and SaslAuthenticate (36), versions 0 to 2, because no listener uses it.
 - Delegation tokens: CreateDelegationToken (38), versions 1 to 3, RenewDelegationToken (39), ExpireDelegationToken (40),
   versions 1 and 2, and DescribeDelegationToken (41), versions 1 to 3, because the client has not authenticated itself.
-- Access rules: DescribeAcls (29), CreateAcls (30) and DeleteAcls (31), versions 1 to 3, because there is no authorizer. An
-  element with an unknown enumeration value closes the connection, as in Kafka, where such a request cannot be parsed.
 - Share groups (76 to 79, 83 to 87, 90 to 92) and streams groups (88, 89): answered as by a Kafka whose features `share.version`
   and `streams.version` have level 0, and whose topic `__share_group_state` does not exist.
 - Descriptions of topologies: StreamsGroupTopologyDescriptionUpdate (93), version 0, because no plugin stores them.
 
 Source: KIP-43, KIP-152, KIP-48, KIP-373, KIP-932, KIP-1071, KIP-1331; Kafka KafkaApis.handleSaslHandshakeRequest,
-handleSaslAuthenticateRequest, allowTokenRequests, isShareGroupProtocolEnabled; AclApis; DescribeAclsRequest, CreateAclsRequest,
-DeleteAclsRequest; ShareCoordinatorService.
+handleSaslAuthenticateRequest, allowTokenRequests, isShareGroupProtocolEnabled; ShareCoordinatorService.
 """
 
 from collections.abc import Generator, Iterable, Mapping
 from typing import Any, Final
 
-from kohort.broker.ports import Context, Handler, NoResponse
-from kohort.machine.gradual import gathered, gathered_by_topic, has_any
+from kohort.broker.ports import Context, Handler
+from kohort.machine.gradual import gathered, gathered_by_topic
 from kohort.machine.shard import Reply
 from kohort.model.errors import ErrorCode
 from kohort.model.ids import ANONYMOUS
@@ -29,12 +26,6 @@ from kohort.wire.apis import ApiKey
 _NO_TOKENS: Final = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
 _USER: Final = "User"
 _NO_TIME: Final = -1
-
-_RESOURCE_TYPES: Final = range(1, 8)
-_PATTERN_TYPES: Final = range(1, 5)
-_OPERATIONS: Final = range(1, 16)
-_PERMISSIONS: Final = range(1, 4)
-_NO_AUTHORIZER: Final = "No Authorizer is configured"
 
 _NO_GROUPS: Final = ErrorCode.UNSUPPORTED_VERSION
 _NO_GROUPS_MESSAGE: Final = "The version of API is not supported."
@@ -67,9 +58,6 @@ def absent_handlers() -> Iterable[tuple[ApiKey, Handler]]:
     for api, fields in _REFUSALS.items():
         yield api, _always(api, fields)
     yield ApiKey.CREATE_DELEGATION_TOKEN, _create_delegation_token
-    yield ApiKey.DESCRIBE_ACLS, _describe_acls
-    yield ApiKey.CREATE_ACLS, _create_acls
-    yield ApiKey.DELETE_ACLS, _delete_acls
     yield ApiKey.SHARE_GROUP_DESCRIBE, _describe_groups(ApiKey.SHARE_GROUP_DESCRIBE)
     yield ApiKey.STREAMS_GROUP_DESCRIBE, _describe_groups(ApiKey.STREAMS_GROUP_DESCRIBE)
     yield ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, _describe_share_group_offsets
@@ -102,53 +90,6 @@ def _create_delegation_token(
         issue_timestamp_ms=_NO_TIME,
         expiry_timestamp_ms=_NO_TIME,
         max_timestamp_ms=_NO_TIME,
-    )
-
-
-def _describe_acls(
-    request: m.DescribeAclsRequest, _context: Context, _reply: Reply[m.DescribeAclsResponse]
-) -> m.DescribeAclsResponse | NoResponse:
-    if not _is_known(*_kinds_of(request)):
-        return NoResponse.CLOSE_CONNECTION
-    message = f"{_NO_AUTHORIZER} on the broker"
-    return m.DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=message)
-
-
-def _create_acls(
-    request: m.CreateAclsRequest, _context: Context, _reply: Reply[m.CreateAclsResponse]
-) -> Generator[None, None, m.CreateAclsResponse | NoResponse]:
-    if (
-        yield from has_any(
-            not _is_known(one.resource_type, one.resource_pattern_type, one.operation, one.permission_type)
-            for one in request.creations
-        )
-    ):
-        return NoResponse.CLOSE_CONNECTION
-    refusal = m.CreateAclsResponseAclCreationResult(
-        error_code=ErrorCode.SECURITY_DISABLED, error_message=f"{_NO_AUTHORIZER}."
-    )
-    return m.CreateAclsResponse(results=[refusal] * len(request.creations))
-
-
-def _delete_acls(
-    request: m.DeleteAclsRequest, _context: Context, _reply: Reply[m.DeleteAclsResponse]
-) -> Generator[None, None, m.DeleteAclsResponse | NoResponse]:
-    if (yield from has_any(not _is_known(*_kinds_of(one)) for one in request.filters)):
-        return NoResponse.CLOSE_CONNECTION
-    refusal = m.DeleteAclsFilterResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=f"{_NO_AUTHORIZER}.")
-    return m.DeleteAclsResponse(filter_results=[refusal] * len(request.filters))
-
-
-def _kinds_of(wanted: m.DescribeAclsRequest | m.DeleteAclsFilter) -> tuple[int, int, int, int]:
-    return wanted.resource_type_filter, wanted.pattern_type_filter, wanted.operation, wanted.permission_type
-
-
-def _is_known(resource: int, pattern: int, operation: int, permission: int) -> bool:
-    return (
-        resource in _RESOURCE_TYPES
-        and pattern in _PATTERN_TYPES
-        and operation in _OPERATIONS
-        and permission in _PERMISSIONS
     )
 
 

@@ -32,7 +32,7 @@ BROKER: Final[tuple[Row, ...]] = (
     ("alter.config.policy.class.name", "CLASS", None, None, "LOW", "shown", "read-only", "Java class that may refuse changes of configurations."),
     ("alter.log.dirs.replication.quota.window.num", "INT", "11", "[1,...]", "LOW", "shown", "read-only", "Number of samples that the quota on moves between log directories is measured over."),
     ("alter.log.dirs.replication.quota.window.size.seconds", "INT", "1", "[1,...]", "LOW", "shown", "read-only", "Length of one sample of the quota on moves between log directories."),
-    ("authorizer.class.name", "STRING", "", "non-null string", "LOW", "shown", "read-only", "Java class that decides about access rights; empty allows everything."),
+    ("authorizer.class.name", "STRING", "", "non-null string", "LOW", "effect", "read-only", "Java class that decides about access rights: org.apache.kafka.metadata.authorizer.StandardAuthorizer; empty allows everything."),
     ("auto.create.topics.enable", "BOOLEAN", "true", None, "HIGH", "effect", "read-only", "Whether a Metadata request for an unknown topic creates the topic, if the client allows it."),
     ("auto.leader.rebalance.enable", "BOOLEAN", "true", None, "HIGH", "shown", "read-only", "Whether leadership returns to the preferred replica in the background."),
     ("background.threads", "INT", "10", "[1,...]", "HIGH", "shown", "cluster-wide", "Number of threads for background work such as deleting files."),

@@ -110,6 +110,8 @@ def _keys_of_all() -> ConfigKeys:
 
 BROKER_KEYS, TOPIC_KEYS, GROUP_KEYS = _keys_of_all()
 """The keys that every broker takes, of any release: a value has its effect even if the release shows no such key."""
+AUTHORIZER_KEYS = ("super.users", "allow.everyone.if.no.acl.found")
+"""Keys that Kafka's authorizer reads, and that brokers do not define. DescribeConfigs hides their values."""
 CLIENT_METRICS_KEYS = {row[0]: _key(row) for row in config_table.CLIENT_METRICS}
 
 
@@ -150,7 +152,8 @@ class BrokerConfig:
     Attributes:
         keys: the configurations of the release: those that clients see, and that topics and groups may have.
         explicit: the values that were set at the start, as text.
-        unknown: keys that were set but are not Kafka's, each with the most similar key that is, or "". Kafka starts with them.
+        others: the values of keys that were set and have no definition, as text: of the authorizer, and unknown ones.
+        unknown: those that are not Kafka's, each with the most similar key that is, or "". Kafka starts with them.
         dynamic: the values that were set at run time for this broker, as text.
         dynamic_defaults: the values that were set at run time for all brokers, as text, over `initial_defaults`.
         log_dir: the name of the log directory, once the broker has one.
@@ -165,7 +168,8 @@ class BrokerConfig:
         self.release = release
         self.keys = keys_of(release)
         self.explicit = {name: text for name, text in explicit.items() if name in BROKER_KEYS}
-        self.unknown = {name: similar_key(name, BROKER_KEYS) for name in explicit if name not in BROKER_KEYS}
+        self.others = {name: text for name, text in explicit.items() if name not in BROKER_KEYS}
+        self.unknown = {name: similar_key(name, BROKER_KEYS) for name in self.others if name not in AUTHORIZER_KEYS}
         self._static: dict[str, Value] = {name: BROKER_KEYS[name].parse(text) for name, text in self.explicit.items()}
         self._values = dict(self._static)
         self._watchers: list[Watcher] = []
@@ -189,7 +193,7 @@ class BrokerConfig:
         Raises:
             ConfigError: as for the class; or the file cannot be read.
         """
-        return cls(read_sources(sets, file, environment or {}, BROKER_KEYS), release=release)
+        return cls(read_sources(sets, file, environment or {}, {*BROKER_KEYS, *AUTHORIZER_KEYS}), release=release)
 
     def watch(self, watcher: Watcher) -> None:
         """Call `watcher` when values have been changed at run time."""

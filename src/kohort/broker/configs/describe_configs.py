@@ -188,7 +188,7 @@ class DescribeConfigs:
         layers = (
             (ConfigSource.DYNAMIC_BROKER, broker.dynamic),
             (ConfigSource.DYNAMIC_DEFAULT_BROKER, broker.dynamic_defaults),
-            (ConfigSource.STATIC_BROKER, broker.unknown | later),
+            (ConfigSource.STATIC_BROKER, broker.others | later),
         )
         for name in dict.fromkeys(name for _, layer in layers for name in layer if name not in known):
             synonyms = [Synonym(name, layer[name], source) for source, layer in layers if name in layer]

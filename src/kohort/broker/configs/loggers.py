@@ -13,6 +13,8 @@ from typing import Final, Protocol
 from kohort.model.errors import CoordinatorError, ErrorCode
 
 ROOT: Final = "root"
+AUDIT_LOG: Final = "kafka.authorizer.logger"
+"""The logger of the authorizer's decisions, by Kafka's name."""
 TRACE: Final = 5
 """A level below Python's DEBUG."""
 _LEVELS: Final = {
@@ -45,7 +47,8 @@ class LevelChange(Protocol):
 
 def logger_names() -> list[str]:
     """The names of the loggers that exist."""
-    return [ROOT, *sorted(name for name in logging.Logger.manager.loggerDict if name.partition(".")[0] == "kohort")]
+    names = logging.Logger.manager.loggerDict
+    return [ROOT, *sorted(name for name in names if name.partition(".")[0] == "kohort" or name == AUDIT_LOG)]
 
 
 def levels() -> Iterator[tuple[str, str]]:
