@@ -46,6 +46,11 @@ beginning with `kohort_` are Kohort's own; they include some that Kafka has in a
   part in a rebalance in time; Kohort has `kohort_group_coordinator_rebalance_timeouts_total`.
 """
 
+_GUARDED = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+}
+"""With an authorizer, whose metrics are on the page, too."""
 _TITLES = {
     "kafka": "## Kafka's metrics\n",
     "kohort": "## Kohort's own metrics\n",
@@ -57,7 +62,7 @@ def collected() -> list[Family]:
     """The metrics of a node with a topic and a request."""
 
     async def collect() -> list[Family]:
-        node = Node(Settings(port=0, config=BrokerConfig({})), asyncio.get_running_loop())
+        node = Node(Settings(port=0, config=BrokerConfig(_GUARDED)), asyncio.get_running_loop())
         host, port = await node.start()
         reader, writer = await asyncio.open_connection(host, port)
         topic = m.CreateTopicsRequestCreatableTopic(name="t", num_partitions=1, replication_factor=1)

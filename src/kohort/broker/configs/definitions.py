@@ -153,7 +153,7 @@ class BrokerConfig:
         keys: the configurations of the release: those that clients see, and that topics and groups may have.
         explicit: the values that were set at the start, as text.
         others: the values of keys that were set and have no definition, as text: of the authorizer, and unknown ones.
-        unknown: those that are not Kafka's, each with the most similar key that is, or "". Kafka starts with them.
+        unknown: those that nothing reads, each with the most similar key that Kafka has, or "". Kafka starts with them.
         dynamic: the values that were set at run time for this broker, as text.
         dynamic_defaults: the values that were set at run time for all brokers, as text, over `initial_defaults`.
         log_dir: the name of the log directory, once the broker has one.
@@ -169,7 +169,8 @@ class BrokerConfig:
         self.keys = keys_of(release)
         self.explicit = {name: text for name, text in explicit.items() if name in BROKER_KEYS}
         self.others = {name: text for name, text in explicit.items() if name not in BROKER_KEYS}
-        self.unknown = {name: similar_key(name, BROKER_KEYS) for name in self.others if name not in AUTHORIZER_KEYS}
+        read = AUTHORIZER_KEYS if self.explicit.get("authorizer.class.name") else ()
+        self.unknown = {name: similar_key(name, BROKER_KEYS) for name in self.others if name not in read}
         self._static: dict[str, Value] = {name: BROKER_KEYS[name].parse(text) for name, text in self.explicit.items()}
         self._values = dict(self._static)
         self._watchers: list[Watcher] = []

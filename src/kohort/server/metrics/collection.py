@@ -62,6 +62,8 @@ def node_families(
     yield from families.cleaner_families(cleaner)
     yield from families.purgatory_families(fetches)
     yield from families.telemetry_families(broker.telemetry, now_ms)
+    if broker.authorizer is not None:
+        yield from families.authorizer_families(broker.authorizer)
     yield from coordinators.metrics()
     yield from families.controller_families(broker, logs, is_stopping=connections.is_draining)
     yield from families.traffic_families(broker.partitions.traffic)

@@ -14,12 +14,14 @@ from typing import Final
 from prometheus_client.metrics_core import HistogramMetricFamily, Metric
 from prometheus_client.samples import Sample
 
+from kohort.broker.acls.authorizer import AclAuthorizer
 from kohort.broker.broker import Broker
 from kohort.broker.records.produce_verification import VerificationMetrics
 from kohort.broker.records.traffic import TopicTraffic, Traffic
 from kohort.broker.replicas import NO_LEADER, PartitionState
 from kohort.broker.telemetry.received import Series
 from kohort.broker.telemetry.telemetry import Telemetry
+from kohort.model.text import printable
 from kohort.runtime.purgatory import PurgatoryMetrics
 from kohort.scrape import Family
 from kohort.server.connections.client_connections import ClientConnections
@@ -131,6 +133,16 @@ def telemetry_families(telemetry: Telemetry, now_ms: int) -> Iterator[Family | N
 
 def _pushed_samples(values: Sequence[Series]) -> Iterator[Sample]:
     return (Sample(series.name, dict(series.labels), series.value) for series in values)
+
+
+def authorizer_families(authorizer: AclAuthorizer) -> Iterator[Metric]:
+    """The authorizer: Kafka's authorizer-metrics."""
+    kafka = "kafka.server:type=authorizer-metrics/acls-total-count"
+    yield from figure("kohort_acls", kafka, "Access rules.", len(authorizer.acls.index))
+    refusals = sorted(authorizer.refusals.items())
+    counts = [({"principal": printable(principal), "api": api}, count) for (principal, api), count in refusals]
+    about = "Refused operations on resources, by `principal` and `api`; those of users beyond a thousand together."
+    yield from figure("kohort_authorization_refused_total", "", about, *counts)
 
 
 def log_families(logs: Sequence[LogMetrics], flushes: FlushMetrics) -> Iterator[Family]:
