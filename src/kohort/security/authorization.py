@@ -1,6 +1,6 @@
 """The port through which the broker asks whether a user may do something."""
 
-from typing import Protocol
+from typing import Protocol, Self
 
 from kohort.model.principals import Principal
 from kohort.security.operations import Operation, ResourceType
@@ -10,8 +10,8 @@ from kohort.wire.apis import ApiKey
 class Authorizer(Protocol):
     """Decides; it never waits and changes nothing but its audit log and counters. Source: Kafka Authorizer."""
 
-    def for_api(self, api: ApiKey, /) -> "Authorizer":
-        """The same decisions for the requests of one API, which the audit log names and for which refusals are counted."""
+    def for_api(self, api: ApiKey, /) -> Self:
+        """The same authorizer for the requests of one API, which its audit log and its counters name."""
 
     def may(
         self,

@@ -9,7 +9,7 @@ from kohort.wire.apis import ApiKey
 from kohort.wire.generated.gradual import drain
 from tests.broker.harness import Asker, Harness
 
-AUTHORIZER = {"authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
+AUTHORIZER: dict[str, Any] = {"authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
 GOOD = Acl(ResourceType.TOPIC, PatternType.LITERAL, "t", "User:a", "*", Operation.READ, Permission.ALLOW)
 NONE = (0, "")
 
@@ -20,18 +20,16 @@ def guarded(**settings: Any) -> Harness:
 
 
 def creation(acl: Acl, **changes: Any) -> m.CreateAclsRequestAclCreation:
-    return m.CreateAclsRequestAclCreation(
-        **{
-            "resource_type": acl.resource_type,
-            "resource_name": acl.name,
-            "resource_pattern_type": acl.pattern,
-            "principal": acl.principal,
-            "host": acl.host,
-            "operation": acl.operation,
-            "permission_type": acl.permission,
-        }
-        | changes
-    )
+    fields: dict[str, Any] = {
+        "resource_type": acl.resource_type,
+        "resource_name": acl.name,
+        "resource_pattern_type": acl.pattern,
+        "principal": acl.principal,
+        "host": acl.host,
+        "operation": acl.operation,
+        "permission_type": acl.permission,
+    }
+    return m.CreateAclsRequestAclCreation(**fields | changes)
 
 
 def create(harness: Harness, *acls: Acl, **changes: Any) -> list[tuple[int, str | None]]:

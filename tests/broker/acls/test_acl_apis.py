@@ -74,7 +74,7 @@ def test_each_creation_is_decided_by_itself_and_equal_ones_are_one() -> None:
 
 @pytest.mark.parametrize("settings", [{}, AUTHORIZER])
 @pytest.mark.parametrize("field", ["resource_type", "resource_pattern_type", "operation", "permission_type"])
-def test_an_element_with_the_code_0_closes_the_connection(settings: dict[str, str], field: str) -> None:
+def test_an_element_with_the_code_0_closes_the_connection(settings: dict[str, Any], field: str) -> None:
     harness = Harness(**settings)
     codes = {"resource_type": "resource_type_filter", "resource_pattern_type": "pattern_type_filter"}
     wanted = ANYTHING | {codes.get(field, field): 0}
@@ -124,7 +124,12 @@ def test_each_filter_of_a_deletion_has_the_acls_that_were_there_before() -> None
     denied = GOOD._replace(permission=Permission.DENY)
     other = GOOD._replace(name="u")
     create(harness, GOOD, denied, other)
-    wanted = [{"resource_name_filter": "t"}, {"permission_type": 2}, {"operation": 16}, {"pattern_type_filter": 9}]
+    wanted: list[dict[str, Any]] = [
+        {"resource_name_filter": "t"},
+        {"permission_type": 2},
+        {"operation": 16},
+        {"pattern_type_filter": 9},
+    ]
     assert delete(harness, *wanted) == [
         (0, None, 2),
         (0, None, 1),

@@ -50,7 +50,7 @@ def test_without_the_configuration_there_is_no_authorizer() -> None:
         (AUTHORIZER | {"super_users": "User:a;bob"}, "super.users: Could not parse principal from `bob`"),
     ],
 )
-def test_a_configuration_that_cannot_be_used_ends_the_start(settings: dict[str, str], error: str) -> None:
+def test_a_configuration_that_cannot_be_used_ends_the_start(settings: dict[str, Any], error: str) -> None:
     with pytest.raises(ConfigError, match=error):
         Harness(**settings)
 
