@@ -22,6 +22,13 @@ SETTINGS = {
     "transaction.state.log.num.partitions": "3",
 }
 """Of either broker."""
+OF_SUBJECTS = {
+    "acls": {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+}
+"""Further settings that a subject needs."""
 
 Output = dict[str, int | list[str]]
 """Exit code, lines of stdout and of stderr."""
@@ -95,13 +102,18 @@ def recorded(subject: str) -> list[Output]:
 
 def main(subjects: list[str]) -> None:
     found = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
-    with tempfile.TemporaryDirectory() as directory, Jvm() as jvm, KafkaNode(Path(directory), SETTINGS) as node:
+    asked = list(subjects or SUBJECTS)
+    usual = [subject for subject in asked if subject not in OF_SUBJECTS]
+    groups = [usual, *([subject] for subject in asked if subject in OF_SUBJECTS)]
+    with Jvm() as jvm:
         runner = ToolRunner(jvm)
-        for subject in subjects or SUBJECTS:
-            found[subject] = run(runner, node.bootstrap, SUBJECTS[subject], Path(directory))
-            RECORDED.parent.mkdir(exist_ok=True)
-            known = {name: found[name] for name in SUBJECTS if name in found}
-            RECORDED.write_text(json.dumps(known, indent=1) + "\n")
+        for together in filter(None, groups):
+            settings = SETTINGS | OF_SUBJECTS.get("".join(together[:1]), {})
+            with tempfile.TemporaryDirectory() as directory, KafkaNode(Path(directory), settings) as node:
+                for subject in together:
+                    found[subject] = run(runner, node.bootstrap, SUBJECTS[subject], Path(directory))
+                    known = {name: found[name] for name in SUBJECTS if name in found}
+                    RECORDED.write_text(json.dumps(known, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import pytest
 from kohort.testing.served import ServedKohort
 from tests.clients.jvm import Jvm
 from tests.clients.tools.calls import SUBJECTS
-from tests.clients.tools.outputs import SETTINGS, recorded, run
+from tests.clients.tools.outputs import OF_SUBJECTS, SETTINGS, recorded, run
 from tests.clients.tools.runner import ToolRunner
 from tests.conftest import NIGHTLY
 
@@ -24,9 +24,9 @@ def runner(java: object) -> Iterator[ToolRunner]:
 
 
 @pytest.fixture
-def address(tmp_path: Path) -> Iterator[str]:
+def address(subject: str, tmp_path: Path) -> Iterator[str]:
     """A broker of the subject's own: some tools list everything that there is."""
-    with ServedKohort(tmp_path / "broker", SETTINGS) as served:
+    with ServedKohort(tmp_path / "broker", SETTINGS | OF_SUBJECTS.get(subject, {})) as served:
         yield served.bootstrap
 
 

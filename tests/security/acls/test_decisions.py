@@ -112,6 +112,40 @@ def test_patterns_principals_and_hosts(texts: list[str], is_allowed: bool) -> No
     assert may_read(decisions(*texts)) == is_allowed
 
 
+@pytest.mark.parametrize(
+    ("texts", "is_allowed"),
+    [
+        (["ALLOW WRITE TOPIC LITERAL t"], True),
+        (["ALLOW READ TOPIC LITERAL t"], False),  # nothing is implied
+        (["ALLOW WRITE TOPIC PREFIXED t", "DENY WRITE TOPIC LITERAL t"], True),
+        (["ALLOW WRITE TOPIC PREFIXED t", "DENY WRITE TOPIC PREFIXED t"], False),
+        (["ALLOW WRITE TOPIC LITERAL t", "DENY WRITE TOPIC LITERAL t"], False),
+        (["ALLOW WRITE TOPIC LITERAL t", "ALLOW WRITE TOPIC LITERAL u", "DENY WRITE TOPIC LITERAL t"], True),
+        (["ALLOW WRITE TOPIC LITERAL tt", "DENY WRITE TOPIC PREFIXED t"], False),
+        (["ALLOW WRITE TOPIC LITERAL t", "DENY WRITE TOPIC LITERAL *"], False),
+        (["ALLOW WRITE TOPIC LITERAL *", "DENY WRITE TOPIC PREFIXED t"], True),
+        (["ALLOW WRITE TOPIC LITERAL *", "DENY WRITE TOPIC LITERAL hardcode"], True),
+        (["ALLOW WRITE TOPIC LITERAL t", "DENY WRITE TOPIC LITERAL t User:*"], False),
+        (["ALLOW WRITE TOPIC LITERAL t", "DENY WRITE TOPIC LITERAL t User:alice 11.0.0.0/8"], True),
+    ],
+)
+def test_an_operation_on_any_resource_of_a_type(texts: list[str], is_allowed: bool) -> None:
+    rules = decisions(*texts)
+    assert rules.may_for_any("User:alice", "10.0.0.1", Operation.WRITE, ResourceType.TOPIC) == is_allowed
+
+
+def test_a_range_with_two_texts_ends_with_the_second() -> None:
+    index = AclIndex()
+    first, second = (acl(f"ALLOW READ TOPIC LITERAL t User:alice {host}") for host in ("10.0.0.0/8", "10.1.1.1/8"))
+    index.add(first)
+    index.add(second)
+    rules = Decisions(index, (), allows_without_acls=False)
+    index.remove(first)
+    assert may_read(rules, "t")
+    index.remove(second)
+    assert not may_read(rules, "t")
+
+
 def test_a_resource_without_acls_is_allowed_if_everyone_may_use_it() -> None:
     rules = decisions("ALLOW READ TOPIC LITERAL payments User:bob 10.0.0.9", if_none=True)
     assert may_read(rules, "orders")
