@@ -9,14 +9,18 @@ from kohort.wire.apis import ApiKey
 from kohort.wire.generated.gradual import drain
 from tests.broker.harness import Asker, Harness
 
-AUTHORIZER: dict[str, Any] = {"authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
+AUTHORIZER: dict[str, Any] = {
+    "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super_users": "User:admin;User:ANONYMOUS",
+}
+"""An authorizer that lets the tests' own requests pass."""
 GOOD = Acl(ResourceType.TOPIC, PatternType.LITERAL, "t", "User:a", "*", Operation.READ, Permission.ALLOW)
 NONE = (0, "")
 
 
 def guarded(**settings: Any) -> Harness:
     """A broker with an authorizer."""
-    return Harness(**AUTHORIZER | {"super_users": "User:admin"} | settings)
+    return Harness(**AUTHORIZER | settings)
 
 
 def creation(acl: Acl, **changes: Any) -> m.CreateAclsRequestAclCreation:

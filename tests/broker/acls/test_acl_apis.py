@@ -9,6 +9,7 @@ import pytest
 from kohort.broker.ports import NoResponse
 from kohort.model import limits
 from kohort.model.errors import ErrorCode
+from kohort.model.principals import Principal
 from kohort.security.acls.acl import Acl, PatternType, Permission
 from kohort.security.operations import Operation, ResourceType
 from kohort.testing.virtual import VirtualNode
@@ -143,10 +144,9 @@ def test_a_change_has_an_effect_and_an_answer_when_it_is_durable() -> None:
     harness = guarded()
     authorizer = harness.broker.authorizer
     assert authorizer is not None
-    asked = (Asker(1).principal, "10.0.0.1", Operation.READ, ResourceType.TOPIC, "t")
-    anonymous = GOOD._replace(principal="User:ANONYMOUS")
+    asked = (Principal("a"), "10.0.0.1", Operation.READ, ResourceType.TOPIC, "t")
     harness.hold()
-    answers = harness.begin(ApiKey.CREATE_ACLS, m.CreateAclsRequest(creations=[creation(anonymous)]))
+    answers = harness.begin(ApiKey.CREATE_ACLS, m.CreateAclsRequest(creations=[creation(GOOD)]))
     harness.node.settle()
     assert not answers
     assert not authorizer.may(*asked)
@@ -159,12 +159,12 @@ def test_a_change_has_an_effect_and_an_answer_when_it_is_durable() -> None:
     answers = harness.begin(ApiKey.DELETE_ACLS, everything)
     harness.node.settle()
     assert not answers
-    again = harness.begin(ApiKey.CREATE_ACLS, m.CreateAclsRequest(creations=[creation(anonymous)]))
+    again = harness.begin(ApiKey.CREATE_ACLS, m.CreateAclsRequest(creations=[creation(GOOD)]))
     assert authorizer.may(*asked)
     harness.let_go()
     assert len(answers[0].filter_results[0].matching_acls) == 1
     assert again[0].results[0].error_code == 0
-    assert describe(harness) == [anonymous]  # created again while its deletion was in progress
+    assert describe(harness) == [GOOD]  # created again while its deletion was in progress
     delete(harness, {})
     assert not authorizer.may(*asked)
 

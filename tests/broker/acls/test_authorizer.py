@@ -62,7 +62,9 @@ def test_everyone_may_use_a_resource_without_acls_if_the_configuration_says_so(t
 
 
 def test_super_users_may_do_everything() -> None:
-    authorizer = authorizer_of(guarded(super_users="User:root; User:alice"), GOOD._replace(permission=Permission.DENY))
+    authorizer = authorizer_of(
+        guarded(super_users="User:root; User:alice;User:ANONYMOUS"), GOOD._replace(permission=Permission.DENY)
+    )
     assert authorizer.may(ALICE, HOST, *READ_T)
     assert authorizer.may(ALICE._replace(is_token=True), HOST, *READ_T)
     assert authorizer.may(ALICE, HOST, Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
