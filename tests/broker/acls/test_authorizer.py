@@ -78,7 +78,9 @@ def test_the_keys_of_the_authorizer_are_known_with_it_only_and_their_values_hidd
     assert BrokerConfig(keys | {"authorizer.class.name": name}).unknown == {}
     environment = {"KOHORT_SUPER_USERS": "User:a", "KOHORT_LONG": "1"}
     assert BrokerConfig.load(environment=environment).others == {"super.users": "User:a"}
-    shown = {each.name: each for each in describe(guarded(super_users="User:secret"), BROKER, "1").configs}
+    shown = {
+        each.name: each for each in describe(guarded(super_users="User:secret;User:ANONYMOUS"), BROKER, "1").configs
+    }
     assert (shown["super.users"].value, shown["super.users"].is_sensitive) == (None, True)
     assert shown["authorizer.class.name"].value == name
 
@@ -165,6 +167,7 @@ def test_the_audit_log_has_the_text_and_the_levels_of_kafka(audit: pytest.LogCap
     authorizer = authorizer_of(
         guarded(), denied, denied._replace(operation=Operation.READ, permission=Permission.ALLOW)
     )
+    audit.clear()
     topic = (ResourceType.TOPIC, "t-a")
     fetch = authorizer.for_api(ApiKey.FETCH)
     fetch.may(Principal("bob"), HOST, Operation.READ, *topic)
@@ -202,6 +205,7 @@ def test_the_audit_log_has_the_text_and_the_levels_of_kafka(audit: pytest.LogCap
 
 def test_names_in_the_audit_log_are_escaped_and_cut(audit: pytest.LogCaptureFixture) -> None:
     authorizer = authorizer_of(guarded())
+    audit.clear()
     name = "x\n2026 INFO level=ERROR \x1b[2J" + "y" * 40_000
     authorizer.may(Principal("bob\r\n" + "z" * 40_000), HOST, Operation.READ, ResourceType.GROUP, name)
     (record,) = [each for each in audit.records if each.name == AUDIT_LOG]
@@ -217,6 +221,7 @@ def test_names_in_the_audit_log_are_escaped_and_cut(audit: pytest.LogCaptureFixt
 
 def test_the_lines_of_one_user_are_limited_by_time(audit: pytest.LogCaptureFixture) -> None:
     authorizer = authorizer_of(guarded())
+    audit.clear()
     for _ in range(50):
         authorizer.may(ALICE, HOST, *READ_T)
     authorizer.may(Principal("bob"), HOST, *READ_T)
