@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kohort.broker.acls.acl_apis import AclApis
-from kohort.broker.acls.authorizer import authorizer_of
+from kohort.broker.acls.authorizer import AclAuthorizer, authorizer_of
 from kohort.broker.admin.absent_apis import absent_handlers
 from kohort.broker.admin.client_quotas import ClientQuotaApis
 from kohort.broker.admin.log_dirs import LogDirs, log_dir_name
@@ -62,6 +62,7 @@ from kohort.broker.transactions.write_txn_markers import WriteTxnMarkers
 from kohort.machine.ports import Markers, Verification
 from kohort.runtime.ports import Clock
 from kohort.runtime.purgatory import Purgatory
+from kohort.security.authorization import Authorizer
 from kohort.storage.log import LogStore
 from kohort.wire.apis import ApiKey
 
@@ -115,7 +116,7 @@ class Broker:
         self.changes = Changes(self.catalog, call_later)
         self.features.attach(self.catalog)
         self.quotas = ClientQuotas(self.catalog, config, clock)
-        self.authorizer = authorizer_of(config, self.catalog)
+        self.authorizer: Authorizer | None = authorizer_of(config, self.catalog)
         """Decides who may do what; None if everyone may do everything."""
         rename_strays(store, self.catalog)
         refuse_missing(store, self.catalog)
@@ -270,7 +271,8 @@ class BrokerApis:
         quotas = ClientQuotaApis(catalog, shared.changes)
         self.serve(ApiKey.DESCRIBE_CLIENT_QUOTAS, quotas.describe_client_quotas)
         self.serve(ApiKey.ALTER_CLIENT_QUOTAS, quotas.alter_client_quotas)
-        acls = AclApis(None if shared.authorizer is None else shared.authorizer.acls, shared.changes)
+        authorizer = shared.authorizer
+        acls = AclApis(authorizer.acls if isinstance(authorizer, AclAuthorizer) else None, shared.changes)
         self.serve(ApiKey.DESCRIBE_ACLS, acls.describe_acls)
         self.serve(ApiKey.CREATE_ACLS, acls.create_acls)
         self.serve(ApiKey.DELETE_ACLS, acls.delete_acls)

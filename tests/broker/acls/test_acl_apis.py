@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kohort.broker.acls.authorizer import AclAuthorizer
 from kohort.broker.ports import NoResponse
 from kohort.model import limits
 from kohort.model.errors import ErrorCode
@@ -179,7 +180,7 @@ def test_acls_are_there_after_a_restart(tmp_path: Path) -> None:
     harness.store.close()
     later = guarded(store=disk_store(tmp_path, node), node=node)
     assert describe(later) == sorted(acls[2:])
-    assert later.broker.authorizer is not None
+    assert isinstance(later.broker.authorizer, AclAuthorizer)
     assert len(later.broker.authorizer.acls.index) == 8
     later.store.close()
 

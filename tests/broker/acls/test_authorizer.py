@@ -28,7 +28,7 @@ HOST = "127.0.0.1"
 def authorizer_of(harness: Harness, *acls: Acl) -> AclAuthorizer:
     create(harness, *acls)
     authorizer = harness.broker.authorizer
-    assert authorizer is not None
+    assert isinstance(authorizer, AclAuthorizer)
     return authorizer
 
 

@@ -11,6 +11,7 @@ from typing import Final
 
 from prometheus_client.metrics_core import Metric
 
+from kohort.broker.acls.authorizer import AclAuthorizer
 from kohort.broker.broker import Broker
 from kohort.runtime.ports import Clock
 from kohort.scrape import Family
@@ -62,7 +63,7 @@ def node_families(
     yield from families.cleaner_families(cleaner)
     yield from families.purgatory_families(fetches)
     yield from families.telemetry_families(broker.telemetry, now_ms)
-    if broker.authorizer is not None:
+    if isinstance(broker.authorizer, AclAuthorizer):
         yield from families.authorizer_families(broker.authorizer)
     yield from coordinators.metrics()
     yield from families.controller_families(broker, logs, is_stopping=connections.is_draining)
