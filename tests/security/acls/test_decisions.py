@@ -152,6 +152,25 @@ def test_a_resource_without_acls_is_allowed_if_everyone_may_use_it() -> None:
     assert not may_read(rules, "payments")
 
 
+@pytest.mark.parametrize("length", range(1, 7))
+def test_a_prefix_of_any_length_matches_also_of_one_character_as_KAFKA_7702_asks(length: int) -> None:  # noqa: N802
+    rules = decisions(f"ALLOW READ TOPIC PREFIXED {'orders'[:length]}", "ALLOW READ TOPIC PREFIXED orders-")
+    assert may_read(rules, "orders")
+    assert may_read(rules, "orders"[:length])
+    assert not may_read(rules, "orders"[: length - 1] + "-")
+
+
+@pytest.mark.parametrize("operation", [each for each in Operation if each != Operation.ALL])
+def test_all_is_every_operation_in_allow_and_in_deny_as_KAFKA_13697_asks(operation: Operation) -> None:  # noqa: N802
+    allowed = decisions("ALLOW ALL TOPIC PREFIXED t")
+    denied = decisions(
+        "ALLOW ALL TOPIC PREFIXED t", f"ALLOW {operation.name} TOPIC LITERAL t", "DENY ALL TOPIC LITERAL t"
+    )
+    asked = ("User:alice", "10.0.0.1", operation, ResourceType.TOPIC, "t")
+    assert allowed.may(*asked)
+    assert not denied.may(*asked)
+
+
 def test_a_super_user_may_do_everything() -> None:
     rules = decisions("DENY ALL TOPIC LITERAL * User:*", super_users=" User:root ; User:alice;")
     assert may_read(rules)

@@ -14,14 +14,15 @@ from kohort.broker.catalog import Catalog
 from kohort.broker.catalog_view import Setting
 from kohort.model.errors import ConfigError
 from kohort.model.limits import ACL_BYTES_MAX, ACL_PREFIX_LENGTH_MAX
-from kohort.security.acls.acl import Acl, PatternType, Permission
+from kohort.security.acls.acl import Acl, PatternType
 from kohort.security.acls.decisions import no_principal
 from kohort.security.acls.hosts import parse_range
 from kohort.security.acls.index import AclIndex
-from kohort.security.operations import CLUSTER_NAME, Operation, ResourceType
+from kohort.security.operations import CLUSTER_NAME, ResourceType
 
 ACLS: Final = "acl"
 """The kind of these settings."""
+_decode: Final = msgspec.json.Decoder(Acl).decode
 
 
 def setting_name(acl: Acl) -> str:
@@ -45,26 +46,12 @@ def acl_of(name: str, _fields: Mapping[str, Any]) -> Acl:
         ConfigError: the setting is none that this version stores.
     """
     try:
-        acl = _decoded(name)
-    except (msgspec.MsgspecError, ValueError) as error:
+        acl = _decode(name)
+    except msgspec.MsgspecError as error:
         raise ConfigError(f"The access rule cannot be read: {error}") from error
     if setting_name(acl) != name:
         raise ConfigError("The access rule has another form than this version writes")
     return checked(acl)
-
-
-def _decoded(name: str) -> Acl:
-    fields = msgspec.json.decode(name, type=tuple[int, int, str, str, str, int, int])
-    resource_type, pattern, resource, principal, host, operation, permission = fields
-    return Acl(
-        ResourceType(resource_type),
-        PatternType(pattern),
-        resource,
-        principal,
-        host,
-        Operation(operation),
-        Permission(permission),
-    )
 
 
 def checked(acl: Acl) -> Acl:
@@ -116,7 +103,7 @@ class StoredAcls:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self.index = AclIndex(map(_decoded, catalog.settings(ACLS)))
+        self.index = AclIndex(map(_decode, catalog.settings(ACLS)))
         self._listeners: list[Callable[[], None]] = []
         catalog.watch_settings(ACLS, self._on_changed)
 
@@ -135,7 +122,7 @@ class StoredAcls:
 
     def _on_changed(self, settings: list[Setting]) -> None:
         for setting in settings:
-            acl = _decoded(setting.name)
+            acl = _decode(setting.name)
             if setting.value is None:
                 self.index.remove(acl)
             else:

@@ -1,6 +1,7 @@
 """Decisions over an index of ACLs. Source: Kafka StandardAuthorizerData, Authorizer.authorizeByResourceType."""
 
 from collections.abc import Collection, Iterator
+from itertools import islice
 from typing import Final
 
 from kohort.model.errors import ConfigError
@@ -24,6 +25,8 @@ _ALLOWING: Final = {each: _bits(Permission.ALLOW, each, *_IMPLYING.get(each, ())
 _ALLOWING_ITSELF: Final = {each: _bits(Permission.ALLOW, each) for each in Operation}
 
 _NO_COLON: Final = "(no colon is present separating the principal type from the principal name)"
+_LOOKED_AT: Final = 1_000
+"""ACLs that are looked at for the name of a rule. There are more only if a range of addresses is written in many ways."""
 _SAMPLE: Final = "hardcode"
 """The name for which a user is asked first, as in Kafka: it stands for any name without ACLs of its own."""
 
@@ -77,7 +80,7 @@ class Decisions:
             return "SuperUser"
         if not self._index.patterns(resource_type).matching(name):
             return "DefaultAllow" if self._allows_without_acls else "DefaultDeny"
-        acls = sorted(self._matching(principal, host, resource_type, name), key=_order)
+        acls = sorted(islice(self._matching(principal, host, resource_type, name), _LOOKED_AT), key=_order)
         denying = next((acl for acl in acls if _bit(acl) & _DENYING[operation]), None)
         allowing = next((acl for acl in reversed(acls) if _bit(acl) & _ALLOWING[operation]), None)
         found = denying or allowing

@@ -59,12 +59,11 @@ def _patterns(index: AclIndex, wanted: AclFilter, resource_type: int) -> Iterato
     """The patterns whose ACLs may be selected."""
     patterns = index.patterns(resource_type)
     kinds = (LITERAL, PREFIXED) if wanted.pattern in (ANY, MATCH) else (wanted.pattern,)
-    if wanted.name is None:
-        if wanted.principal is not None:
-            found = list(index.patterns_of(resource_type, wanted.principal))
-        else:
-            found = [(kind, name) for kind in kinds for name in patterns.of(kind)]
-        yield from (each for each in found if each[0] in kinds)
+    if wanted.name is None and wanted.principal is not None:
+        yield from (each for each in list(index.patterns_of(resource_type, wanted.principal)) if each[0] in kinds)
+    elif wanted.name is None:
+        for kind in kinds:
+            yield from ((kind, name) for name in list(patterns.of(kind)))
     elif wanted.pattern == MATCH:
         yield from ((LITERAL, each) for each in {wanted.name: 0, ANY_NAME: 0})
         yield from ((PREFIXED, wanted.name[:length]) for length in list(patterns.lengths) if length <= len(wanted.name))
