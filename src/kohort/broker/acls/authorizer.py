@@ -142,7 +142,7 @@ class AclAuthorizer:
             self._api,
             count,
             _cut(rule),
-            extra={"client": f"{principal} {host} {is_allowed}", "is_text": True},
+            extra={"client": f"{_cut(str(principal))} {host} {is_allowed}", "is_text": True},
         )
 
 
