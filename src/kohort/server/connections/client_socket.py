@@ -8,6 +8,7 @@ import asyncio
 import logging
 from typing import Final, cast
 
+from kohort.model.addresses import java_text
 from kohort.model.errors import WireError
 from kohort.model.limits import COUNTED_BYTES_MIN, WRITE_BUFFER_BYTES
 from kohort.server.connections.client_connections import ClientConnections, ServedEndpoint
@@ -29,7 +30,8 @@ class ClientSocket(asyncio.Protocol):
     def __init__(self, shared: ClientConnections, endpoint: ServedEndpoint, host: str) -> None:
         self._shared = shared
         self.endpoint = endpoint
-        self.client_host = f"/{host}"
+        self._host = host
+        self.client_host = f"/{java_text(host)}"
         self._out: list[bytes] = []
         """Replies that are ready and leave in one write."""
         self._transport: asyncio.Transport | None = None
@@ -57,7 +59,7 @@ class ClientSocket(asyncio.Protocol):
         self._out.clear()
         self._shared.open.discard(self)
         self._shared.closing.pop(self, None)
-        self.endpoint.limits.leave(self.client_host[1:])
+        self.endpoint.limits.leave(self._host)
 
     def eof_received(self) -> bool:
         return False
