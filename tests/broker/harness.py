@@ -21,7 +21,9 @@ from kohort.model.context import ClientInformation
 from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kohort.model.principals import ANONYMOUS, Principal
 from kohort.runtime.processors import InlineProcessor
+from kohort.security.authorization import Authorizer
 from kohort.server.coordinators.coordinators import Coordinators
+from kohort.server.coordinators.hosted_coordinator import CoordinatorFactory
 from kohort.server.coordinators.transaction_coordinator import transaction_coordinator
 from kohort.storage.disk import DiskStore
 from kohort.storage.log import LogStore
@@ -124,6 +126,7 @@ class Harness:
         searches: Elsewhere = at_once,
         racks: Sequence[str | None] = (None,),
         release: str = DEFAULT_RELEASE,
+        authorizer: Authorizer | None = None,
         **settings: Any,
     ) -> None:
         self.node = node or VirtualNode()
@@ -151,18 +154,24 @@ class Harness:
             elsewhere=elsewhere,
             elsewhere_reads=reads,
             elsewhere_searches=searches,
+            authorizer=authorizer,
         )
 
     def host_transactions(self, *, has_topic: bool = True) -> Coordinators:
         """Host the transaction coordinator, as a node does."""
-        node = self.node
-        hosted = Coordinators(node.defer)
-        processor = partial(InlineProcessor, node.wheel, node.defer, node.call_soon)
         if has_topic:
             self.create(TRANSACTION_STATE, self.broker.config.get_int("transaction.state.log.num.partitions"))
-        hosted.start([transaction_coordinator], self.broker, processor)
+        return self.host(transaction_coordinator)
+
+    def host(self, *factories: CoordinatorFactory) -> Coordinators:
+        """Host coordinators, as a node does."""
+        node = self.node
+        hosted = Coordinators(node.defer)
+        hosted.start(factories, self.broker, partial(InlineProcessor, node.wheel, node.defer, node.call_soon))
         hosted.load()
-        self.coordinators[TRANSACTION_STATE] = hosted.marker_writer(TRANSACTION_STATE)
+        for topic in (CONSUMER_OFFSETS, TRANSACTION_STATE):
+            if hosted.is_hosted(topic):
+                self.coordinators[topic] = hosted.marker_writer(topic)
         self.coordinators.verification = hosted.verification
         node.settle()
         return hosted

@@ -81,6 +81,7 @@ class Broker:
         elsewhere: runs long computations on another thread. Default: on this one.
         elsewhere_reads, elsewhere_searches: run reads of logs, and searches for times in them, on other threads. Default: on
             this one.
+        authorizer: decides who may do what. Default: everybody may do everything, and no request is checked.
 
     Raises:
         ConfigError: the catalog in the store was written by a newer version, or a configuration cannot be used.
@@ -102,6 +103,7 @@ class Broker:
         elsewhere: Elsewhere = at_once,
         elsewhere_reads: Elsewhere = at_once,
         elsewhere_searches: Elsewhere = at_once,
+        authorizer: Authorizer | None = None,
     ) -> None:
         config.log_dir = log_dir_name(store)
         check_start(config)
@@ -148,6 +150,7 @@ class Broker:
         self.log_reads = LogReads(elsewhere_reads)
         self.searches = LogReads(elsewhere_searches)
         self.telemetry = Telemetry(self.catalog, config, clock)
+        self.authorizer = authorizer
         self.versions = served_versions(config.release)
         """The oldest and the newest version of each API that the brokers serve."""
         self.apis = {node_id: BrokerApis(self, cluster.seen_from(node_id)) for node_id in cluster.nodes}
