@@ -151,10 +151,19 @@ class Broker:
         self.searches = LogReads(elsewhere_searches)
         self.telemetry = Telemetry(self.catalog, config, clock)
         self.authorizer = authorizer
+        self.guard = None if authorizer is None else self._make_guard(authorizer)
+        """Puts the handler of an API behind the checks of its permissions; None if everybody may do everything."""
         self.versions = served_versions(config.release)
         """The oldest and the newest version of each API that the brokers serve."""
         self.apis = {node_id: BrokerApis(self, cluster.seen_from(node_id)) for node_id in cluster.nodes}
         """The handlers of each broker, by its id."""
+
+    def _make_guard(self, authorizer: Authorizer) -> Callable[[ApiKey, Handler], Handler]:
+        from kohort.broker.access.guard import guarded
+        from kohort.broker.access.requester import Resources
+
+        resources = Resources(self.catalog, self.config)
+        return lambda api, handler: guarded(authorizer, resources, api, handler)
 
     @property
     def handlers(self) -> dict[ApiKey, Handler]:
@@ -180,15 +189,16 @@ class BrokerApis:
         self.partitions = LocalPartitions(shared.partitions, cluster.node_id)
         self.versions = shared.versions
         self.handlers: dict[ApiKey, Handler] = {}
+        self._guard = shared.guard
         self._serve_data(shared)
         self._serve_topics(shared)
         self._serve_cluster(shared)
         self._serve_admin(shared)
 
     def serve(self, api_key: ApiKey, handler: Handler) -> None:
-        """Register the handler of an API for the versions of the release, unless the release lacks it."""
+        """Register the handler of an API for the versions of the release, behind its checks, unless the release lacks it."""
         if api_key in self.versions:
-            self.handlers[api_key] = handler
+            self.handlers[api_key] = handler if self._guard is None else self._guard(api_key, handler)
 
     def on_stopped(self) -> None:
         """Forget what a broker does not know after a restart: its fetch sessions."""

@@ -1,0 +1,232 @@
+"""The checks of the APIs of groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from kohort.broker.access.checks import Check, Decision, Need, Refuse, TopicShape, at_cluster, element_class
+from kohort.broker.access.requester import REFUSALS, SENTENCES, Requester, Steps
+from kohort.broker.request_rules import with_field
+from kohort.model.errors import ErrorCode
+from kohort.security.operations import Operation, ResourceType
+from kohort.wire import messages as m
+from kohort.wire.apis import ApiKey
+
+_GROUPS_SINCE: Final = 8
+"""The version of OffsetFetch that names several groups."""
+_CODE_SINCE: Final = 2
+"""The version of OffsetFetch with an error of the whole answer."""
+_IDS_SINCE: Final = 10
+_KEYS_SINCE: Final = 4
+"""The version of FindCoordinator that names several keys."""
+_SHARE_KEYS: Final = 2
+_NO_OFFSET: Final = {"committed_offset": -1}
+
+
+class FetchedOffsets(Check):
+    """OffsetFetch: each group as a whole, and its topics one by one; all topics of a group are filtered silently."""
+
+    needs = (
+        Need(Operation.DESCRIBE, ResourceType.GROUP, "group_id", "each group"),
+        Need(Operation.DESCRIBE, ResourceType.TOPIC, "topics"),
+    )
+    _ONE = TopicShape(ApiKey.OFFSET_FETCH, partitions="partition_indexes", index="", blank=_NO_OFFSET)
+    _OF_GROUP = TopicShape(
+        ApiKey.OFFSET_FETCH,
+        partitions="partition_indexes",
+        index="",
+        answers="groups.topics",
+        ids_since=_IDS_SINCE,
+        blank=_NO_OFFSET,
+    )
+
+    def decide(self, request: m.OffsetFetchRequest, requester: Requester) -> Steps[Decision]:
+        if requester.api_version >= _GROUPS_SINCE:
+            return self._decide_groups(request, requester)
+        return self._decide_group(request, requester)
+
+    def _decide_group(self, request: m.OffsetFetchRequest, requester: Requester) -> Steps[Decision]:
+        if not self.needs[0].is_met(request, requester):
+            code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+            if requester.api_version < _CODE_SINCE:
+                topics = yield from self._ONE.refused(request.topics or (), code)
+                return Decision(answer=m.OffsetFetchResponse(topics=topics))
+            return Decision(answer=m.OffsetFetchResponse(error_code=code))
+        kept, refusals = yield from self._topics(self._ONE, request.topics, requester)
+
+        def complete(response: m.OffsetFetchResponse) -> Steps[m.OffsetFetchResponse]:
+            topics = response.topics
+            if kept is None:
+                topics = yield from self._visible(self._ONE, topics, requester)
+            return msgspec.structs.replace(response, topics=[*topics, *refusals])
+
+        if kept is None:
+            return Decision(request, complete)
+        return Decision(with_field(request, "topics", kept), complete) if refusals else Decision(request)
+
+    def _decide_groups(self, request: m.OffsetFetchRequest, requester: Requester) -> Steps[Decision]:
+        allowed = yield from requester.allowed(
+            Operation.DESCRIBE, ResourceType.GROUP, [group.group_id for group in request.groups]
+        )
+        kept: list[Any] = []
+        refused: list[Any] = []
+        refusals: list[list[Any] | None] = []
+        """For each kept group: its refused topics, None if its topics are filtered."""
+        for group in request.groups:
+            if group.group_id not in allowed:
+                code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+                refused.append(m.OffsetFetchResponseGroup(group_id=group.group_id, error_code=code))
+                continue
+            topics, of_group = yield from self._topics(self._OF_GROUP, group.topics, requester)
+            refusals.append(None if topics is None else of_group)
+            kept.append(with_field(group, "topics", topics) if of_group else group)
+        if not refused and not any(one is None or one for one in refusals):
+            return Decision(request)
+        if not kept:
+            return Decision(answer=m.OffsetFetchResponse(groups=refused))
+
+        def complete(response: m.OffsetFetchResponse) -> Steps[m.OffsetFetchResponse]:
+            groups: list[Any] = []
+            for group, of_group in zip(response.groups, refusals, strict=True):
+                topics = group.topics
+                if of_group is None:
+                    topics = yield from self._visible(self._OF_GROUP, topics, requester)
+                # Kafka answers a group with an error of its own without the refused topics.
+                more = of_group if of_group and not group.error_code else ()
+                groups.append(msgspec.structs.replace(group, topics=[*topics, *more]))
+            return msgspec.structs.replace(response, groups=[*groups, *refused])
+
+        return Decision(with_field(request, "groups", tuple(kept)), complete)
+
+    def _topics(
+        self, shape: TopicShape, topics: Sequence[Any] | None, requester: Requester
+    ) -> Steps[tuple[tuple[Any, ...] | None, list[Any]]]:
+        """The topics to fetch, None for all, and the answers of those that are refused."""
+        if topics is None:
+            return None, []
+        names = shape.names(topics, requester)
+        known = [name for name in names if name is not None]
+        allowed: set[str | None] = {None, *(yield from requester.allowed(Operation.DESCRIBE, ResourceType.TOPIC, known))}
+        pairs = list(zip(topics, names, strict=True))
+        refused = [topic for topic, name in pairs if name not in allowed]
+        refusals = yield from shape.refused(refused, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return tuple(topic for topic, name in pairs if name in allowed), refusals
+
+    def _visible(self, shape: TopicShape, topics: Sequence[Any], requester: Requester) -> Steps[list[Any]]:
+        names = shape.names(topics, requester)
+        known = [name for name in names if name is not None]
+        allowed = yield from requester.allowed(Operation.DESCRIBE, ResourceType.TOPIC, known, logs_refusal=False)
+        return [topic for topic, name in zip(topics, names, strict=True) if name in allowed]
+
+
+class FoundCoordinators(Check):
+    """FindCoordinator: by the kind of the keys; a key of a share partition is for brokers."""
+
+    _KINDS: Final = {
+        0: (Operation.DESCRIBE, ResourceType.GROUP),
+        1: (Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID),
+    }
+    needs = (
+        Need(Operation.DESCRIBE, ResourceType.GROUP, "coordinator_keys", "for a group"),
+        Need(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "coordinator_keys", "for a transactional id"),
+        at_cluster(Operation.CLUSTER_ACTION, "for a share partition"),
+    )
+
+    def decide(self, request: m.FindCoordinatorRequest, requester: Requester) -> Steps[Decision]:
+        has_keys = requester.api_version >= _KEYS_SINCE
+        keys: Sequence[str] = request.coordinator_keys if has_keys else (request.key,)
+        if request.key_type == _SHARE_KEYS:
+            if requester.may_at_cluster(Operation.CLUSTER_ACTION):
+                return Decision(request)
+            allowed: set[str] = set()
+            code = REFUSALS[ResourceType.CLUSTER]
+        elif request.key_type in self._KINDS:
+            operation, resource_type = self._KINDS[request.key_type]
+            allowed = yield from requester.allowed(operation, resource_type, keys)
+            code = REFUSALS[resource_type]
+        else:
+            return Decision(request)
+        refused = [key for key in keys if key not in allowed]
+        if not refused:
+            return Decision(request)
+        fields: dict[str, Any] = {"error_code": code, "error_message": SENTENCES[code], "node_id": -1, "port": -1}
+        if not has_keys:
+            return Decision(answer=m.FindCoordinatorResponse(**fields))
+        refusals = [m.FindCoordinatorResponseCoordinator(key=key, **fields) for key in refused]
+        if len(refused) == len(keys):
+            return Decision(answer=m.FindCoordinatorResponse(coordinators=refusals))
+
+        def complete(response: m.FindCoordinatorResponse) -> Steps[m.FindCoordinatorResponse]:
+            return msgspec.structs.replace(response, coordinators=[*response.coordinators, *refusals])
+            yield
+
+        kept = tuple(key for key in keys if key in allowed)
+        return Decision(with_field(request, "coordinator_keys", kept), complete)
+
+
+class Subscribed(Check):
+    """A heartbeat: one refused topic among the names that a member subscribes to refuses the whole request."""
+
+    needs = (
+        Need(Operation.DESCRIBE, ResourceType.TOPIC, "subscribed_topic_names"),
+        Need(Operation.DESCRIBE, ResourceType.TOPIC, detail="of what a regular expression matches"),
+    )
+
+    def __init__(self, refuse: Refuse) -> None:
+        self._refuse = refuse
+
+    def decide(self, request: Any, requester: Requester) -> Steps[Decision]:
+        names = request.subscribed_topic_names
+        if not names:
+            return Decision(request)
+        distinct = set(names)
+        allowed = yield from requester.allowed(Operation.DESCRIBE, ResourceType.TOPIC, names)
+        if len(allowed) == len(distinct):
+            return Decision(request)
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return Decision(answer=(yield from self._refuse(request, code, requester)))
+
+
+class DescribedTopics(Check):
+    """
+    A described group has an error instead of its members if they are assigned a topic that the user may not describe.
+
+    Args:
+        message: of the error.
+    """
+
+    needs = (Need(Operation.DESCRIBE, ResourceType.TOPIC, detail="of all topics that members are assigned"),)
+
+    def __init__(self, api: ApiKey, message: str, *assignments: str) -> None:
+        self._described = element_class(api, "groups")
+        self._message = message
+        self._assignments = assignments
+
+    def decide(self, request: Any, requester: Requester) -> Steps[Decision]:
+        def complete(response: Any) -> Steps[Any]:
+            groups = []
+            for group in response.groups:
+                names = set(self._names(group))
+                allowed = yield from requester.allowed(
+                    Operation.DESCRIBE, ResourceType.TOPIC, names, logs_refusal=False
+                )
+                groups.append(group if len(allowed) == len(names) else self._refused(group))
+            return msgspec.structs.replace(response, groups=groups)
+
+        return Decision(request, complete)
+        yield
+
+    def _names(self, group: Any) -> Iterator[str]:
+        for member in group.members:
+            for assignment in self._assignments:
+                for topic in getattr(member, assignment).topic_partitions:
+                    yield topic.topic_name
+
+    def _refused(self, group: Any) -> Any:
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return self._described(group_id=group.group_id, error_code=code, error_message=self._message)
+
+
