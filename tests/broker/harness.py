@@ -75,12 +75,15 @@ class Asker(NamedTuple):
 
     client: ClientInformation = ClientInformation("tests", "1.0", 4711)
     principal: Principal = ANONYMOUS
+    forgetting: Sequence[Callable[[], None]] | list[Callable[[], None]] = ()
+    """Where it is noted what to call when the client disconnects."""
 
     def identify(self, software_name: str, software_version: str, /) -> None:
         pass
 
     def when_disconnected(self, forget: Callable[[], None], /) -> None:
-        pass
+        if isinstance(self.forgetting, list):
+            self.forgetting.append(forget)
 
     def when_abandoned(self, forget: Callable[[], None], /) -> None:
         if isinstance(self.parked, Parked):

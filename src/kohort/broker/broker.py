@@ -10,6 +10,7 @@ belongs to one broker is in its handlers: its fetch sessions.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from kohort.broker.acls.acl_apis import AclApis
 from kohort.broker.acls.authorizer import AclAuthorizer, authorizer_of
@@ -151,19 +152,21 @@ class Broker:
         self.searches = LogReads(elsewhere_searches)
         self.telemetry = Telemetry(self.catalog, config, clock)
         self.authorizer = authorizer
-        self.guard = None if authorizer is None else self._make_guard(authorizer)
+        self.guard: Callable[[ApiKey, Handler], Handler] | None = None
         """Puts the handler of an API behind the checks of its permissions; None if everybody may do everything."""
+        self.make_fetch_broker: Callable[..., FetchBroker] = FetchBroker
+        if authorizer is not None:
+            from kohort.broker.access.fetched import GuardedFetchBroker
+            from kohort.broker.access.guard import guarded
+            from kohort.broker.access.requester import Resources
+
+            resources = Resources(self.catalog, config)
+            self.guard = partial(guarded, authorizer, resources)
+            self.make_fetch_broker = partial(GuardedFetchBroker, authorizer, resources)
         self.versions = served_versions(config.release)
         """The oldest and the newest version of each API that the brokers serve."""
         self.apis = {node_id: BrokerApis(self, cluster.seen_from(node_id)) for node_id in cluster.nodes}
         """The handlers of each broker, by its id."""
-
-    def _make_guard(self, authorizer: Authorizer) -> Callable[[ApiKey, Handler], Handler]:
-        from kohort.broker.access.guard import guarded
-        from kohort.broker.access.requester import Resources
-
-        resources = Resources(self.catalog, self.config)
-        return lambda api, handler: guarded(authorizer, resources, api, handler)
 
     @property
     def handlers(self) -> dict[ApiKey, Handler]:
@@ -211,7 +214,7 @@ class BrokerApis:
             catalog, local, partitions, self.cluster, clock, call_later, shared.verifier, shared.large_batches
         )
         self.serve(ApiKey.PRODUCE, self.produce.produce)
-        fetch_broker = FetchBroker(
+        fetch_broker = shared.make_fetch_broker(
             catalog,
             local,
             partitions,

@@ -13,6 +13,7 @@ from kohort.machine.shard import Deadlines, Executor
 from kohort.machine.timeline import SnapshotRegistry, TimelineDict, TimelineValue
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.model.image import ClusterImage
+from kohort.security.authorization import Authorizer
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -33,6 +34,7 @@ class GroupContext:
         make_group: makes a group that only keeps offsets.
         counters: of the partition; they outlive the shard.
         managers: by kind.
+        authorizer: decides which topics a regular expression finds for a member; None if it finds all.
     """
 
     snapshots: SnapshotRegistry
@@ -52,6 +54,7 @@ class GroupContext:
     is_deleting_topics: TimelineValue[bool]
     managers: dict[str, GroupManager] = field(default_factory=dict)
     executor: Executor | None = None
+    authorizer: Authorizer | None = None
 
     def get(self, group_id: str) -> Group:
         """

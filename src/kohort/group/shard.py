@@ -26,6 +26,7 @@ from kohort.machine.steps import Deadline
 from kohort.machine.timeline import SnapshotRegistry, TimelineDict, TimelineValue
 from kohort.model.image import NO_TOPICS, ClusterImage, ImageDelta
 from kohort.records.values import OffsetCommit, OffsetCommitTombstone
+from kohort.security.authorization import Authorizer
 
 
 class GroupShard(HasContext):
@@ -41,6 +42,7 @@ class GroupShard(HasContext):
         assignors: that members of consumer groups may choose; the built-in ones that `config` names by default.
         new_member_id: gives a fresh member id in Kafka's form of random ids; `new_uuid` by default.
         assignment_interval_ms: gives the present assignment interval of the broker; that of `config` by default.
+        authorizer: decides who may do what; by default everybody may do everything.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class GroupShard(HasContext):
         assignors: Sequence[SteppedAssignor] | None = None,
         new_member_id: Callable[[], str] | None = None,
         assignment_interval_ms: Callable[[], int] | None = None,
+        authorizer: Authorizer | None = None,
     ) -> None:
         groups: TimelineDict[str, Group] = TimelineDict(snapshots)
         context = GroupContext(
@@ -73,6 +76,7 @@ class GroupShard(HasContext):
             counters=counters or GroupCounters(),
             deleted_topics=TimelineDict(snapshots),
             is_deleting_topics=TimelineValue(snapshots, False),
+            authorizer=authorizer,
         )
         super().__init__(context)
         self.groups = groups

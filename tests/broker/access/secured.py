@@ -1,6 +1,6 @@
 """A broker with an authorizer and its coordinators, in virtual time; requests come from named users."""
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 from kohort.broker.ports import NoResponse
@@ -22,8 +22,15 @@ class Secured(Harness):
 
     def __init__(self, authorizer: ScanningAuthorizer | None = None, **settings: Any) -> None:
         self.authorizer = ScanningAuthorizer() if authorizer is None else authorizer
+        self._forgetting: list[Callable[[], None]] = []
         super().__init__(authorizer=self.authorizer, **settings)
         self.host(*COORDINATORS)
+
+    def disconnect(self) -> None:
+        """All clients disconnect."""
+        for forget in self._forgetting:
+            forget()
+        self._forgetting.clear()
 
     def begin_as(self, user: str, api: ApiKey, request: Any, version: int, host: str = "127.0.0.1") -> list[Any]:
         """The list into which the answer falls, as the client reads it, or a `NoResponse`."""
@@ -43,6 +50,7 @@ class Secured(Harness):
             throttled=self.throttled,
             later=self.node.call_soon,
             principal=Principal(user),
+            forgetting=self._forgetting,
         )
         response = self.broker.handlers[api](read, asker, answered)
         if isinstance(response, Generator):

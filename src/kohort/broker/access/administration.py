@@ -9,12 +9,11 @@ from kohort.broker.access.checks import Check, Decision, Need, Refuse, adding, a
 from kohort.broker.access.requester import REFUSALS, SENTENCES, Requester, Steps
 from kohort.broker.configs.resources import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from kohort.broker.request_rules import with_field
-from kohort.machine.gradual import HANDLER_STEP, gathered, gathered_by_topic
+from kohort.machine.gradual import HANDLER_STEP, distinct, gathered, gathered_by_topic
 from kohort.model.errors import ErrorCode
 from kohort.security.operations import CLUSTER_NAME, Operation, ResourceType
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
-
 
 
 class Configured(Check):
@@ -146,17 +145,16 @@ def credentials_refused(
     request: m.AlterUserScramCredentialsRequest, code: ErrorCode, _requester: Requester
 ) -> Steps[Any]:
     """The refusal of AlterUserScramCredentials, at each user."""
-    users = {one.name: None for one in (*request.deletions, *request.upsertions)}
+    names = [one.name for one in request.deletions] + [one.name for one in request.upsertions]
+    users = yield from distinct(names)
     results = yield from gathered(
         m.AlterUserScramCredentialsResult(user=user, error_code=code, error_message=SENTENCES[code]) for user in users
     )
     return m.AlterUserScramCredentialsResponse(results=results)
 
 
-def users_refused(request: m.DescribeUserScramCredentialsRequest, code: ErrorCode, _requester: Requester) -> Steps[Any]:
+def users_refused(request: m.DescribeUserScramCredentialsRequest, code: ErrorCode, _requester: Requester) -> Any:
     """The refusal of DescribeUserScramCredentials: an element for each user, without the name."""
-    refused = m.DescribeUserScramCredentialsResult(error_code=code)
-    return m.DescribeUserScramCredentialsResponse(error_code=code, results=[refused] * len(request.users or ()))
-    yield
-
-
+    refused = m.DescribeUserScramCredentialsResult(error_code=code, error_message=None)
+    results = [refused] * len(request.users or ())
+    return m.DescribeUserScramCredentialsResponse(error_code=code, error_message=None, results=results)

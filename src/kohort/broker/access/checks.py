@@ -1,8 +1,8 @@
 """
 The checks of which a row of the table consists.
 
-A check looks at a request and decides what its handler gets: the request, or the part of it that is allowed, or nothing. What was
-refused is added to the handler's answer.
+A check looks at a request and decides what its handler gets: the request, the part of it that is allowed, or nothing. What was
+refused is added to the answer of the handler.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from kohort.broker.access.requester import REFUSALS, SENTENCES, Requester, Steps
+from kohort.broker.access.requester import REFUSALS, SENTENCES, Requester, Steps, Work, finished
 from kohort.broker.request_rules import with_field
 from kohort.machine.gradual import HANDLER_STEP
 from kohort.model.errors import ErrorCode
@@ -21,7 +21,7 @@ from kohort.wire.apis import ApiKey
 from kohort.wire.message_classes import message_classes
 from kohort.wire.schema import message
 
-Complete: TypeAlias = Callable[[Any], Steps[Any]]
+Complete: TypeAlias = Callable[[Any], Work[Any]]
 """Makes the answer of the client from the answer of the handler."""
 
 NO_OPERATIONS: Final = -(1 << 31)
@@ -33,7 +33,8 @@ class Need(NamedTuple):
     What a user needs.
 
     Attributes:
-        field: of the request, with the name of the resource, or of each element; empty for the cluster, or if `detail` says which.
+        field: of the request, with the name of the resource or with the elements; empty for the cluster, or if `detail` says
+            which resources.
         detail: when it is needed, or of which resources, for the documents.
     """
 
@@ -81,7 +82,7 @@ class Check:
     needs: tuple[Need, ...] = ()
     is_asking = True
 
-    def decide(self, request: Any, requester: Requester) -> Steps[Decision]:
+    def decide(self, request: Any, requester: Requester) -> Work[Decision]:
         raise NotImplementedError
 
 
@@ -93,9 +94,8 @@ class Open(Check):
     def __init__(self, reason: str) -> None:
         self.reason = reason
 
-    def decide(self, request: Any, _requester: Requester) -> Steps[Decision]:
+    def decide(self, request: Any, _requester: Requester) -> Decision:
         return Decision(request)
-        yield
 
 
 class AskedLater(Open):
@@ -106,8 +106,8 @@ class AskedLater(Open):
         self.needs = needs
 
 
-Refuse: TypeAlias = Callable[[Any, ErrorCode, Requester], Steps[Any]]
-"""(request, code of the refusal, requester) to the answer of a request that is refused as a whole."""
+Refuse: TypeAlias = Callable[[Any, ErrorCode, Requester], Any]
+"""(request, code of the refusal, requester) to the answer of a request that is refused as a whole, or to `Steps` of it."""
 
 
 class Whole(Check):
@@ -128,7 +128,9 @@ class Whole(Check):
             if any(need.is_met(request, requester, logs_refusal=False) for need in first):
                 continue
             if not last.is_met(request, requester):
-                return Decision(answer=(yield from self._refuse(request, REFUSALS[last.resource_type], requester)))
+                return Decision(
+                    answer=(yield from finished(self._refuse(request, REFUSALS[last.resource_type], requester)))
+                )
         return Decision(request)
 
 
@@ -136,10 +138,9 @@ def blank(api: ApiKey, *, has_message: bool = False, **fields: Any) -> Refuse:
     """The answer of one error code, and of these fields."""
     response = response_class(api)
 
-    def refuse(_request: Any, code: ErrorCode, _requester: Requester) -> Steps[Any]:
+    def refuse(_request: Any, code: ErrorCode, _requester: Requester) -> Any:
         message = {"error_message": SENTENCES[code]} if has_message else {}
         return response(error_code=code, **message, **fields)
-        yield
 
     return refuse
 
@@ -291,9 +292,8 @@ class EachTopic(Check):
 def adding(field: str, refusals: Sequence[Any]) -> Complete:
     """Add refused elements to a list of the answer."""
 
-    def complete(response: Any) -> Steps[Any]:
+    def complete(response: Any) -> Any:
         return msgspec.structs.replace(response, **{field: [*getattr(response, field), *refusals]})
-        yield
 
     return complete
 
@@ -369,7 +369,7 @@ class Shown(Check):
         self._unless = unless
         self.needs = (*(() if unless is None else (unless,)), Need(operation, resource_type, detail=f"of {answers}"))
 
-    def decide(self, request: Any, requester: Requester) -> Steps[Decision]:
+    def decide(self, request: Any, requester: Requester) -> Decision:
         if self._unless is not None and self._unless.is_met(request, requester, logs_refusal=False):
             return Decision(request)
         operation, resource_type, _, _ = self.needs[-1]
@@ -382,7 +382,6 @@ class Shown(Check):
             return msgspec.structs.replace(response, **{self._answers: shown})
 
         return Decision(request, complete)
-        yield
 
 
 class AuthorizedOperations(Check):
@@ -394,12 +393,13 @@ class AuthorizedOperations(Check):
         self._name = name
         self._field = field
 
-    def decide(self, request: Any, requester: Requester) -> Steps[Decision]:
+    def decide(self, request: Any, requester: Requester) -> Decision:
         def complete(response: Any) -> Steps[Any]:
             found = []
             for number, element in enumerate(getattr(response, self._answers), 1):
-                if getattr(element, self._field) != NO_OPERATIONS and not element.error_code:
-                    bits = requester.operations(self._resource_type, getattr(element, self._name))
+                name = getattr(element, self._name)
+                if getattr(element, self._field) != NO_OPERATIONS and name is not None:
+                    bits = requester.operations(self._resource_type, name)
                     found.append(msgspec.structs.replace(element, **{self._field: bits}))
                 else:
                     found.append(element)
@@ -408,7 +408,6 @@ class AuthorizedOperations(Check):
             return msgspec.structs.replace(response, **{self._answers: found})
 
         return Decision(request, complete)
-        yield
 
 
 OPERATIONS_STEP: Final = 25
@@ -420,16 +419,14 @@ class ClusterOperations(Check):
 
     needs = (at_cluster(Operation.DESCRIBE, "for the authorized operations"),)
 
-    def decide(self, request: Any, requester: Requester) -> Steps[Decision]:
+    def decide(self, request: Any, requester: Requester) -> Decision:
         if not request.include_cluster_authorized_operations:
             return Decision(request)
         bits = 0
         if requester.may_at_cluster(Operation.DESCRIBE, logs_refusal=False):
             bits = requester.operations(ResourceType.CLUSTER, CLUSTER_NAME)
 
-        def complete(response: Any) -> Steps[Any]:
+        def complete(response: Any) -> Any:
             return msgspec.structs.replace(response, cluster_authorized_operations=bits)
-            yield
 
         return Decision(request, complete)
-        yield

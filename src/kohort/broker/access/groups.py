@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from kohort.broker.access.checks import Check, Decision, Need, Refuse, TopicShape, at_cluster, element_class
-from kohort.broker.access.requester import REFUSALS, SENTENCES, Requester, Steps
+from kohort.broker.access.requester import REFUSALS, SENTENCES, Requester, Steps, Work, finished
 from kohort.broker.request_rules import with_field
 from kohort.model.errors import ErrorCode
 from kohort.security.operations import Operation, ResourceType
@@ -43,7 +43,7 @@ class FetchedOffsets(Check):
         blank=_NO_OFFSET,
     )
 
-    def decide(self, request: m.OffsetFetchRequest, requester: Requester) -> Steps[Decision]:
+    def decide(self, request: m.OffsetFetchRequest, requester: Requester) -> Work[Decision]:
         if requester.api_version >= _GROUPS_SINCE:
             return self._decide_groups(request, requester)
         return self._decide_group(request, requester)
@@ -109,7 +109,10 @@ class FetchedOffsets(Check):
             return None, []
         names = shape.names(topics, requester)
         known = [name for name in names if name is not None]
-        allowed: set[str | None] = {None, *(yield from requester.allowed(Operation.DESCRIBE, ResourceType.TOPIC, known))}
+        allowed: set[str | None] = {
+            None,
+            *(yield from requester.allowed(Operation.DESCRIBE, ResourceType.TOPIC, known)),
+        }
         pairs = list(zip(topics, names, strict=True))
         refused = [topic for topic, name in pairs if name not in allowed]
         refusals = yield from shape.refused(refused, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -152,16 +155,18 @@ class FoundCoordinators(Check):
         refused = [key for key in keys if key not in allowed]
         if not refused:
             return Decision(request)
-        fields: dict[str, Any] = {"error_code": code, "error_message": SENTENCES[code], "node_id": -1, "port": -1}
+        # Kafka gives one of several keys no sentence, unless all of them are refused for the cluster.
+        has_message = not has_keys or request.key_type == _SHARE_KEYS
+        message = SENTENCES[code] if has_message else ""
+        fields: dict[str, Any] = {"error_code": code, "error_message": message, "node_id": -1, "port": -1}
         if not has_keys:
             return Decision(answer=m.FindCoordinatorResponse(**fields))
         refusals = [m.FindCoordinatorResponseCoordinator(key=key, **fields) for key in refused]
         if len(refused) == len(keys):
             return Decision(answer=m.FindCoordinatorResponse(coordinators=refusals))
 
-        def complete(response: m.FindCoordinatorResponse) -> Steps[m.FindCoordinatorResponse]:
+        def complete(response: m.FindCoordinatorResponse) -> m.FindCoordinatorResponse:
             return msgspec.structs.replace(response, coordinators=[*response.coordinators, *refusals])
-            yield
 
         kept = tuple(key for key in keys if key in allowed)
         return Decision(with_field(request, "coordinator_keys", kept), complete)
@@ -187,7 +192,7 @@ class Subscribed(Check):
         if len(allowed) == len(distinct):
             return Decision(request)
         code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        return Decision(answer=(yield from self._refuse(request, code, requester)))
+        return Decision(answer=(yield from finished(self._refuse(request, code, requester))))
 
 
 class DescribedTopics(Check):
@@ -205,7 +210,7 @@ class DescribedTopics(Check):
         self._message = message
         self._assignments = assignments
 
-    def decide(self, request: Any, requester: Requester) -> Steps[Decision]:
+    def decide(self, request: Any, requester: Requester) -> Decision:
         def complete(response: Any) -> Steps[Any]:
             groups = []
             for group in response.groups:
@@ -217,7 +222,6 @@ class DescribedTopics(Check):
             return msgspec.structs.replace(response, groups=groups)
 
         return Decision(request, complete)
-        yield
 
     def _names(self, group: Any) -> Iterator[str]:
         for member in group.members:
@@ -228,5 +232,3 @@ class DescribedTopics(Check):
     def _refused(self, group: Any) -> Any:
         code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return self._described(group_id=group.group_id, error_code=code, error_message=self._message)
-
-

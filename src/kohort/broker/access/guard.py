@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 from kohort.broker.access.checks import Complete, Decision
-from kohort.broker.access.requester import Requester, Resources
+from kohort.broker.access.requester import Requester, Resources, finished, result_of
 from kohort.broker.access.table import ACCESS_TABLE
 from kohort.broker.api_table import API_TABLE
 from kohort.broker.ports import Context, Handler, NoResponse
@@ -36,9 +36,7 @@ def guarded(authorizer: Authorizer, resources: Resources, api: ApiKey, handler: 
 class _Guard:
     """One handler behind its checks."""
 
-    def __init__(
-        self, checks: Sequence[Check], handler: Handler, authorizer: Authorizer, resources: Resources
-    ) -> None:
+    def __init__(self, checks: Sequence[Check], handler: Handler, authorizer: Authorizer, resources: Resources) -> None:
         self._checks = checks
         self._handler = handler
         self._handler_in_steps: Handler = getattr(handler, "in_steps", handler)
@@ -65,14 +63,12 @@ class _Guard:
         if complete is None:
             response = self._handler_in_steps(decision.request, context, reply)
         else:
-            response = self._handler_in_steps(
-                decision.request, context, lambda late: reply(_completed(decision, late))
-            )
+            response = self._handler_in_steps(decision.request, context, lambda late: reply(_completed(decision, late)))
         if isinstance(response, Generator):
             response = yield from response
         if complete is None or response is None or _is_silent(decision, response):
             return response
-        return (yield from complete(response))
+        return (yield from finished(complete(response)))
 
     def _decide(self, request: Any, context: Context) -> Steps[Decision]:
         requester = Requester(self._authorizer, self._resources, context)
@@ -80,7 +76,8 @@ class _Guard:
         decision = Decision(request)
         completes_silence = False
         for check in self._checks:
-            decision = yield from check.decide(decision.request, requester)
+            decided = check.decide(decision.request, requester)
+            decision = (yield from decided) if isinstance(decided, Generator) else decided
             completes_silence = completes_silence or decision.completes_silence
             if decision.complete is not None:
                 completing.append(decision.complete)
@@ -91,7 +88,7 @@ class _Guard:
         if decision.request is None:
             answer = decision.answer
             if not isinstance(answer, NoResponse):
-                answer = yield from _all(completing)(answer)
+                answer = yield from finished(_all(completing)(answer))
             return Decision(answer=answer)
         return Decision(decision.request, _all(completing), completes_silence=completes_silence)
 
@@ -102,7 +99,7 @@ def _all(completing: Sequence[Complete]) -> Complete:
 
     def complete(response: Any) -> Steps[Any]:
         for one in reversed(completing):
-            response = yield from one(response)
+            response = yield from finished(one(response))
         return response
 
     return complete
@@ -114,4 +111,4 @@ def _is_silent(decision: Decision, response: Any) -> bool:
 
 def _completed(decision: Decision, response: Any) -> Any:
     assert decision.complete is not None, "a decision without a rest needs no completion"
-    return response if _is_silent(decision, response) else drain(decision.complete(response))
+    return response if _is_silent(decision, response) else result_of(decision.complete(response))

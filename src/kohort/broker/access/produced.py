@@ -54,9 +54,9 @@ class Produced(Check):
         if (yield from _has_transactional(request)) and not (
             request.transactional_id is not None and self._transaction.is_met(request, requester)
         ):
-            refuse = self._SHAPE.all_refused()
             code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-            decision = Decision(answer=(yield from refuse(request, code, requester)))
+            topics = yield from self._SHAPE.refused(request.topic_data, code)
+            decision = Decision(answer=m.ProduceResponse(responses=topics))
         else:
             decision = yield from self._topics.decide(request, requester)
         if request.acks != 0 or decision.request is request:
@@ -66,9 +66,8 @@ class Produced(Check):
         return Decision(decision.request, _disconnect, completes_silence=True)
 
 
-def _disconnect(_response: Any) -> Steps[NoResponse]:
+def _disconnect(_response: Any) -> NoResponse:
     return NoResponse.CLOSE_CONNECTION
-    yield
 
 
 def _has_transactional(request: m.ProduceRequest) -> Steps[bool]:
@@ -106,7 +105,7 @@ class ProducerId(Check):
     _idempotent = at_cluster(Operation.IDEMPOTENT_WRITE, "without a transactional id")
     needs = (_id, _two_phases, _idempotent, Need(Operation.WRITE, ResourceType.TOPIC, detail="or of any topic"))
 
-    def decide(self, request: m.InitProducerIdRequest, requester: Requester) -> Steps[Decision]:
+    def decide(self, request: m.InitProducerIdRequest, requester: Requester) -> Decision:
         if request.transactional_id is not None:
             is_allowed = self._id.is_met(request, requester) and (
                 not request.enable2_pc or self._two_phases.is_met(request, requester)
@@ -120,7 +119,6 @@ class ProducerId(Check):
         if is_allowed:
             return Decision(request)
         return Decision(answer=m.InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1))
-        yield
 
 
 class AddedPartitions(Check):
@@ -150,9 +148,9 @@ class AddedPartitions(Check):
             return Decision(answer=m.AddPartitionsToTxnResponse(error_code=code))
         shape = self._SHAPE
         if not self._id.is_met(request, requester):
-            refuse = shape.all_refused()
             code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-            return Decision(answer=(yield from refuse(request, code, requester)))
+            refused = yield from shape.refused(request.v3_and_below_topics, code)
+            return Decision(answer=m.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=refused))
         topics = request.v3_and_below_topics
         names = [topic.name for topic in topics]
         allowed = yield from requester.allowed(Operation.WRITE, ResourceType.TOPIC, names)
@@ -204,7 +202,7 @@ class DescribedTransactions(Check):
 
     needs = (Need(Operation.DESCRIBE, ResourceType.TOPIC, detail="of the topics of the transactions"),)
 
-    def decide(self, request: m.DescribeTransactionsRequest, requester: Requester) -> Steps[Decision]:
+    def decide(self, request: m.DescribeTransactionsRequest, requester: Requester) -> Decision:
         def complete(response: m.DescribeTransactionsResponse) -> Steps[m.DescribeTransactionsResponse]:
             states = response.transaction_states
             names = (topic.topic for state in states for topic in state.topics)
@@ -212,7 +210,6 @@ class DescribedTransactions(Check):
             return msgspec.structs.replace(response, transaction_states=[_shown(state, allowed) for state in states])
 
         return Decision(request, complete)
-        yield
 
 
 def _shown(

@@ -10,6 +10,7 @@ from kohort.machine.gradual import HANDLER_STEP, LOOK_STEP
 from kohort.model.errors import ErrorCode
 from kohort.security.authorization import Authorizer
 from kohort.security.operations import CLUSTER_NAME, Operation, ResourceType
+from kohort.wire.generated.gradual import drain
 
 if TYPE_CHECKING:
     from kohort.broker.catalog import Catalog
@@ -20,6 +21,9 @@ T = TypeVar("T")
 
 Steps: TypeAlias = Generator[None, None, T]
 """Work in steps that returns a value: a request may name many resources."""
+
+Work: TypeAlias = T | Steps[T]
+"""A value, or work in steps that returns it."""
 
 REFUSALS: Final = {
     ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -68,6 +72,16 @@ OPERATIONS_OF: Final = {
     ),
 }
 """The operations that answers name for a resource. Source: Kafka AclEntry.supportedOperations."""
+
+
+def finished(work: Work[T]) -> Steps[T]:
+    """Take the steps of a work, if it has any."""
+    return (yield from work) if isinstance(work, Generator) else work
+
+
+def result_of(work: Work[T]) -> T:
+    """Take the steps of a work at once."""
+    return drain(work) if isinstance(work, Generator) else work
 
 
 class Resources:

@@ -65,9 +65,9 @@ _USES: Final = "The described group uses topics that the client is not authorize
 _TOKENS: Final = "the owner and the renewers of a token decide; only the handler knows them"
 
 
-def _group_as_a_whole(api: ApiKey, need: Need = _READ_GROUP) -> Whole:
+def _group_as_a_whole(api: ApiKey, need: Need = _READ_GROUP, *, has_message: bool = False) -> Whole:
     """The group is refused, and all else of the answer is blank."""
-    return Whole(blank(api), need)
+    return Whole(blank(api, has_message=has_message), need)
 
 
 def _joined() -> tuple[Check, ...]:
@@ -165,9 +165,7 @@ ACCESS_TABLE: Final[dict[ApiKey, tuple[Check, ...]]] = {
     ApiKey.DESCRIBE_LOG_DIRS: _cluster(ApiKey.DESCRIBE_LOG_DIRS, _DESCRIBE_CLUSTER, has_message=False),
     ApiKey.SASL_AUTHENTICATE: (Open("authentication comes before permissions"),),
     ApiKey.CREATE_PARTITIONS: (
-        Each(
-            ApiKey.CREATE_PARTITIONS, Operation.ALTER, _TOPIC, "topics", "results", "name", name="name"
-        ),
+        Each(ApiKey.CREATE_PARTITIONS, Operation.ALTER, _TOPIC, "topics", "results", "name", name="name"),
     ),
     ApiKey.CREATE_DELEGATION_TOKEN: (
         AskedLater(
@@ -280,8 +278,10 @@ ACCESS_TABLE: Final[dict[ApiKey, tuple[Check, ...]]] = {
             name="group_id",
         ),
     ),
-    ApiKey.ALTER_SHARE_GROUP_OFFSETS: (_group_as_a_whole(ApiKey.ALTER_SHARE_GROUP_OFFSETS),),
-    ApiKey.DELETE_SHARE_GROUP_OFFSETS: (_group_as_a_whole(ApiKey.DELETE_SHARE_GROUP_OFFSETS, _DELETE_GROUP),),
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: (_group_as_a_whole(ApiKey.ALTER_SHARE_GROUP_OFFSETS, has_message=True),),
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: (
+        _group_as_a_whole(ApiKey.DELETE_SHARE_GROUP_OFFSETS, _DELETE_GROUP, has_message=True),
+    ),
     ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: (
         _group_as_a_whole(ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE),
     ),

@@ -58,11 +58,10 @@ class NamedTopics(Check):
         ]
         is_all = not kept and version == 0
 
-        def complete(response: m.MetadataResponse) -> Steps[m.MetadataResponse]:
+        def complete(response: m.MetadataResponse) -> m.MetadataResponse:
             """Add the refused topics; version 0 has answered all topics if none was left."""
             topics = refusals if is_all else [*response.topics, *refusals]
             return msgspec.structs.replace(response, topics=topics)
-            yield
 
         return Decision(with_field(request, "topics", kept), complete)
 
@@ -73,7 +72,7 @@ def _refused(topic: m.MetadataRequestTopic) -> m.MetadataResponseTopic:
 
 
 def _visible(response: m.MetadataResponse, requester: Requester) -> Steps[m.MetadataResponse]:
-    names = (topic.name for topic in response.topics)
+    names = (topic.name or "" for topic in response.topics)
     allowed = yield from requester.allowed(Operation.DESCRIBE, _TOPIC, names, logs_refusal=False)
     return msgspec.structs.replace(response, topics=[topic for topic in response.topics if topic.name in allowed])
 

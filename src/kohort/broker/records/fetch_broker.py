@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from kohort.broker.catalog import Catalog
 from kohort.broker.cluster import Cluster
@@ -23,6 +23,8 @@ from kohort.wire import messages as m
 
 if TYPE_CHECKING:
     Data = m.FetchResponsePartitionData
+
+Find: TypeAlias = Callable[[SessionPartition], Partition | ErrorCode]
 
 _FOLLOWERS_SINCE: Final = 11
 """The version from which on a request names the client's rack, and followers answer it."""
@@ -117,12 +119,19 @@ class FetchBroker:
         near = [replica for replica in near if cluster.brokers[replica].rack == rack]
         return max(near) if near and partition.leader_id not in near else None
 
-    def finder(self, request: m.FetchRequest, api_version: int) -> Callable[[SessionPartition], Partition | ErrorCode]:
-        """The function that finds the `Partition` of a requested one, or the error."""
-        refused = _refuse_all(request, api_version)
-        if refused is not None:
-            return lambda _wanted: refused
+    def finder(self, request: m.FetchRequest, context: Context, _partitions: Sequence[SessionPartition]) -> Find:
+        """The function that finds the `Partition` of each of some requested ones, or the error."""
+        api_version = context.api_version
+        if is_of_replica(request, api_version):
+            return self._refuse_replica
         return partial(self._find_by_id if api_version >= TOPIC_IDS_SINCE else self._find, api_version)
+
+    def _refuse_replica(self, wanted: SessionPartition) -> ErrorCode:
+        """Replicas share one log: none fetches."""
+        topic = self._catalog.topic_by_id(wanted.topic_id) if wanted.topic_id else None
+        if topic is not None:
+            wanted.name = topic.name
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def _find(self, api_version: int, wanted: SessionPartition) -> Partition | ErrorCode:
         local = self._partitions
@@ -145,8 +154,6 @@ class FetchBroker:
         return ErrorCode.INCONSISTENT_TOPIC_ID if is_taken else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _refuse_all(request: m.FetchRequest, api_version: int) -> ErrorCode | None:
-    replica_id = request.replica_id if api_version < 15 else request.replica_state.replica_id
-    if replica_id >= 0:
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER
-    return None
+def is_of_replica(request: m.FetchRequest, api_version: int) -> bool:
+    """Whether a request says that it comes from a broker."""
+    return (request.replica_id if api_version < 15 else request.replica_state.replica_id) >= 0

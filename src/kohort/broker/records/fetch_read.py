@@ -31,7 +31,7 @@ from kohort.broker.records.fetch_answers import (
     refusal,
     size,
 )
-from kohort.broker.records.fetch_broker import FetchBroker
+from kohort.broker.records.fetch_broker import FetchBroker, is_of_replica
 from kohort.broker.records.fetch_sessions import AT_ONCE, NO_PARTITIONS, SessionPartition
 from kohort.broker.records.large_batches import Steps
 from kohort.broker.records.log_reads import AbandonedError, LogRead
@@ -132,7 +132,7 @@ class FetchRead:
             yield from self.rest()
 
     def _find(self, partitions: Sequence[SessionPartition], refused: list[Target]) -> None:
-        find = self.broker.finder(self.request, self.context.api_version)
+        find = self.broker.finder(self.request, self.context, partitions)
         for wanted in partitions:
             where = find(wanted)
             (refused if isinstance(where, ErrorCode) else self.targets).append((wanted, where))
@@ -414,7 +414,8 @@ class FetchRead:
         return m.FetchResponse(throttle_time_ms=throttle_ms, session_id=self.broker.withhold(self.session_context))
 
     def _endpoints(self) -> Sequence[m.FetchResponseNodeEndpoint]:
-        if self.context.api_version < LEADER_SINCE:
+        api_version = self.context.api_version
+        if api_version < LEADER_SINCE or is_of_replica(self.request, api_version):
             return ()
         return self.broker.node_endpoints(self.answers, self.context.listener)
 

@@ -147,7 +147,7 @@ class _Join:
         self._request = request
         self._context = context
         self._now_ms = now_ms
-        self._steps = MemberSteps(registry, group, [], now_ms)
+        self._steps = MemberSteps(registry, group, [], context, now_ms)
         self._member_id = request.member_id or registry.context.new_member_id()
 
     def run(self) -> Result[GroupRecord, m.JoinGroupResponse]:

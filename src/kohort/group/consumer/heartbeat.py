@@ -175,7 +175,7 @@ class _Heartbeat:
         self._records: list[GroupRecord] = []
         classic = self._find_classic()
         self._group = self._find_group() if classic is None else upgrade(registry, classic, self._records)
-        self._steps = MemberSteps(registry, self._group, self._records, now_ms)
+        self._steps = MemberSteps(registry, self._group, self._records, context, now_ms)
         self._classic = classic
         if classic is not None:
             self._steps.deadlines += upgraded_sessions(self._group)

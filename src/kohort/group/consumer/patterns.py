@@ -1,7 +1,8 @@
 """
 Regular expressions of members: their validation, their resolution, and the records that keep the result.
 
-A pattern is resolved on another thread. Until then it matches no topic. All patterns of a group are resolved together, at most
+A pattern is resolved on another thread. Until then it matches no topic. With an authorizer it matches only topics that the
+member may describe whose request has caused the resolution, as in Kafka. All patterns of a group are resolved together, at most
 every 10 s, and only one resolution runs at a time. Heartbeats trigger it: `patterns_are_due`.
 
 Source: Kafka Utils.throwIfRegularExpressionIsInvalid, GroupMetadataManager.maybeUpdateRegularExpressions,
@@ -11,7 +12,9 @@ refreshRegularExpressions, handleRegularExpressionsResult; KIP-848.
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from kohort.group.consumer.group import ConsumerGroup
 from kohort.group.consumer.member import ConsumerMember
@@ -21,15 +24,30 @@ from kohort.group.context import HasContext
 from kohort.group.events import EpochRaised, GroupEvent
 from kohort.group.records import GroupRecord
 from kohort.machine.shard import Executor, Result
-from kohort.machine.steps import Operation
+from kohort.machine.steps import Operation as Step
+from kohort.model.context import RequestContext
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.model.expressions import Expression, ExpressionError, options
 from kohort.model.limits import PATTERN_LENGTH_MAX, PATTERNS_OF_GROUP_MAX
+from kohort.model.principals import Principal
 from kohort.records.values import (
     ConsumerGroupMetadata,
     ConsumerGroupRegularExpression,
     ConsumerGroupRegularExpressionTombstone,
 )
+from kohort.security.operations import Operation, ResourceType
+
+DECISIONS_STEP: Final = 500
+"""Topics about which the authorizer is asked in one operation."""
+
+
+class Asker(NamedTuple):
+    """The member whose request has caused a resolution, and its user."""
+
+    member_id: str
+    principal: Principal
+    host: str
+
 
 _EVERYTHING: Final = "(?s).*"
 """The first pattern of each set. A name without any match means that the automaton of the set ran out of memory."""
@@ -108,6 +126,7 @@ def update_patterns(
     old: ConsumerMember,
     updated: ConsumerMember,
     records: list[GroupRecord],
+    context: RequestContext,
     now_ms: int,
 ) -> bool:
     """
@@ -124,7 +143,7 @@ def update_patterns(
     old_pattern, new_pattern = old.topic_pattern, updated.topic_pattern
     if old_pattern == new_pattern:
         if patterns and patterns_are_due(registry, group, now_ms):
-            _resolve(registry, group, patterns, updated.member_id, now_ms)
+            _resolve(registry, group, patterns, updated.member_id, context, now_ms)
         return False
     is_new = bool(new_pattern) and new_pattern not in patterns
     if is_new:
@@ -138,7 +157,7 @@ def update_patterns(
         records.append(ConsumerGroupRegularExpressionTombstone(group.group_id, old_pattern))
     after = _after(patterns, old_pattern, new_pattern)
     if after and patterns_are_due(registry, group, now_ms, after, is_new=is_new):
-        _resolve(registry, group, after, updated.member_id, now_ms)
+        _resolve(registry, group, after, updated.member_id, context, now_ms)
     return not new_pattern or (not is_new and new_pattern in group.subscriptions.resolved)
 
 
@@ -194,14 +213,20 @@ def drop_unused_patterns(group: ConsumerGroup, removed: Iterable[ConsumerMember]
 
 
 def _resolve(
-    registry: ConsumerRegistry, group: ConsumerGroup, patterns: Mapping[str, int], member_id: str, now_ms: int
+    registry: ConsumerRegistry,
+    group: ConsumerGroup,
+    patterns: Mapping[str, int],
+    member_id: str,
+    context: RequestContext,
+    now_ms: int,
 ) -> None:
     """Match the patterns with all topics on another thread, which gets values that nothing changes."""
     version, names = registry.topic_names.of(registry.context.image)
+    asker = Asker(member_id, context.principal, context.client_host.removeprefix("/"))
     _executor(registry).schedule(
         _key(group),
         partial(_match, tuple(patterns), names, version, now_ms),
-        partial(_store, registry, group.group_id, member_id),
+        partial(_permit, registry, group.group_id, asker),
     )
 
 
@@ -211,16 +236,16 @@ def _match(patterns: tuple[str, ...], names: tuple[str, ...], version: int, now_
     }
 
 
-def _store(
+def _permit(
     registry: ConsumerRegistry,
     group_id: str,
-    member_id: str,
+    asker: Asker,
     result: dict[str, ResolvedPattern] | None,
     error: Exception | None,
     now_ms: int,
 ) -> Result[GroupRecord, None]:
     """
-    Write the topics of the patterns that are still in use. The next heartbeat of a member computes the target assignment.
+    Leave out the topics that the member which has caused the resolution may not describe, and write the others.
 
     Raises:
         Exception: the resolution failed.
@@ -231,13 +256,73 @@ def _store(
     if error is not None:
         group.resolve_after_ms = now_ms + MIN_INTERVAL_MS
         raise error
+    resolved = result or {}
+    if registry.context.authorizer is None:
+        return _store(registry, group, asker.member_id, resolved, now_ms)
+    found = sorted(frozenset().union(*(topics.topics for topics in resolved.values())))
+    return _permit_some(registry, group, asker, resolved, found, frozenset(), now_ms)
+
+
+def _permit_some(
+    registry: ConsumerRegistry,
+    group: ConsumerGroup,
+    asker: Asker,
+    resolved: Mapping[str, ResolvedPattern],
+    left: Sequence[str],
+    permitted: frozenset[str],
+    now_ms: int,
+) -> Result[GroupRecord, None]:
+    """Decide about some topics; an operation of its own decides about the next ones."""
+    authorizer = registry.context.authorizer
+    assert authorizer is not None, "without an authorizer nothing is left out"
+    permitted |= {
+        name
+        for name in left[:DECISIONS_STEP]
+        if authorizer.may(asker.principal, asker.host, Operation.DESCRIBE, ResourceType.TOPIC, name, logs_refusal=False)
+    }
+    if len(left) > DECISIONS_STEP:
+        arguments = group.group_id, asker, resolved, left[DECISIONS_STEP:], permitted
+        return Result(then=Step(_permit_more, *arguments))
+    visible = {
+        pattern: msgspec.structs.replace(topics, topics=topics.topics & permitted)
+        for pattern, topics in resolved.items()
+    }
+    return _store(registry, group, asker.member_id, visible, now_ms)
+
+
+def _permit_more(
+    shard: HasContext,
+    now_ms: int,
+    group_id: str,
+    asker: Asker,
+    resolved: Mapping[str, ResolvedPattern],
+    left: Sequence[str],
+    permitted: frozenset[str],
+) -> Result[GroupRecord, None]:
+    registry = registry_of(shard)
+    group = registry.find(group_id)
+    if group is None:
+        return Result()
+    return _permit_some(registry, group, asker, resolved, left, permitted, now_ms)
+
+
+def _store(
+    registry: ConsumerRegistry,
+    group: ConsumerGroup,
+    member_id: str,
+    result: Mapping[str, ResolvedPattern],
+    now_ms: int,
+) -> Result[GroupRecord, None]:
+    """
+    Write the topics of the patterns that are still in use. The next heartbeat of a member computes the target assignment.
+    """
     used = group.subscriptions.patterns
-    resolved = {pattern: topics for pattern, topics in (result or {}).items() if pattern in used}
+    resolved = {pattern: topics for pattern, topics in result.items() if pattern in used}
     if not resolved:
         return Result()
     records: list[GroupRecord] = [
         ConsumerGroupRegularExpression(
-            group_id,
+            group.group_id,
             pattern,
             topics=tuple(sorted(topics.topics)),
             version=topics.version,
@@ -247,7 +332,7 @@ def _store(
     ]
     events: list[GroupEvent] = []
     _raise_epoch(registry, group, resolved, member_id, now_ms, records, events)
-    return Result(records, effects=events, otherwise=Operation(_resolution_failed, group_id))
+    return Result(records, effects=events, otherwise=Step(_resolution_failed, group.group_id))
 
 
 def _raise_epoch(

@@ -29,6 +29,7 @@ from kohort.group.consumer.target_assignment import assign
 from kohort.group.events import EpochRaised, GroupEvent, MemberJoined
 from kohort.group.records import GroupRecord
 from kohort.machine.steps import Deadline
+from kohort.model.context import RequestContext
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.records.values import ConsumerGroupMetadata
 
@@ -163,10 +164,16 @@ class MemberSteps:
     """
 
     def __init__(
-        self, registry: ConsumerRegistry, group: ConsumerGroup, records: list[GroupRecord], now_ms: int
+        self,
+        registry: ConsumerRegistry,
+        group: ConsumerGroup,
+        records: list[GroupRecord],
+        context: RequestContext,
+        now_ms: int,
     ) -> None:
         self._registry = registry
         self._group = group
+        self._context = context
         self._now_ms = now_ms
         self.records = records
         self.events: list[GroupEvent] = []
@@ -188,7 +195,7 @@ class MemberSteps:
                     group.group_id, updated.member_id, updated.instance_id, updated.client_id, updated.client_host
                 )
             )
-        return update_patterns(self._registry, group, member, updated, self.records, self._now_ms)
+        return update_patterns(self._registry, group, member, updated, self.records, self._context, self._now_ms)
 
     def next_epoch(self, updated: ConsumerMember, *, is_due: bool) -> int:
         """

@@ -62,6 +62,7 @@ def group_coordinator(broker: Broker) -> Coordinator[GroupShard, GroupService]:
             assignors=list(assignors.values()),
             new_member_id=lambda: uuid_text(new_topic_id()),
             assignment_interval_ms=lambda: config.get_int("group.consumer.assignment.interval.ms"),
+            authorizer=broker.authorizer,
         )
 
     def make_service(runner: Runner[GroupShard]) -> GroupService:
