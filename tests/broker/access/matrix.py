@@ -9,6 +9,8 @@ from typing import Any
 
 from kohort.broker.ports import NoResponse
 from kohort.model.errors import ErrorCode
+from kohort.storage.log import LogStore
+from kohort.testing.virtual import VirtualNode
 from kohort.wire.apis import ApiKey
 from kohort.wire.batches import BatchRecord, build_batch
 from tests.broker.access.json_messages import json_of, request_of
@@ -59,9 +61,15 @@ class FailedError(AssertionError):
 class Replay:
     """A broker with the fixtures of the recording; rows are asked one after the other."""
 
-    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        settings: Mapping[str, str] | None = None,
+        *,
+        node: VirtualNode | None = None,
+        store: LogStore | None = None,
+    ) -> None:
         self.authorizer = ScanningAuthorizer(allows_if_none=(settings or {}).get(EVERYONE) == "true")
-        self.broker = Secured(self.authorizer, **SETTINGS)
+        self.broker = Secured(self.authorizer, node=node, store=store, **SETTINGS)
         self._fixed: dict[str, Any] = {}
         fixtures = json.loads((DATA / "acl-matrix-setup-4.4.0.json").read_text())["fixtures"]
         for step in fixtures:

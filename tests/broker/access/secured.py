@@ -24,7 +24,7 @@ class Secured(Harness):
         self.authorizer = ScanningAuthorizer() if authorizer is None else authorizer
         self._forgetting: list[Callable[[], None]] = []
         super().__init__(authorizer=self.authorizer, **settings)
-        self.host(*COORDINATORS)
+        self.hosted = self.host(*COORDINATORS)
 
     def disconnect(self) -> None:
         """All clients disconnect."""
