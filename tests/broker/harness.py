@@ -115,7 +115,12 @@ class Harness:
 
     `ask` waits, without time passing, for an answer that is not given at once; `begin` leaves it open and returns the list
     into which it falls.
+
+    Attributes:
+        user: who asks.
     """
+
+    user: Principal = ANONYMOUS
 
     def __init__(
         self,
@@ -197,8 +202,19 @@ class Harness:
         self.node.settle()
 
     def begin(
-        self, api_key: ApiKey, request: Any, *, version: int | None = None, client_id: str = "test", at: int = 1
+        self,
+        api_key: ApiKey,
+        request: Any,
+        *,
+        version: int | None = None,
+        client_id: str = "test",
+        at: int = 1,
+        **asker: Any,
     ) -> list[Any]:
+        """
+        Args:
+            asker: further fields of the `Asker`.
+        """
         handler = self.broker.apis[at].handlers[api_key]
         oldest, newest = self.broker.versions[api_key]
         version = newest if version is None else version
@@ -211,11 +227,9 @@ class Harness:
 
         frame = request_encoder(api_key, version)(7, client_id, request)[4:]
         read = request_reader(api_key, version)(frame, read_request_header(frame)[4])
-        response = handler(
-            read,
-            Asker(version, client_id, parked=Parked(self.parked), throttled=self.throttled, later=self.node.call_soon),
-            answered,
-        )
+        known: dict[str, Any] = {"parked": Parked(self.parked), "throttled": self.throttled, "principal": self.user}
+        known["later"] = self.node.call_soon
+        response = handler(read, Asker(version, client_id, **known | asker), answered)
         if isinstance(response, Generator):
             response = drain(response)
         if response is not None:

@@ -10,12 +10,15 @@ from hypothesis import strategies as st
 from kohort.broker.api_table import served_versions
 from kohort.broker.ports import NoResponse
 from kohort.model.errors import WireError
+from kohort.model.principals import Principal
+from kohort.security.operations import Operation, ResourceType
 from kohort.wire import messages as m
 from kohort.wire.apis import API_KEYS, RELEASES, ApiKey
 from kohort.wire.encoders import request_encoder
 from kohort.wire.generated.gradual import drain
 from kohort.wire.headers import read_request_header
 from kohort.wire.readers import request_reader
+from tests.broker.access.scanning_authorizer import Rule, ScanningAuthorizer
 from tests.broker.admin_requests import admin_requests
 from tests.broker.harness import Asker, Harness, batch, produce_request, through_wire
 from tests.broker.recorded import WIRE, frames
@@ -23,6 +26,7 @@ from tests.conftest import LONG
 
 WEEK_MS = 7 * 24 * 3_600_000
 NEWEST = RELEASES[-1]
+ADMIN = Principal("admin")
 
 Change = tuple[int, int]
 """Where a byte is changed, in thousandths of the frame, and to what."""
@@ -158,9 +162,29 @@ def own_requests() -> list[Any]:
     ]
 
 
-@given(st.data(), st.lists(st.tuples(st.integers(0, 999), st.integers(0, 255)), max_size=4))
+RULES = st.lists(
+    st.builds(
+        Rule,
+        st.sampled_from(("ALLOW", "DENY")),
+        st.sampled_from(("ALL", *(operation.name for operation in Operation))),
+        st.sampled_from([resource_type.name for resource_type in ResourceType]),
+        st.sampled_from(("t", "u", "a", "*", "kafka-cluster")),
+        st.sampled_from(("LITERAL", "PREFIXED")),
+        st.just("User:*"),
+        st.just("*"),
+    ),
+    max_size=8,
+)
+
+
+@given(
+    st.data(),
+    st.lists(st.tuples(st.integers(0, 999), st.integers(0, 255)), max_size=4),
+    st.none() | RULES,
+)
 @settings(max_examples=20_000 if LONG else 500, deadline=None)
-def test_any_request_is_answered_once(data: st.DataObject, changes: list[Change]) -> None:
+def test_any_request_is_answered_once(data: st.DataObject, changes: list[Change], rules: list[Rule] | None) -> None:
+    """As without an authorizer, so with any rules of one."""
     frame = bytearray(data.draw(st.sampled_from(samples())))
     for where, value in changes:
         frame[4 + where * (len(frame) - 4) // 1000] = value
@@ -169,8 +193,13 @@ def test_any_request_is_answered_once(data: st.DataObject, changes: list[Change]
         request = request_reader(api_key, version)(bytes(frame), body)
     except WireError:
         return
-    harness = Harness(release=NEWEST, log_cleaner_enable="false")  # which would look every 15 seconds of the week
+    authorizer = None if rules is None else ScanningAuthorizer(super_users=[f"User:{ADMIN.name}"])
+    # The cleaner would look every 15 seconds of the week.
+    harness = Harness(release=NEWEST, authorizer=authorizer, log_cleaner_enable="false")
+    harness.user = ADMIN
     harness.create("t", 2)
+    if authorizer is not None:
+        authorizer.rules = rules or []
     answers: list[Any] = []
     response = harness.broker.handlers[API_KEYS[api_key]](
         request, Asker(version, client_id, later=harness.node.call_soon), answers.append

@@ -27,6 +27,7 @@ from kohort.machine.timeline import SnapshotRegistry, TimelineDict, TimelineValu
 from kohort.model.image import NO_TOPICS, ClusterImage, ImageDelta
 from kohort.records.values import OffsetCommit, OffsetCommitTombstone
 from kohort.security.authorization import Authorizer
+from kohort.wire.apis import ApiKey
 
 
 class GroupShard(HasContext):
@@ -76,7 +77,7 @@ class GroupShard(HasContext):
             counters=counters or GroupCounters(),
             deleted_topics=TimelineDict(snapshots),
             is_deleting_topics=TimelineValue(snapshots, False),
-            authorizer=authorizer,
+            authorizer=authorizer and authorizer.for_api(ApiKey.CONSUMER_GROUP_HEARTBEAT),
         )
         super().__init__(context)
         self.groups = groups

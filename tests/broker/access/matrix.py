@@ -106,7 +106,7 @@ class Replay:
         return different(row["response"], answer, captured, "")
 
     def _allow(self, acls: Sequence[Mapping[str, str]], captured: dict[str, Any]) -> None:
-        self.authorizer.rules = [Rule(**{**acl, "name": _filled(acl["name"], captured)}) for acl in acls]
+        self.authorizer.rules = [Rule(**{**acl, "name": filled(acl["name"], captured)}) for acl in acls]
 
     def _prepare(self, step: dict[str, Any], captured: dict[str, Any], *, is_lenient: bool = False) -> None:
         accepted = {0, *step.get("accept", ())}
@@ -137,7 +137,7 @@ class Replay:
             return NoResponse.CLOSE_CONNECTION
         if not api.oldest <= step["version"] <= self.broker.broker.versions[api][1]:
             return NoResponse.CLOSE_CONNECTION
-        request = request_of(api, _filled(step["request"], captured))
+        request = request_of(api, filled(step["request"], captured))
         answer = self.broker.ask_as(user, api, request, step["version"])
         return answer if isinstance(answer, NoResponse) else json_of(api, step["version"], answer)
 
@@ -156,14 +156,14 @@ def _at(value: Any, path: str) -> Any:
     return value
 
 
-def _filled(value: Any, captured: dict[str, Any]) -> Any:
+def filled(value: Any, captured: dict[str, Any]) -> Any:
     """The value with what was captured, and with the batches that it describes."""
     if isinstance(value, dict):
         if "$batch" in value:
-            return _batch(_filled(value["$batch"], captured)).hex()
-        return {key: _filled(one, captured) for key, one in value.items()}
+            return _batch(filled(value["$batch"], captured)).hex()
+        return {key: filled(one, captured) for key, one in value.items()}
     if isinstance(value, list):
-        return [_filled(one, captured) for one in value]
+        return [filled(one, captured) for one in value]
     if isinstance(value, str) and value.startswith("$"):
         return _at(captured, value[1:]) if value[1:].partition(".")[0] in captured else value
     if isinstance(value, str) and "$" in value:
@@ -200,7 +200,7 @@ def errors_in(answer: Any) -> Iterator[int]:
 
 def different(wanted: Any, found: Any, captured: dict[str, Any], path: str) -> str | None:
     """Where and how an answer differs from the recorded one; None if it does not."""
-    wanted = _filled(wanted, captured)
+    wanted = filled(wanted, captured)
     if wanted == "$any":
         return None
     if wanted == "$some":

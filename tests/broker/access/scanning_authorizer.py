@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 from ipaddress import ip_address, ip_network
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from kohort.model.principals import Principal
 from kohort.security.operations import Operation, ResourceType
+from kohort.wire.apis import ApiKey
 
 _IMPLIED = {
     Operation.DESCRIBE: {Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER},
@@ -59,6 +60,9 @@ class ScanningAuthorizer:
         self.rules: list[Rule] = []
         self.asked: list[tuple[str, Operation, ResourceType, str, bool]] = []
 
+    def for_api(self, _api: ApiKey, /) -> Self:
+        return self
+
     def may(
         self,
         principal: Principal,
@@ -80,6 +84,12 @@ class ScanningAuthorizer:
         if any(rule.permission == "DENY" for rule in matching):
             return False
         return bool(matching) or (self._allows_if_none and not of_resource)
+
+    def allow(self, operation: str, resource: str, name: str, **what: str) -> None:
+        self.rules.append(Rule("ALLOW", operation, resource, name, **what))
+
+    def deny(self, operation: str, resource: str, name: str, **what: str) -> None:
+        self.rules.append(Rule("DENY", operation, resource, name, **what))
 
     def may_for_any(
         self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType, /

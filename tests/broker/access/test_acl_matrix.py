@@ -1,8 +1,8 @@
 """
 Every recorded decision of Apache Kafka 4.4.0, asked again in process.
 
-`data/security/acl-matrix-unserved.txt` names the rows that need share groups or streams groups, which the broker refuses. Such a
-row is equal if the refusal of the user comes first.
+`data/security/acl-matrix-unserved.txt` names the rows that need share groups or streams groups, which the broker refuses. A row
+of these APIs is equal if the refusal of the user comes first.
 """
 
 from collections.abc import Iterator

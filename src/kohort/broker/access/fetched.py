@@ -14,6 +14,7 @@ from kohort.model.errors import ErrorCode
 from kohort.security.authorization import Authorizer
 from kohort.security.operations import Operation, ResourceType
 from kohort.wire import messages as m
+from kohort.wire.apis import ApiKey
 from kohort.wire.generated.gradual import drain
 
 
@@ -26,7 +27,7 @@ class GuardedFetchBroker(FetchBroker):
 
     def __init__(self, authorizer: Authorizer, resources: Resources, *parts: Any) -> None:
         super().__init__(*parts)
-        self._authorizer = authorizer
+        self._authorizer = authorizer.for_api(ApiKey.FETCH)
         self._resources = resources
 
     def finder(self, request: m.FetchRequest, context: Context, partitions: Sequence[SessionPartition]) -> Find:

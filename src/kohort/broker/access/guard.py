@@ -27,7 +27,7 @@ def guarded(authorizer: Authorizer, resources: Resources, api: ApiKey, handler: 
     checks = ACCESS_TABLE[api]
     if not any(check.is_asking for check in checks):
         return handler
-    guard = _Guard(checks, handler, authorizer, resources)
+    guard = _Guard(checks, handler, authorizer.for_api(api), resources)
     if API_TABLE[api].is_gradual:
         return guard.in_steps
     return Stepwise(guard.in_steps) if hasattr(handler, "in_steps") else guard.at_once
