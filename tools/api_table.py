@@ -1,6 +1,7 @@
 """
 Generates docs/apis.md: the versions of every API by release, compared with those of Apache Kafka
-(`tests/data/api-versions-*.json`), and what its requests may cost (`kohort.broker.api_table`).
+(`tests/data/api-versions-*.json`), what a user needs (`kohort.broker.access.table`), and what its requests may cost
+(`kohort.broker.api_table`).
 
     .venv/bin/python tools/api_table.py
 
@@ -11,6 +12,8 @@ import json
 import sys
 from pathlib import Path
 
+from kohort.broker.access.checks import Need, Open
+from kohort.broker.access.table import ACCESS_TABLE
 from kohort.broker.api_table import API_TABLE, BYTES_OF_UNIT, LISTENER_TABLE, UNITS_OF_CLASS, Cost, served_versions
 from kohort.wire.apis import RELEASES, ApiKey, short_name
 
@@ -38,6 +41,16 @@ them with these bounds.
 
 | APIs and listeners | elements | bytes, and decompressed | memory, MiB | units of a step | bounds of one element |
 |---|---|---|---|---|---|
+"""
+PERMISSIONS = """
+## Permissions
+
+What a user needs with `authorizer.class.name`. "Each" is decided for every element of a request: what is refused has an error
+in the answer (`TOPIC_AUTHORIZATION_FAILED` and the like), and the rest is done. All else is refused as a whole. Who may not
+describe a topic, a group or a transactional id is not told whether it exists.
+
+| API | needs |
+|---|---|
 """
 NO_SASL = "refused: no listener uses SASL"
 NO_SHARE = "refused as by Kafka with level 0 of `share.version`"
@@ -110,7 +123,21 @@ def page() -> str:
     releases = " | ".join(map(short_name, RELEASES))
     head = f"| key | API | {releases} | state |\n|---|---|{'---|' * len(RELEASES)}---|\n"
     sentence = f"Ranges that differ from Apache Kafka's: {len(differences)} ({', '.join(differences) or 'none'})."
-    return HEAD.format(differences=sentence) + head + "".join(rows) + _costs()
+    return HEAD.format(differences=sentence) + head + "".join(rows) + _permissions() + _costs()
+
+
+def _permissions() -> str:
+    rows = []
+    for key, checks in ACCESS_TABLE.items():
+        needs = [need for check in checks for need in check.needs]
+        reasons = [check.reason for check in checks if isinstance(check, Open) and not needs]
+        rows.append(f"| {key.api_name} | {'; '.join(map(_need, needs)) or f'nothing: {reasons[0]}'} |\n")
+    return PERMISSIONS + "".join(rows)
+
+
+def _need(need: Need) -> str:
+    detail = f" ({need.detail})" if need.detail not in ("", "or") else ""
+    return f"{'or ' if need.detail == 'or' else ''}{need.operation.name} of {need.resource_type.name}{detail}"
 
 
 def _costs() -> str:

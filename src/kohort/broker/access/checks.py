@@ -14,7 +14,7 @@ import msgspec
 
 from kohort.broker.access.requester import REFUSALS, SENTENCES, Requester, Steps, Work, finished
 from kohort.broker.request_rules import with_field
-from kohort.machine.gradual import HANDLER_STEP
+from kohort.machine.gradual import HANDLER_STEP, gathered
 from kohort.model.errors import ErrorCode
 from kohort.security.operations import CLUSTER_NAME, Operation, ResourceType
 from kohort.wire.apis import ApiKey
@@ -46,6 +46,11 @@ class Need(NamedTuple):
     def is_met(self, request: Any, requester: Requester, *, logs_refusal: bool = True) -> bool:
         name = CLUSTER_NAME if self.resource_type is ResourceType.CLUSTER else getattr(request, self.field)
         return requester.may(self.operation, self.resource_type, name, logs_refusal=logs_refusal)
+
+
+def _alternatives(all_by: Need | None, each: Need) -> tuple[Need, ...]:
+    """What allows all, if there is something, and what allows each."""
+    return (each,) if all_by is None else (all_by._replace(detail="for all"), each._replace(detail=f"or {each.detail}"))
 
 
 def at_cluster(operation: Operation, detail: str = "") -> Need:
@@ -121,7 +126,11 @@ class Whole(Check):
     def __init__(self, refuse: Refuse, *needs: Need | tuple[Need, ...]) -> None:
         self._refuse = refuse
         self._alternatives = [(need,) if isinstance(need, Need) else need for need in needs]
-        self.needs = tuple(need for alternatives in self._alternatives for need in alternatives)
+        self.needs = tuple(
+            need._replace(detail="or") if place else need
+            for alternatives in self._alternatives
+            for place, need in enumerate(alternatives)
+        )
 
     def decide(self, request: Any, requester: Requester) -> Steps[Decision]:
         for *first, last in self._alternatives:
@@ -203,11 +212,11 @@ class TopicShape:
         self._topic_class = element_class(api, answers)
         self._partition_class = element_class(api, f"{answers}.{answer_partitions}")
 
-    def names(self, topics: Sequence[Any], requester: Requester) -> list[str | None]:
+    def names(self, topics: Sequence[Any], requester: Requester) -> Steps[list[str | None]]:
         """The names of topics; None for an unknown id."""
         if self._ids_since is None or requester.api_version < self._ids_since:
-            return [getattr(topic, self._name) for topic in topics]
-        return [requester.resources.name_of(topic.topic_id) for topic in topics]
+            return gathered(getattr(topic, self._name) for topic in topics)
+        return gathered(requester.resources.name_of(topic.topic_id) for topic in topics)
 
     def refused(self, topics: Sequence[Any], code: ErrorCode) -> Steps[list[Any]]:
         """The answers of topics whose partitions are all refused."""
@@ -267,14 +276,14 @@ class EachTopic(Check):
         self.shape = shape
         self._operation = operation
         self._unless = unless
-        self.needs = (*(() if unless is None else (unless,)), Need(operation, ResourceType.TOPIC, shape.topics))
+        self.needs = _alternatives(unless, Need(operation, ResourceType.TOPIC, shape.topics, "each"))
 
     def decide(self, request: Any, requester: Requester) -> Steps[Decision]:
         shape = self.shape
         topics = getattr(request, shape.topics) or ()
         if self._unless is not None and self._unless.is_met(request, requester, logs_refusal=False):
             return Decision(request)
-        names = shape.names(topics, requester)
+        names = yield from shape.names(topics, requester)
         known = [name for name in names if name is not None]
         allowed: set[str | None] = {None, *(yield from requester.allowed(self._operation, ResourceType.TOPIC, known))}
         if len(allowed) == len(set(known)) + 1:
@@ -329,18 +338,22 @@ class Each(Check):
         self._answers = answers
         self._answer_name = answer_name
         self._fields = fields
-        self.needs = (Need(operation, resource_type, field),)
+        self.needs = (Need(operation, resource_type, field, "each"),)
 
     def decide(self, request: Any, requester: Requester) -> Steps[Decision]:
         operation, resource_type, _, _ = self.needs[0]
         elements = getattr(request, self._field)
-        names = [getattr(element, self._name) for element in elements] if self._name else elements
+        names = elements
+        if self._name:
+            names = yield from gathered(getattr(element, self._name) for element in elements)
         allowed = yield from requester.allowed(operation, resource_type, names)
         refused = [name for name in names if name not in allowed]
         if not refused:
             return Decision(request)
         code = int(REFUSALS[resource_type])
-        refusals = [self._element(**{self._answer_name: name, "error_code": code, **self._fields}) for name in refused]
+        refusals = yield from gathered(
+            self._element(**{self._answer_name: name, "error_code": code, **self._fields}) for name in refused
+        )
         if len(refused) == len(elements):
             return Decision(answer=self._response(**{self._answers: refusals}))
         kept = tuple(element for element, name in zip(elements, names, strict=True) if name in allowed)
@@ -367,7 +380,7 @@ class Shown(Check):
         self._answers = answers
         self._name = name
         self._unless = unless
-        self.needs = (*(() if unless is None else (unless,)), Need(operation, resource_type, detail=f"of {answers}"))
+        self.needs = _alternatives(unless, Need(operation, resource_type, detail="each, or it is not shown"))
 
     def decide(self, request: Any, requester: Requester) -> Decision:
         if self._unless is not None and self._unless.is_met(request, requester, logs_refusal=False):

@@ -10,6 +10,7 @@ import msgspec
 from kohort.broker.access.checks import Check, Decision, Need, Refuse, TopicShape, at_cluster, element_class
 from kohort.broker.access.requester import REFUSALS, SENTENCES, Requester, Steps, Work, finished
 from kohort.broker.request_rules import with_field
+from kohort.machine.gradual import HANDLER_STEP
 from kohort.model.errors import ErrorCode
 from kohort.security.operations import Operation, ResourceType
 from kohort.wire import messages as m
@@ -27,11 +28,15 @@ _NO_OFFSET: Final = {"committed_offset": -1}
 
 
 class FetchedOffsets(Check):
-    """OffsetFetch: each group as a whole, and its topics one by one; all topics of a group are filtered silently."""
+    """
+    OffsetFetch: each group as a whole, and its topics one by one; all topics of a group are filtered silently.
+
+    A group with an error of its own is answered without the refused topics, as in Kafka.
+    """
 
     needs = (
-        Need(Operation.DESCRIBE, ResourceType.GROUP, "group_id", "each group"),
-        Need(Operation.DESCRIBE, ResourceType.TOPIC, "topics"),
+        Need(Operation.DESCRIBE, ResourceType.GROUP, "group_id", "each"),
+        Need(Operation.DESCRIBE, ResourceType.TOPIC, "topics", "each; of all topics, the others are not shown"),
     )
     _ONE = TopicShape(ApiKey.OFFSET_FETCH, partitions="partition_indexes", index="", blank=_NO_OFFSET)
     _OF_GROUP = TopicShape(
@@ -61,7 +66,8 @@ class FetchedOffsets(Check):
             topics = response.topics
             if kept is None:
                 topics = yield from self._visible(self._ONE, topics, requester)
-            return msgspec.structs.replace(response, topics=[*topics, *refusals])
+            more = () if response.error_code else refusals
+            return msgspec.structs.replace(response, topics=[*topics, *more])
 
         if kept is None:
             return Decision(request, complete)
@@ -75,7 +81,9 @@ class FetchedOffsets(Check):
         refused: list[Any] = []
         refusals: list[list[Any] | None] = []
         """For each kept group: its refused topics, None if its topics are filtered."""
-        for group in request.groups:
+        for number, group in enumerate(request.groups, 1):
+            if number % HANDLER_STEP == 0:
+                yield
             if group.group_id not in allowed:
                 code = ErrorCode.GROUP_AUTHORIZATION_FAILED
                 refused.append(m.OffsetFetchResponseGroup(group_id=group.group_id, error_code=code))
@@ -90,11 +98,12 @@ class FetchedOffsets(Check):
 
         def complete(response: m.OffsetFetchResponse) -> Steps[m.OffsetFetchResponse]:
             groups: list[Any] = []
-            for group, of_group in zip(response.groups, refusals, strict=True):
+            for number, (group, of_group) in enumerate(zip(response.groups, refusals, strict=True), 1):
+                if number % HANDLER_STEP == 0:
+                    yield
                 topics = group.topics
-                if of_group is None:
+                if of_group is None and topics:
                     topics = yield from self._visible(self._OF_GROUP, topics, requester)
-                # Kafka answers a group with an error of its own without the refused topics.
                 more = of_group if of_group and not group.error_code else ()
                 groups.append(msgspec.structs.replace(group, topics=[*topics, *more]))
             return msgspec.structs.replace(response, groups=[*groups, *refused])
@@ -105,9 +114,9 @@ class FetchedOffsets(Check):
         self, shape: TopicShape, topics: Sequence[Any] | None, requester: Requester
     ) -> Steps[tuple[tuple[Any, ...] | None, list[Any]]]:
         """The topics to fetch, None for all, and the answers of those that are refused."""
-        if topics is None:
-            return None, []
-        names = shape.names(topics, requester)
+        if not topics:
+            return None if topics is None else (), []
+        names = yield from shape.names(topics, requester)
         known = [name for name in names if name is not None]
         allowed: set[str | None] = {
             None,
@@ -119,7 +128,7 @@ class FetchedOffsets(Check):
         return tuple(topic for topic, name in pairs if name in allowed), refusals
 
     def _visible(self, shape: TopicShape, topics: Sequence[Any], requester: Requester) -> Steps[list[Any]]:
-        names = shape.names(topics, requester)
+        names = yield from shape.names(topics, requester)
         known = [name for name in names if name is not None]
         allowed = yield from requester.allowed(Operation.DESCRIBE, ResourceType.TOPIC, known, logs_refusal=False)
         return [topic for topic, name in zip(topics, names, strict=True) if name in allowed]
@@ -175,13 +184,11 @@ class FoundCoordinators(Check):
 class Subscribed(Check):
     """A heartbeat: one refused topic among the names that a member subscribes to refuses the whole request."""
 
-    needs = (
-        Need(Operation.DESCRIBE, ResourceType.TOPIC, "subscribed_topic_names"),
-        Need(Operation.DESCRIBE, ResourceType.TOPIC, detail="of what a regular expression matches"),
-    )
-
-    def __init__(self, refuse: Refuse) -> None:
+    def __init__(self, refuse: Refuse, *, has_patterns: bool = False) -> None:
         self._refuse = refuse
+        names = Need(Operation.DESCRIBE, ResourceType.TOPIC, "subscribed_topic_names", "all names")
+        found = names._replace(detail="each that a regular expression finds, or it is not found")
+        self.needs = (names, found) if has_patterns else (names,)
 
     def decide(self, request: Any, requester: Requester) -> Steps[Decision]:
         names = request.subscribed_topic_names
@@ -203,7 +210,7 @@ class DescribedTopics(Check):
         message: of the error.
     """
 
-    needs = (Need(Operation.DESCRIBE, ResourceType.TOPIC, detail="of all topics that members are assigned"),)
+    needs = (Need(Operation.DESCRIBE, ResourceType.TOPIC, detail="all that are assigned to members"),)
 
     def __init__(self, api: ApiKey, message: str, *assignments: str) -> None:
         self._described = element_class(api, "groups")
@@ -213,7 +220,9 @@ class DescribedTopics(Check):
     def decide(self, request: Any, requester: Requester) -> Decision:
         def complete(response: Any) -> Steps[Any]:
             groups = []
-            for group in response.groups:
+            for number, group in enumerate(response.groups, 1):
+                if number % HANDLER_STEP == 0:
+                    yield
                 names = set(self._names(group))
                 allowed = yield from requester.allowed(
                     Operation.DESCRIBE, ResourceType.TOPIC, names, logs_refusal=False

@@ -103,7 +103,7 @@ class ProducerId(Check):
         Operation.TWO_PHASE_COMMIT, ResourceType.TRANSACTIONAL_ID, "transactional_id", "for two-phase commits"
     )
     _idempotent = at_cluster(Operation.IDEMPOTENT_WRITE, "without a transactional id")
-    needs = (_id, _two_phases, _idempotent, Need(Operation.WRITE, ResourceType.TOPIC, detail="or of any topic"))
+    needs = (_id, _two_phases, _idempotent, Need(Operation.WRITE, ResourceType.TOPIC, detail="or that, of any topic"))
 
     def decide(self, request: m.InitProducerIdRequest, requester: Requester) -> Decision:
         if request.transactional_id is not None:
@@ -137,8 +137,8 @@ class AddedPartitions(Check):
         code="partition_error_code",
     )
     _id = Need(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "v3_and_below_transactional_id", "of a client")
-    _broker = at_cluster(Operation.CLUSTER_ACTION, "of a broker (from version 4 on)")
-    needs = (_broker, _id, Need(Operation.WRITE, ResourceType.TOPIC, "v3_and_below_topics", "of a client"))
+    _broker = at_cluster(Operation.CLUSTER_ACTION, "of a broker, from version 4 on")
+    needs = (_broker, _id, Need(Operation.WRITE, ResourceType.TOPIC, "v3_and_below_topics", "of a client, each"))
 
     def decide(self, request: m.AddPartitionsToTxnRequest, requester: Requester) -> Steps[Decision]:
         if requester.api_version >= _BY_BATCH_SINCE:
@@ -200,7 +200,7 @@ def markers_refused(request: m.WriteTxnMarkersRequest, code: ErrorCode, _request
 class DescribedTransactions(Check):
     """The topics of described transactions are shown to those who may describe them."""
 
-    needs = (Need(Operation.DESCRIBE, ResourceType.TOPIC, detail="of the topics of the transactions"),)
+    needs = (Need(Operation.DESCRIBE, ResourceType.TOPIC, detail="each in a transaction, or it is not shown"),)
 
     def decide(self, request: m.DescribeTransactionsRequest, requester: Requester) -> Decision:
         def complete(response: m.DescribeTransactionsResponse) -> Steps[m.DescribeTransactionsResponse]:

@@ -1,7 +1,7 @@
 """
 The table of permissions: one row an API, with the checks of its requests in Kafka's order.
 
-An API without a row fails the import of this module. `docs/permissions.md` is made from it.
+An API without a row fails the import of this module. The permissions in docs/apis.md are made from it.
 
 Source: Kafka KafkaApis, ControllerApis, AuthHelper, AclApis, ConfigAdminManager; a running 4.4.0.
 """
@@ -234,7 +234,7 @@ ACCESS_TABLE: Final[dict[ApiKey, tuple[Check, ...]]] = {
     ApiKey.LIST_TRANSACTIONS: (Shown(Operation.DESCRIBE, _TRANSACTION, "transaction_states", "transactional_id"),),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: (
         _group_as_a_whole(ApiKey.CONSUMER_GROUP_HEARTBEAT),
-        Subscribed(blank(ApiKey.CONSUMER_GROUP_HEARTBEAT)),
+        Subscribed(blank(ApiKey.CONSUMER_GROUP_HEARTBEAT), has_patterns=True),
     ),
     ApiKey.CONSUMER_GROUP_DESCRIBE: _described(
         ApiKey.CONSUMER_GROUP_DESCRIBE,
@@ -249,6 +249,7 @@ ACCESS_TABLE: Final[dict[ApiKey, tuple[Check, ...]]] = {
         PagedTopics(),
         AuthorizedOperations(_TOPIC, "topics", "name", "topic_authorized_operations"),
     ),
+    # Share groups and streams groups are refused after the checks of their groups. Who serves them adds those of topics.
     ApiKey.SHARE_GROUP_HEARTBEAT: (
         _group_as_a_whole(ApiKey.SHARE_GROUP_HEARTBEAT),
         Subscribed(blank(ApiKey.SHARE_GROUP_HEARTBEAT)),

@@ -25,9 +25,9 @@ class NamedTopics(Check):
     """Metadata: DESCRIBE before anything is looked up, then the creation of the topics that do not exist."""
 
     needs = (
-        Need(Operation.DESCRIBE, _TOPIC, "topics"),
-        at_cluster(Operation.CREATE, "to create a missing topic"),
-        Need(Operation.CREATE, _TOPIC, "topics", "or of each topic to create"),
+        Need(Operation.DESCRIBE, _TOPIC, "topics", "each; of all topics, the others are not shown"),
+        at_cluster(Operation.CREATE, "to create missing topics"),
+        Need(Operation.CREATE, _TOPIC, "topics", "or each that is missing"),
     )
 
     def decide(self, request: m.MetadataRequest, requester: Requester) -> Steps[Decision]:
@@ -36,26 +36,28 @@ class NamedTopics(Check):
         if wanted is None or (not wanted and version == 0):
             return Decision(request, lambda response: _visible(response, requester))
         resources = requester.resources
-        names = [resources.name_of(topic.topic_id) if topic.topic_id is not None else topic.name for topic in wanted]
+        names = yield from gathered(
+            resources.name_of(topic.topic_id) if topic.topic_id is not None else topic.name for topic in wanted
+        )
         known = [name for name in names if name is not None]
         allowed = yield from requester.allowed(Operation.DESCRIBE, _TOPIC, known)
         denied: set[str] = set()
         if resources.creates_topics and (request.allow_auto_topic_creation or version < 4):
-            missing = [
+            missing = yield from gathered(
                 topic.name
                 for topic in wanted
                 if topic.topic_id is None and topic.name in allowed and resources.catalog.topic(topic.name) is None
-            ]
+            )
             if missing and not requester.may_at_cluster(Operation.CREATE, logs_refusal=False):
                 denied = set(missing) - (yield from requester.allowed(Operation.CREATE, _TOPIC, missing))
         pairs = list(zip(wanted, names, strict=True))
         kept = tuple(topic for topic, name in pairs if name is None or (name in allowed and name not in denied))
         if len(kept) == len(wanted):
             return Decision(request)
-        refusals = [
-            *(_refused(topic) for topic, name in pairs if name in denied),
-            *(_refused(topic) for topic, name in pairs if name is not None and name not in allowed),
-        ]
+        refusals = yield from gathered(_refused(topic) for topic, name in pairs if name in denied)
+        refusals += yield from gathered(
+            _refused(topic) for topic, name in pairs if name is not None and name not in allowed
+        )
         is_all = not kept and version == 0
 
         def complete(response: m.MetadataResponse) -> m.MetadataResponse:
@@ -80,7 +82,7 @@ def _visible(response: m.MetadataResponse, requester: Requester) -> Steps[m.Meta
 class PagedTopics(Check):
     """DescribeTopicPartitions: refused topics come last, and the limit of the page does not count them."""
 
-    needs = (Need(Operation.DESCRIBE, _TOPIC, "topics"),)
+    needs = (Need(Operation.DESCRIBE, _TOPIC, "topics", "each; of all topics, the others are not shown"),)
 
     def decide(self, request: m.DescribeTopicPartitionsRequest, requester: Requester) -> Steps[Decision]:
         cursor = request.cursor
@@ -96,10 +98,10 @@ class PagedTopics(Check):
         allowed = yield from requester.allowed(Operation.DESCRIBE, _TOPIC, names, logs_refusal=bool(asked))
         refusals = []
         if asked:
-            refusals = [
+            refusals = yield from gathered(
                 m.DescribeTopicPartitionsResponseTopic(error_code=_REFUSED, name=name)
                 for name in sorted(set(names) - allowed)
-            ]
+            )
         if not allowed:
             return Decision(answer=m.DescribeTopicPartitionsResponse(topics=refusals, next_cursor=None))
         topics = yield from gathered(m.DescribeTopicPartitionsRequestTopicRequest(name=name) for name in allowed)
@@ -113,8 +115,8 @@ class CreatedTopics(Check):
     """CreateTopics: who may not create a topic is not told whether it exists; configurations need a permission of their own."""
 
     needs = (
-        at_cluster(Operation.CREATE),
-        Need(Operation.CREATE, _TOPIC, "topics", "or of each topic"),
+        at_cluster(Operation.CREATE, "for all"),
+        Need(Operation.CREATE, _TOPIC, "topics", "or each"),
         Need(Operation.DESCRIBE_CONFIGS, _TOPIC, "topics", "for the configurations in the answer"),
     )
 
@@ -127,7 +129,7 @@ class CreatedTopics(Check):
             repeated = {name for name, count in counts.items() if count > 1}
             allowed = yield from requester.allowed(Operation.CREATE, _TOPIC, set(counts) - repeated)
             allowed |= repeated
-            refusals = [_not_created(topic.name) for topic in topics if topic.name not in allowed]
+            refusals = yield from gathered(_not_created(topic.name) for topic in topics if topic.name not in allowed)
             if len(refusals) == len(topics) and topics:
                 return Decision(answer=m.CreateTopicsResponse(topics=refusals))
             if refusals:
@@ -161,9 +163,9 @@ class DeletedTopics(Check):
     """DeleteTopics: a name is looked up only for those who may describe it; an id is not told its name without that."""
 
     needs = (
-        at_cluster(Operation.DELETE),
-        Need(Operation.DESCRIBE, _TOPIC, "topics", "or of each topic: whether a name exists, and the name of an id"),
-        Need(Operation.DELETE, _TOPIC, "topics", "of each topic"),
+        at_cluster(Operation.DELETE, "for all"),
+        Need(Operation.DELETE, _TOPIC, "topics", "or each"),
+        Need(Operation.DESCRIBE, _TOPIC, "topics", "to learn that a name does not exist, or the name of an id"),
     )
 
     def decide(self, request: m.DeleteTopicsRequest, requester: Requester) -> Steps[Decision]:
@@ -174,7 +176,10 @@ class DeletedTopics(Check):
         states = [(topic.name, topic.topic_id) if has_states else (topic, None) for topic in elements]
         counts = Counter(states)
         resources = requester.resources
-        names = {state: resources.name_of(state[1]) if state[1] is not None else state[0] for state in counts}
+        found = yield from gathered(
+            resources.name_of(topic_id) if topic_id is not None else name for name, topic_id in counts
+        )
+        names = dict(zip(counts, found, strict=True))
         checked = [name for name in names.values() if name is not None]
         describable = yield from requester.allowed(Operation.DESCRIBE, _TOPIC, checked)
         deletable = yield from requester.allowed(
