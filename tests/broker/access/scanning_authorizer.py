@@ -51,7 +51,8 @@ class ScanningAuthorizer:
 
     Attributes:
         rules: may be replaced at any time.
-        asked: the decisions so far.
+        asked: the decisions so far: user, operation, type and name of the resource, whether a refusal is logged.
+        counts: by the name of a resource, how often the last request that named it did so.
     """
 
     def __init__(self, *, super_users: Sequence[str] = ("User:admin",), allows_if_none: bool = False) -> None:
@@ -59,6 +60,7 @@ class ScanningAuthorizer:
         self._allows_if_none = allows_if_none
         self.rules: list[Rule] = []
         self.asked: list[tuple[str, Operation, ResourceType, str, bool]] = []
+        self.counts: dict[str, int] = {}
 
     def for_api(self, _api: ApiKey, /) -> Self:
         return self
@@ -75,7 +77,7 @@ class ScanningAuthorizer:
         logs_refusal: bool = True,
         count: int = 1,
     ) -> bool:
-        assert count > 0
+        self.counts[name] = count
         self.asked.append((str(principal), operation, resource_type, name, logs_refusal))
         if str(principal) in self._super_users:
             return True
