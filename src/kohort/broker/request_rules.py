@@ -113,7 +113,9 @@ def _identity(topic: Any) -> tuple[Any, Any]:
 
 
 def with_field(message: Any, field: str, value: Any) -> Any:
-    """A copy of a decoded request, or of a struct in it, with another value of one field."""
+    """A copy of a request, or of a struct in it, with another value of one field."""
+    if isinstance(message, msgspec.Struct):  # A repeated request is no decoded one.
+        return msgspec.structs.replace(message, **{field: value})
     changed = copy(message)
     setattr(changed, field, value)
     return changed

@@ -10,10 +10,16 @@ from uuid import UUID
 import pytest
 
 from kohort.model.errors import ErrorCode
+from kohort.model.principals import Principal
+from kohort.server.requests.dispatch import Dispatch
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
+from kohort.wire.encoders import request_encoder
+from kohort.wire.headers import read_request_header
+from kohort.wire.readers import response_reader
+from kohort.wire.templates import Memory, TemplateCache, TemplateMatch
 from tests.broker.access.secured import Secured
-from tests.broker.harness import batch
+from tests.broker.harness import Asker, batch
 
 REFUSED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 GROUP_REFUSED = ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -56,6 +62,52 @@ def test_a_repeated_commit_is_decided_each_time(broker: Secured) -> None:
     assert commit(broker, 4) == 0
     broker.authorizer.deny("READ", "GROUP", "g")
     assert commit(broker, 5) == GROUP_REFUSED
+
+
+def test_a_commit_that_a_template_recognises_is_decided_each_time(broker: Secured) -> None:
+    """Templates of repeated requests are kept with an authorizer, and so is what is refused of a request."""
+    route = Dispatch(broker.broker.handlers, broker.broker.versions).route(ApiKey.OFFSET_COMMIT, 9)
+    assert route is not None
+    assert route.read_repeated is not None
+    cache = TemplateCache(Memory())
+    asker = Asker(9, principal=Principal("alice"))
+
+    def repeat(offset: int) -> tuple[bool, dict[str, int]]:
+        """Whether the commit was recognised, and the errors of its topics."""
+        partition = m.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
+        topics = [m.OffsetCommitRequestTopic(name=name, partitions=[partition]) for name in ("t", "u")]
+        request = m.OffsetCommitRequest(group_id="g", topics=topics)
+        frame = request_encoder(ApiKey.OFFSET_COMMIT, 9)(7, "alice", request)[4:]
+        assert route is not None
+        assert route.read_repeated is not None
+        read = route.read_repeated(frame, read_request_header(frame)[4], cache)
+        answers: list[Any] = []
+        response = route.handler(read, asker, answers.append)
+        broker.node.settle()
+        encoded = route.encode(7, answers[0] if response is None else response)
+        answer = response_reader(ApiKey.OFFSET_COMMIT, 9)(encoded, 9)
+        return type(read) is TemplateMatch, {topic.name: topic.partitions[0].error_code for topic in answer.topics}
+
+    for name in ("t", "u"):
+        broker.authorizer.allow("READ", "TOPIC", name)
+    assert [repeat(offset) for offset in (1, 2, 3)][-1] == (True, {"t": 0, "u": 0})
+    broker.authorizer.deny("READ", "TOPIC", "t")
+    broker.authorizer.asked.clear()
+    assert repeat(4) == (True, {"t": REFUSED, "u": 0})
+    logged = [name for _, _, _, name, logs in broker.authorizer.asked if logs]
+    assert sorted(logged) == ["g", "t", "u"], "a refusal is logged once"
+    assert committed(broker) == {"t": 3, "u": 4}
+    broker.authorizer.rules.pop()
+    assert repeat(5) == (True, {"t": 0, "u": 0})
+    broker.authorizer.deny("READ", "GROUP", "g")
+    assert repeat(6) == (True, {"t": GROUP_REFUSED, "u": GROUP_REFUSED})
+    assert committed(broker) == {"t": 5, "u": 5}
+
+
+def committed(broker: Secured) -> dict[str, int]:
+    request = m.OffsetFetchRequest(groups=[m.OffsetFetchRequestGroup(group_id="g", topics=None)])
+    (group,) = broker.ask_as("admin", ApiKey.OFFSET_FETCH, request, 9).groups
+    return {topic.name: topic.partitions[0].committed_offset for topic in group.topics}
 
 
 # Fetches

@@ -36,7 +36,7 @@ class Configured(Check):
             at_cluster(operation, "of a broker, its loggers, or of client metrics"),
         )
 
-    def decide(self, request: Any, requester: Requester) -> Steps[Decision]:
+    def decide(self, request: Any, requester: Requester) -> Steps[Decision | None]:
         kept: list[Any] = []
         refusals: list[Any] = []
         may_at_cluster: bool | None = None
@@ -65,7 +65,7 @@ class Configured(Check):
                 )
             )
         if not refusals:
-            return Decision(request)
+            return None
         if not kept:
             return Decision(answer=self._response(**{self._answers: refusals}))
         return Decision(with_field(request, "resources", tuple(kept)), adding(self._answers, refusals))

@@ -7,14 +7,14 @@ refused is added to the answer of the handler.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
 from kohort.broker.access.requester import REFUSALS, SENTENCES, Requester, Steps, Work, finished
 from kohort.broker.request_rules import with_field
-from kohort.machine.gradual import HANDLER_STEP, gathered
+from kohort.machine.gradual import HANDLER_STEP, chunks, gathered
 from kohort.model.errors import ErrorCode
 from kohort.security.operations import CLUSTER_NAME, Operation, ResourceType
 from kohort.wire.apis import ApiKey
@@ -87,7 +87,8 @@ class Check:
     needs: tuple[Need, ...] = ()
     is_asking = True
 
-    def decide(self, request: Any, requester: Requester) -> Work[Decision]:
+    def decide(self, request: Any, requester: Requester) -> Work[Decision | None]:
+        """Decide; None if the whole request is allowed and nothing is added to the answer."""
         raise NotImplementedError
 
 
@@ -99,8 +100,8 @@ class Open(Check):
     def __init__(self, reason: str) -> None:
         self.reason = reason
 
-    def decide(self, request: Any, _requester: Requester) -> Decision:
-        return Decision(request)
+    def decide(self, _request: Any, _requester: Requester) -> None:
+        return None
 
 
 class AskedLater(Open):
@@ -125,22 +126,22 @@ class Whole(Check):
 
     def __init__(self, refuse: Refuse, *needs: Need | tuple[Need, ...]) -> None:
         self._refuse = refuse
-        self._alternatives = [(need,) if isinstance(need, Need) else need for need in needs]
+        alternatives = [(need,) if isinstance(need, Need) else need for need in needs]
+        self._needs = [(others, last) for *others, last in alternatives]
         self.needs = tuple(
-            need._replace(detail="or") if place else need
-            for alternatives in self._alternatives
-            for place, need in enumerate(alternatives)
+            need._replace(detail="or") if place else need for some in alternatives for place, need in enumerate(some)
         )
 
-    def decide(self, request: Any, requester: Requester) -> Steps[Decision]:
-        for *first, last in self._alternatives:
-            if any(need.is_met(request, requester, logs_refusal=False) for need in first):
+    def decide(self, request: Any, requester: Requester) -> Steps[Decision] | None:
+        for others, last in self._needs:
+            if others and any(need.is_met(request, requester, logs_refusal=False) for need in others):
                 continue
             if not last.is_met(request, requester):
-                return Decision(
-                    answer=(yield from finished(self._refuse(request, REFUSALS[last.resource_type], requester)))
-                )
-        return Decision(request)
+                return self._refused(request, REFUSALS[last.resource_type], requester)
+        return None
+
+    def _refused(self, request: Any, code: ErrorCode, requester: Requester) -> Steps[Decision]:
+        return Decision(answer=(yield from finished(self._refuse(request, code, requester))))
 
 
 def blank(api: ApiKey, *, has_message: bool = False, **fields: Any) -> Refuse:
@@ -212,11 +213,19 @@ class TopicShape:
         self._topic_class = element_class(api, answers)
         self._partition_class = element_class(api, f"{answers}.{answer_partitions}")
 
-    def names(self, topics: Sequence[Any], requester: Requester) -> Steps[list[str | None]]:
+    def few_names(self, topics: Sequence[Any], requester: Requester) -> list[str | None]:
         """The names of topics; None for an unknown id."""
         if self._ids_since is None or requester.api_version < self._ids_since:
-            return gathered(getattr(topic, self._name) for topic in topics)
-        return gathered(requester.resources.name_of(topic.topic_id) for topic in topics)
+            return [getattr(topic, self._name) for topic in topics]
+        return [requester.resources.name_of(topic.topic_id) for topic in topics]
+
+    def names(self, topics: Sequence[Any], requester: Requester) -> Steps[list[str | None]]:
+        """As `few_names`, in steps."""
+        found: list[str | None] = []
+        for some in chunks(topics, HANDLER_STEP):
+            found += self.few_names(some, requester)
+            yield
+        return found
 
     def refused(self, topics: Sequence[Any], code: ErrorCode) -> Steps[list[Any]]:
         """The answers of topics whose partitions are all refused."""
@@ -278,21 +287,35 @@ class EachTopic(Check):
         self._unless = unless
         self.needs = _alternatives(unless, Need(operation, ResourceType.TOPIC, shape.topics, "each"))
 
-    def decide(self, request: Any, requester: Requester) -> Steps[Decision]:
+    def decide(self, request: Any, requester: Requester) -> Work[Decision | None]:
         shape = self.shape
-        topics = getattr(request, shape.topics) or ()
+        topics = getattr(request, shape.topics)
+        if not topics:
+            return None
         if self._unless is not None and self._unless.is_met(request, requester, logs_refusal=False):
-            return Decision(request)
-        names = yield from shape.names(topics, requester)
+            return None
+        if len(topics) > HANDLER_STEP:
+            return self._decide_many(request, requester)
+        names = shape.few_names(topics, requester)
         known = [name for name in names if name is not None]
-        allowed: set[str | None] = {None, *(yield from requester.allowed(self._operation, ResourceType.TOPIC, known))}
-        if len(allowed) == len(set(known)) + 1:
-            return Decision(request)
-        pairs = list(zip(topics, names, strict=True))
+        allowed = requester.few_allowed(self._operation, ResourceType.TOPIC, known)
+        return None if allowed.issuperset(known) else self._part(request, names, allowed)
+
+    def _decide_many(self, request: Any, requester: Requester) -> Steps[Decision | None]:
+        names = yield from self.shape.names(getattr(request, self.shape.topics), requester)
+        known = [name for name in names if name is not None]
+        allowed = yield from requester.allowed(self._operation, ResourceType.TOPIC, known)
+        return None if allowed.issuperset(known) else (yield from self._part(request, names, allowed))
+
+    def _part(self, request: Any, names: Sequence[str | None], allowed: Collection[str | None]) -> Steps[Decision]:
+        """The part of a request that is allowed; the handler answers unknown ids."""
+        shape = self.shape
+        pairs = list(zip(getattr(request, shape.topics), names, strict=True))
         refusals = yield from shape.refused(
-            [topic for topic, name in pairs if name not in allowed], ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            [topic for topic, name in pairs if name is not None and name not in allowed],
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         )
-        kept = tuple(topic for topic, name in pairs if name in allowed)
+        kept = tuple(topic for topic, name in pairs if name is None or name in allowed)
         if not kept:
             return Decision(answer=shape.response(**{shape.answers: refusals}))
         return Decision(with_field(request, shape.topics, kept), adding(shape.answers, refusals))
@@ -340,7 +363,7 @@ class Each(Check):
         self._fields = fields
         self.needs = (Need(operation, resource_type, field, "each"),)
 
-    def decide(self, request: Any, requester: Requester) -> Steps[Decision]:
+    def decide(self, request: Any, requester: Requester) -> Steps[Decision | None]:
         operation, resource_type, _, _ = self.needs[0]
         elements = getattr(request, self._field)
         names = elements
@@ -349,7 +372,7 @@ class Each(Check):
         allowed = yield from requester.allowed(operation, resource_type, names)
         refused = [name for name in names if name not in allowed]
         if not refused:
-            return Decision(request)
+            return None
         code = int(REFUSALS[resource_type])
         refusals = yield from gathered(
             self._element(**{self._answer_name: name, "error_code": code, **self._fields}) for name in refused
@@ -382,9 +405,9 @@ class Shown(Check):
         self._unless = unless
         self.needs = _alternatives(unless, Need(operation, resource_type, detail="each, or it is not shown"))
 
-    def decide(self, request: Any, requester: Requester) -> Decision:
+    def decide(self, request: Any, requester: Requester) -> Decision | None:
         if self._unless is not None and self._unless.is_met(request, requester, logs_refusal=False):
-            return Decision(request)
+            return None
         operation, resource_type, _, _ = self.needs[-1]
 
         def complete(response: Any) -> Steps[Any]:
@@ -432,9 +455,9 @@ class ClusterOperations(Check):
 
     needs = (at_cluster(Operation.DESCRIBE, "for the authorized operations"),)
 
-    def decide(self, request: Any, requester: Requester) -> Decision:
+    def decide(self, request: Any, requester: Requester) -> Decision | None:
         if not request.include_cluster_authorized_operations:
-            return Decision(request)
+            return None
         bits = 0
         if requester.may_at_cluster(Operation.DESCRIBE, logs_refusal=False):
             bits = requester.operations(ResourceType.CLUSTER, CLUSTER_NAME)

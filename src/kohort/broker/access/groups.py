@@ -48,12 +48,12 @@ class FetchedOffsets(Check):
         blank=_NO_OFFSET,
     )
 
-    def decide(self, request: m.OffsetFetchRequest, requester: Requester) -> Work[Decision]:
+    def decide(self, request: m.OffsetFetchRequest, requester: Requester) -> Work[Decision | None]:
         if requester.api_version >= _GROUPS_SINCE:
             return self._decide_groups(request, requester)
         return self._decide_group(request, requester)
 
-    def _decide_group(self, request: m.OffsetFetchRequest, requester: Requester) -> Steps[Decision]:
+    def _decide_group(self, request: m.OffsetFetchRequest, requester: Requester) -> Steps[Decision | None]:
         if not self.needs[0].is_met(request, requester):
             code = ErrorCode.GROUP_AUTHORIZATION_FAILED
             if requester.api_version < _CODE_SINCE:
@@ -71,9 +71,9 @@ class FetchedOffsets(Check):
 
         if kept is None:
             return Decision(request, complete)
-        return Decision(with_field(request, "topics", kept), complete) if refusals else Decision(request)
+        return Decision(with_field(request, "topics", kept), complete) if refusals else None
 
-    def _decide_groups(self, request: m.OffsetFetchRequest, requester: Requester) -> Steps[Decision]:
+    def _decide_groups(self, request: m.OffsetFetchRequest, requester: Requester) -> Steps[Decision | None]:
         allowed = yield from requester.allowed(
             Operation.DESCRIBE, ResourceType.GROUP, [group.group_id for group in request.groups]
         )
@@ -92,7 +92,7 @@ class FetchedOffsets(Check):
             refusals.append(None if topics is None else of_group)
             kept.append(with_field(group, "topics", topics) if of_group else group)
         if not refused and not any(one is None or one for one in refusals):
-            return Decision(request)
+            return None
         if not kept:
             return Decision(answer=m.OffsetFetchResponse(groups=refused))
 
@@ -147,12 +147,12 @@ class FoundCoordinators(Check):
         at_cluster(Operation.CLUSTER_ACTION, "for a share partition"),
     )
 
-    def decide(self, request: m.FindCoordinatorRequest, requester: Requester) -> Steps[Decision]:
+    def decide(self, request: m.FindCoordinatorRequest, requester: Requester) -> Steps[Decision | None]:
         has_keys = requester.api_version >= _KEYS_SINCE
         keys: Sequence[str] = request.coordinator_keys if has_keys else (request.key,)
         if request.key_type == _SHARE_KEYS:
             if requester.may_at_cluster(Operation.CLUSTER_ACTION):
-                return Decision(request)
+                return None
             allowed: set[str] = set()
             code = REFUSALS[ResourceType.CLUSTER]
         elif request.key_type in self._KINDS:
@@ -160,10 +160,10 @@ class FoundCoordinators(Check):
             allowed = yield from requester.allowed(operation, resource_type, keys)
             code = REFUSALS[resource_type]
         else:
-            return Decision(request)
+            return None
         refused = [key for key in keys if key not in allowed]
         if not refused:
-            return Decision(request)
+            return None
         # Kafka gives one of several keys no sentence, unless all of them are refused for the cluster.
         has_message = not has_keys or request.key_type == _SHARE_KEYS
         message = SENTENCES[code] if has_message else ""
@@ -190,14 +190,14 @@ class Subscribed(Check):
         found = names._replace(detail="each that a regular expression finds, or it is not found")
         self.needs = (names, found) if has_patterns else (names,)
 
-    def decide(self, request: Any, requester: Requester) -> Steps[Decision]:
+    def decide(self, request: Any, requester: Requester) -> Steps[Decision | None]:
         names = request.subscribed_topic_names
         if not names:
-            return Decision(request)
+            return None
         distinct = set(names)
         allowed = yield from requester.allowed(Operation.DESCRIBE, ResourceType.TOPIC, names)
         if len(allowed) == len(distinct):
-            return Decision(request)
+            return None
         code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return Decision(answer=(yield from finished(self._refuse(request, code, requester))))
 

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
 
-from kohort.broker.access.checks import Complete, Decision
-from kohort.broker.access.requester import Requester, Resources, finished, result_of
+from kohort.broker.access.checks import Check, Complete, Decision
+from kohort.broker.access.requester import Requester, Resources, Steps, Work, finished, result_of
 from kohort.broker.access.table import ACCESS_TABLE
 from kohort.broker.api_table import API_TABLE
 from kohort.broker.ports import Context, Handler, NoResponse
-from kohort.machine.gradual import Stepwise
 from kohort.security.authorization import Authorizer
 from kohort.wire.apis import ApiKey
 from kohort.wire.generated.gradual import drain
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from kohort.broker.access.checks import Check
-    from kohort.broker.access.requester import Steps
+from kohort.wire.templates import TemplateMatch
 
 
 def guarded(authorizer: Authorizer, resources: Resources, api: ApiKey, handler: Handler) -> Handler:
@@ -27,88 +21,131 @@ def guarded(authorizer: Authorizer, resources: Resources, api: ApiKey, handler: 
     checks = ACCESS_TABLE[api]
     if not any(check.is_asking for check in checks):
         return handler
-    guard = _Guard(checks, handler, authorizer.for_api(api), resources)
-    if API_TABLE[api].is_gradual:
-        return guard.in_steps
-    return Stepwise(guard.in_steps) if hasattr(handler, "in_steps") else guard.at_once
+    kind = (
+        RepeatedGuard if hasattr(handler, "with_numbers") else StepwiseGuard if hasattr(handler, "in_steps") else Guard
+    )
+    guard = kind(checks, handler, authorizer.for_api(api), resources)
+    return guard.handle_in_steps if API_TABLE[api].is_gradual else guard
 
 
-class _Guard:
-    """One handler behind its checks."""
+class Guard:
+    """One handler behind its checks; each request of a user is decided anew."""
 
     def __init__(self, checks: Sequence[Check], handler: Handler, authorizer: Authorizer, resources: Resources) -> None:
         self._checks = checks
-        self._handler = handler
-        self._handler_in_steps: Handler = getattr(handler, "in_steps", handler)
+        self._handler: Any = handler
         self._authorizer = authorizer
         self._resources = resources
 
-    def at_once(self, request: Any, context: Context, reply: Callable[[Any], None]) -> Any:
+    def __call__(self, request: Any, context: Context, reply: Callable[[Any], None]) -> Any:
         """Handle a request in one step."""
-        decision = drain(self._decide(request, context))
-        if decision.request is None:
-            return decision.answer
-        complete = decision.complete
-        if complete is None:
-            return self._handler(decision.request, context, reply)
-        response = self._handler(decision.request, context, lambda late: reply(_completed(decision, late)))
-        return None if response is None else _completed(decision, response)
+        requester = Requester(self._authorizer, self._resources, context)
+        for place, check in enumerate(self._checks, 1):
+            decided = check.decide(request, requester)
+            if decided is not None:
+                decision = drain(self._decide_rest(place, decided, request, requester))
+                if decision is not None:
+                    return self._handle_part(decision, context, reply)
+                break
+        return self._handler(request, context, reply)
 
-    def in_steps(self, request: Any, context: Context, reply: Callable[[Any], None]) -> Generator[Any, None, Any]:
-        """Handle a request in steps."""
-        decision = yield from self._decide(request, context)
+    def _handle_part(self, decision: Decision, context: Context, reply: Callable[[Any], None]) -> Any:
         if decision.request is None:
             return decision.answer
-        complete = decision.complete
-        if complete is None:
-            response = self._handler_in_steps(decision.request, context, reply)
-        else:
-            response = self._handler_in_steps(decision.request, context, lambda late: reply(_completed(decision, late)))
+        response = self._handler(decision.request, context, lambda late: reply(result_of(_completed(decision, late))))
+        return None if response is None else result_of(_completed(decision, response))
+
+    def handle_in_steps(
+        self, request: Any, context: Context, reply: Callable[[Any], None]
+    ) -> Generator[Any, None, Any]:
+        """Handle a request in steps."""
+        handler = getattr(self._handler, "in_steps", self._handler)
+        requester = Requester(self._authorizer, self._resources, context)
+        decision = yield from self._decide_rest(0, None, request, requester)
+        if decision is None:
+            response = handler(request, context, reply)
+            return (yield from response) if isinstance(response, Generator) else response
+        if decision.request is None:
+            return decision.answer
+        response = handler(decision.request, context, lambda late: reply(result_of(_completed(decision, late))))
         if isinstance(response, Generator):
             response = yield from response
-        if complete is None or response is None or _is_silent(decision, response):
-            return response
-        return (yield from finished(complete(response)))
+        return None if response is None else (yield from finished(_completed(decision, response)))
 
-    def _decide(self, request: Any, context: Context) -> Steps[Decision]:
-        requester = Requester(self._authorizer, self._resources, context)
+    def _decide_rest(
+        self, place: int, decided: Work[Decision | None], request: Any, requester: Requester
+    ) -> Steps[Decision | None]:
+        """
+        The decision of all checks together; None if the whole request is allowed.
+
+        Args:
+            place: of the next check.
+            decided: by the check before it.
+        """
+        whole = request
         completing: list[Complete] = []
-        decision = Decision(request)
         completes_silence = False
-        for check in self._checks:
-            decided = check.decide(decision.request, requester)
+        answer: Any = None
+        for check in (None, *self._checks[place:]):
+            if check is not None:
+                decided = check.decide(request, requester)
             decision = (yield from decided) if isinstance(decided, Generator) else decided
+            if decision is None:
+                continue
+            request, answer = decision.request, decision.answer
             completes_silence = completes_silence or decision.completes_silence
             if decision.complete is not None:
                 completing.append(decision.complete)
-            if decision.request is None:
+            if request is None:
                 break
-        if not completing:
-            return decision
-        if decision.request is None:
-            answer = decision.answer
+        if request is None:
             if not isinstance(answer, NoResponse):
-                answer = yield from finished(_all(completing)(answer))
+                answer = yield from _complete_all(completing, answer)
             return Decision(answer=answer)
-        return Decision(decision.request, _all(completing), completes_silence=completes_silence)
+        if not completing:
+            return None if request is whole else Decision(request)
+        return Decision(request, lambda response: _complete_all(completing, response), None, completes_silence)
 
 
-def _all(completing: Sequence[Complete]) -> Complete:
-    if len(completing) == 1:
-        return completing[0]
+class StepwiseGuard(Guard):
+    """A guard of a handler that works in steps; see `kohort.machine.gradual.Stepwise`."""
 
-    def complete(response: Any) -> Steps[Any]:
-        for one in reversed(completing):
-            response = yield from finished(one(response))
+    @property
+    def in_steps(self) -> Handler:
+        return self.handle_in_steps
+
+
+class RepeatedGuard(StepwiseGuard):
+    """A guard of a handler that takes repeated requests; see `kohort.wire.templates`. Each of them is decided anew, too."""
+
+    def __call__(self, request: Any, context: Context, reply: Callable[[Any], None]) -> Any:
+        if not isinstance(request, TemplateMatch):
+            return super().__call__(request, context, reply)
+        requester = Requester(self._authorizer, self._resources, context)
+        known = request.template.request
+        for check in self._checks:
+            if check.decide(known, requester) is not None:
+                requester.is_repeating = True
+                unfolded = request.unfold()
+                decision = drain(self._decide_rest(0, None, unfolded, requester))
+                if decision is not None:
+                    return self._handle_part(decision, context, reply)
+                break
+        return self._handler(request, context, reply)
+
+    @property
+    def with_numbers(self) -> Any:
+        return self._handler.with_numbers
+
+
+def _complete_all(completing: Sequence[Complete], response: Any) -> Steps[Any]:
+    for complete in reversed(completing):
+        response = yield from finished(complete(response))
+    return response
+
+
+def _completed(decision: Decision, response: Any) -> Work[Any]:
+    """The answer of the client, from the answer of the handler."""
+    if decision.complete is None or (isinstance(response, NoResponse) and not decision.completes_silence):
         return response
-
-    return complete
-
-
-def _is_silent(decision: Decision, response: Any) -> bool:
-    return isinstance(response, NoResponse) and not decision.completes_silence
-
-
-def _completed(decision: Decision, response: Any) -> Any:
-    assert decision.complete is not None, "a decision without a rest needs no completion"
-    return response if _is_silent(decision, response) else result_of(decision.complete(response))
+    return decision.complete(response)

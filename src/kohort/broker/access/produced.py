@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from kohort.broker.access.checks import Check, Decision, EachTopic, Need, TopicShape, at_cluster
-from kohort.broker.access.requester import Requester, Steps
+from kohort.broker.access.requester import Requester, Steps, finished
 from kohort.broker.ports import NoResponse
 from kohort.machine.gradual import HANDLER_STEP
 from kohort.model.errors import ErrorCode
@@ -50,16 +50,16 @@ class Produced(Check):
         )
         self.needs = (self._transaction, *self._topics.needs)
 
-    def decide(self, request: m.ProduceRequest, requester: Requester) -> Steps[Decision]:
+    def decide(self, request: m.ProduceRequest, requester: Requester) -> Steps[Decision | None]:
         if (yield from _has_transactional(request)) and not (
             request.transactional_id is not None and self._transaction.is_met(request, requester)
         ):
             code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
             topics = yield from self._SHAPE.refused(request.topic_data, code)
-            decision = Decision(answer=m.ProduceResponse(responses=topics))
+            decision: Decision | None = Decision(answer=m.ProduceResponse(responses=topics))
         else:
-            decision = yield from self._topics.decide(request, requester)
-        if request.acks != 0 or decision.request is request:
+            decision = yield from finished(self._topics.decide(request, requester))
+        if request.acks != 0 or decision is None:
             return decision
         if decision.request is None:
             return Decision(answer=NoResponse.CLOSE_CONNECTION)
@@ -105,7 +105,7 @@ class ProducerId(Check):
     _idempotent = at_cluster(Operation.IDEMPOTENT_WRITE, "without a transactional id")
     needs = (_id, _two_phases, _idempotent, Need(Operation.WRITE, ResourceType.TOPIC, detail="or that, of any topic"))
 
-    def decide(self, request: m.InitProducerIdRequest, requester: Requester) -> Decision:
+    def decide(self, request: m.InitProducerIdRequest, requester: Requester) -> Decision | None:
         if request.transactional_id is not None:
             is_allowed = self._id.is_met(request, requester) and (
                 not request.enable2_pc or self._two_phases.is_met(request, requester)
@@ -117,7 +117,7 @@ class ProducerId(Check):
             )
             code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         if is_allowed:
-            return Decision(request)
+            return None
         return Decision(answer=m.InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1))
 
 
@@ -140,10 +140,10 @@ class AddedPartitions(Check):
     _broker = at_cluster(Operation.CLUSTER_ACTION, "of a broker, from version 4 on")
     needs = (_broker, _id, Need(Operation.WRITE, ResourceType.TOPIC, "v3_and_below_topics", "of a client, each"))
 
-    def decide(self, request: m.AddPartitionsToTxnRequest, requester: Requester) -> Steps[Decision]:
+    def decide(self, request: m.AddPartitionsToTxnRequest, requester: Requester) -> Steps[Decision | None]:
         if requester.api_version >= _BY_BATCH_SINCE:
             if self._broker.is_met(request, requester):
-                return Decision(request)
+                return None
             code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
             return Decision(answer=m.AddPartitionsToTxnResponse(error_code=code))
         shape = self._SHAPE
@@ -155,7 +155,7 @@ class AddedPartitions(Check):
         names = [topic.name for topic in topics]
         allowed = yield from requester.allowed(Operation.WRITE, ResourceType.TOPIC, names)
         if len(allowed) == len(set(names)):
-            return Decision(request)
+            return None
         answers = []
         for number, topic in enumerate(topics, 1):
             found = requester.resources.catalog.topic(topic.name)

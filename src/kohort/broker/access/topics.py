@@ -30,7 +30,7 @@ class NamedTopics(Check):
         Need(Operation.CREATE, _TOPIC, "topics", "or each that is missing"),
     )
 
-    def decide(self, request: m.MetadataRequest, requester: Requester) -> Steps[Decision]:
+    def decide(self, request: m.MetadataRequest, requester: Requester) -> Steps[Decision | None]:
         version = requester.api_version
         wanted = request.topics
         if wanted is None or (not wanted and version == 0):
@@ -53,7 +53,7 @@ class NamedTopics(Check):
         pairs = list(zip(wanted, names, strict=True))
         kept = tuple(topic for topic, name in pairs if name is None or (name in allowed and name not in denied))
         if len(kept) == len(wanted):
-            return Decision(request)
+            return None
         refusals = yield from gathered(_refused(topic) for topic, name in pairs if name in denied)
         refusals += yield from gathered(
             _refused(topic) for topic, name in pairs if name is not None and name not in allowed
@@ -84,13 +84,13 @@ class PagedTopics(Check):
 
     needs = (Need(Operation.DESCRIBE, _TOPIC, "topics", "each; of all topics, the others are not shown"),)
 
-    def decide(self, request: m.DescribeTopicPartitionsRequest, requester: Requester) -> Steps[Decision]:
+    def decide(self, request: m.DescribeTopicPartitionsRequest, requester: Requester) -> Steps[Decision | None]:
         cursor = request.cursor
         first = "" if cursor is None else cursor.topic_name
         asked = {topic.name for topic in request.topics}
         if asked:
             if cursor is not None and (cursor.partition_index < 0 or cursor.topic_name not in asked):
-                return Decision(request)
+                return None
             names = [name for name in asked if name >= first]
         else:
             names = [topic.name for topic in requester.resources.catalog.topics() if topic.name >= first]
@@ -120,7 +120,7 @@ class CreatedTopics(Check):
         Need(Operation.DESCRIBE_CONFIGS, _TOPIC, "topics", "for the configurations in the answer"),
     )
 
-    def decide(self, request: m.CreateTopicsRequest, requester: Requester) -> Steps[Decision]:
+    def decide(self, request: m.CreateTopicsRequest, requester: Requester) -> Steps[Decision | None]:
         topics = request.topics
         refusals: list[m.CreateTopicsResponseCreatableTopicResult] = []
         if not requester.may_at_cluster(Operation.CREATE, logs_refusal=False):
@@ -168,9 +168,9 @@ class DeletedTopics(Check):
         Need(Operation.DESCRIBE, _TOPIC, "topics", "to learn that a name does not exist, or the name of an id"),
     )
 
-    def decide(self, request: m.DeleteTopicsRequest, requester: Requester) -> Steps[Decision]:
+    def decide(self, request: m.DeleteTopicsRequest, requester: Requester) -> Steps[Decision | None]:
         if requester.may_at_cluster(Operation.DELETE, logs_refusal=False):
-            return Decision(request)
+            return None
         has_states = bool(request.topics)
         elements: Sequence[Any] = request.topics or request.topic_names
         states = [(topic.name, topic.topic_id) if has_states else (topic, None) for topic in elements]
@@ -199,7 +199,7 @@ class DeletedTopics(Check):
             else:
                 refusals.append(_not_deleted(name if topic_id is None or name in describable else None, topic_id))
         if not refusals:
-            return Decision(request)
+            return None
         if not kept:
             return Decision(answer=m.DeleteTopicsResponse(responses=refusals))
         field = "topics" if has_states else "topic_names"
