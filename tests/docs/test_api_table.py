@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kohort.broker.access.table import ACCESS_TABLE
 from kohort.wire.apis import DEFAULT_RELEASE, RELEASES, versions_in
 from tests.server.coordinators.test_group_coordinator import Groups
 
@@ -19,6 +20,15 @@ def table() -> dict[str, Any]:
 def test_the_page_is_up_to_date() -> None:
     """To refresh it: .venv/bin/python tools/api_table.py"""
     assert (ROOT / "docs/apis.md").read_text() == table()["page"]()
+
+
+def test_cve_2026_41115_the_page_has_the_permissions_that_are_asked_for() -> None:
+    """They are made from the table that runs; Kafka's documents said READ where DESCRIBE was asked for."""
+    rows = [line for line in table()["page"]().splitlines() if line.startswith("| ConsumerGroupDescribe |")]
+    assert rows[0].startswith("| ConsumerGroupDescribe | DESCRIBE of GROUP (each); ")
+    assert {key.api_name for key in ACCESS_TABLE} <= {
+        line.split(" | ")[0][2:] for line in table()["_permissions"]().splitlines()
+    }
 
 
 def test_an_api_has_a_handler_unless_the_page_says_that_it_is_not_served() -> None:

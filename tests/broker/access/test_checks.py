@@ -99,6 +99,53 @@ def test_records_that_are_no_batch_are_refused_by_the_handler(broker: Secured) -
     assert end_offset(broker, "a") == 0
 
 
+# Fetch
+
+
+@pytest.mark.parametrize("version", [12, 17])
+def test_cve_2018_1288_a_fetch_that_names_a_replica_needs_a_permission_of_brokers(
+    version: int, broker: Secured
+) -> None:
+    """The id of the replica is in a field of the request, and from version 15 on in a tagged one."""
+    broker.write("a", b"x")
+    broker.authorizer.allow("ALL", "TOPIC", "*")
+    topic = broker.broker.catalog.newest("a")
+    assert topic is not None
+    wanted = [m.FetchRequestFetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1_000)]
+    topics = [m.FetchRequestFetchTopic(topic="a", topic_id=topic.topic_id, partitions=wanted)]
+    replica = m.FetchRequestReplicaState(replica_id=5, replica_epoch=1)
+    request = m.FetchRequest(replica_id=5, replica_state=replica, max_wait_ms=0, session_epoch=-1, topics=topics)
+    for code in (REFUSED, int(ErrorCode.NOT_LEADER_OR_FOLLOWER)):
+        (answer,) = broker.ask_as("alice", ApiKey.FETCH, request, version).responses
+        assert [(one.error_code, one.records) for one in answer.partitions] == [(code, b"")]
+        broker.authorizer.allow("CLUSTER_ACTION", "CLUSTER", "kafka-cluster")
+
+
+# Groups
+
+
+def test_a_described_group_does_not_name_a_topic_that_the_user_may_not_describe(broker: Secured) -> None:
+    """Kafka shows the subscriptions of members without an assignment."""
+    coordinators(broker)
+    beat = m.ConsumerGroupHeartbeatRequest(
+        group_id="g",
+        member_id="one",
+        rebalance_timeout_ms=1_000,
+        subscribed_topic_names=["a", "missing"],
+        topic_partitions=[],
+    )
+    assert broker.ask_as("admin", ApiKey.CONSUMER_GROUP_HEARTBEAT, beat).error_code == 0
+    broker.authorizer.allow("DESCRIBE", "GROUP", "g")
+    request = m.ConsumerGroupDescribeRequest(group_ids=["g"])
+    for names in ((), ("a",), ("a", "missing")):
+        broker.authorizer.rules[1:] = []
+        for name in names:
+            broker.authorizer.allow("DESCRIBE", "TOPIC", name)
+        (group,) = broker.ask_as("alice", ApiKey.CONSUMER_GROUP_DESCRIBE, request).groups
+        shown = group.error_code, len(group.members), group.group_state
+        assert shown == ((0, 1, "Stable") if len(names) == 2 else (REFUSED, 0, ""))
+
+
 # Existence
 
 
@@ -174,6 +221,17 @@ def test_one_refused_topic_leaves_all_partitions_out_of_the_transaction(broker: 
         for topic in answer.results_by_topic_v3_and_below
     }
     assert found == {"a": [NOT_ATTEMPTED, UNKNOWN], "b": [REFUSED, REFUSED], "z": [UNKNOWN, UNKNOWN]}
+
+
+@pytest.mark.parametrize(("operation", "code"), [("ALTER", 0), ("CLUSTER_ACTION", 0), ("DESCRIBE", 31)])
+def test_one_of_two_permissions_is_enough_for_markers(operation: str, code: int, broker: Secured) -> None:
+    broker.authorizer.allow(operation, "CLUSTER", "kafka-cluster")
+    topics = [m.WriteTxnMarkersRequestWritableTxnMarkerTopic(name="a", partition_indexes=[0])]
+    marker = m.WriteTxnMarkersRequestWritableTxnMarker(
+        producer_id=1, producer_epoch=0, transaction_result=True, topics=topics
+    )
+    answer = broker.ask_as("alice", ApiKey.WRITE_TXN_MARKERS, m.WriteTxnMarkersRequest(markers=[marker]))
+    assert codes(answer.markers[0].topics) == {"a": [code]}
 
 
 def test_topics_are_deleted_by_name_and_by_id_as_far_as_they_may_be(broker: Secured) -> None:

@@ -234,6 +234,7 @@ class DescribedTopics(Check):
 
     def _names(self, group: Any) -> Iterator[str]:
         for member in group.members:
+            yield from member.subscribed_topic_names
             for assignment in self._assignments:
                 for topic in getattr(member, assignment).topic_partitions:
                     yield topic.topic_name
