@@ -124,6 +124,31 @@ def test_cve_2018_1288_a_fetch_that_names_a_replica_needs_a_permission_of_broker
 # Groups
 
 
+def test_a_sync_without_a_protocol_is_invalid_whoever_sends_it(broker: Secured) -> None:
+    request = m.SyncGroupRequest(group_id="g", generation_id=1, member_id="one")
+    named = m.SyncGroupRequest(
+        group_id="g", generation_id=1, member_id="one", protocol_type="consumer", protocol_name="range"
+    )
+    invalid = int(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    asked = [(request, 5, invalid), (named, 5, GROUP_REFUSED), (request, 4, GROUP_REFUSED)]
+    for one, version, code in asked:
+        assert broker.ask_as("alice", ApiKey.SYNC_GROUP, one, version).error_code == code
+
+
+def test_an_unknown_group_is_an_error_of_the_deletion_even_if_all_topics_are_refused(broker: Secured) -> None:
+    coordinators(broker)
+    broker.authorizer.allow("DELETE", "GROUP", "g")
+    partition = m.OffsetDeleteRequestPartition(partition_index=0)
+    request = m.OffsetDeleteRequest(group_id="g", topics=[m.OffsetDeleteRequestTopic(name="a", partitions=[partition])])
+    answer = broker.ask_as("alice", ApiKey.OFFSET_DELETE, request)
+    assert (answer.error_code, codes(answer.topics)) == (int(ErrorCode.GROUP_ID_NOT_FOUND), {})
+    commit = m.OffsetCommitRequestPartition(partition_index=0, committed_offset=5)
+    topics = [m.OffsetCommitRequestTopic(name="a", partitions=[commit])]
+    broker.ask_as("admin", ApiKey.OFFSET_COMMIT, m.OffsetCommitRequest(group_id="g", topics=topics), 9)
+    answer = broker.ask_as("alice", ApiKey.OFFSET_DELETE, request)
+    assert (answer.error_code, codes(answer.topics)) == (0, {"a": [REFUSED]})
+
+
 def test_a_described_group_does_not_name_a_topic_that_the_user_may_not_describe(broker: Secured) -> None:
     """Kafka shows the subscriptions of members without an assignment."""
     coordinators(broker)
@@ -311,6 +336,14 @@ def test_no_topic_of_an_old_request_for_names_is_left_but_all_are_not_told(broke
     assert [(topic.name, topic.error_code) for topic in answer.topics] == [("a", REFUSED)]
     everything = broker.ask_as("alice", ApiKey.METADATA, m.MetadataRequest(topics=[]), 0)
     assert [topic.name for topic in everything.topics] == ["b"]
+
+
+def test_an_unknown_id_has_no_authorized_operations(broker: Secured) -> None:
+    request = m.MetadataRequest(
+        topics=[m.MetadataRequestTopic(name=None, topic_id=UUID(int=7))], include_topic_authorized_operations=True
+    )
+    (topic,) = broker.ask_as("admin", ApiKey.METADATA, request).topics
+    assert (topic.error_code, topic.topic_authorized_operations) == (int(ErrorCode.UNKNOWN_TOPIC_ID), -(1 << 31))
 
 
 # The audit log

@@ -204,7 +204,7 @@ def test_a_join_that_waits_was_decided_when_it_arrived(broker: Secured) -> None:
     (joined,) = waiting
     assert joined.error_code == 0
     sync = m.SyncGroupRequest(group_id="joined", generation_id=joined.generation_id, member_id=joined.member_id)
-    assert broker.ask_as("alice", ApiKey.SYNC_GROUP, sync).error_code == GROUP_REFUSED
+    assert broker.ask_as("alice", ApiKey.SYNC_GROUP, sync, 3).error_code == GROUP_REFUSED
 
 
 def beat(broker: Secured, epoch: int, user: str = "alice", member_id: str = "one", **what: Any) -> Any:

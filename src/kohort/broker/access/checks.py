@@ -279,10 +279,14 @@ class EachTopic(Check):
 
     Args:
         unless: with this, all are allowed.
+        has_group_error: whether the handler is asked in any case, because its answer may be an error of the group alone.
     """
 
-    def __init__(self, shape: TopicShape, operation: Operation, unless: Need | None = None) -> None:
+    def __init__(
+        self, shape: TopicShape, operation: Operation, unless: Need | None = None, *, has_group_error: bool = False
+    ) -> None:
         self.shape = shape
+        self._has_group_error = has_group_error
         self._operation = operation
         self._unless = unless
         self.needs = _alternatives(unless, Need(operation, ResourceType.TOPIC, shape.topics, "each"))
@@ -316,9 +320,15 @@ class EachTopic(Check):
             ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         )
         kept = tuple(topic for topic, name in pairs if name is None or name in allowed)
-        if not kept:
+        if not kept and not self._has_group_error:
             return Decision(answer=shape.response(**{shape.answers: refusals}))
-        return Decision(with_field(request, shape.topics, kept), adding(shape.answers, refusals))
+        complete = adding(shape.answers, refusals)
+        if self._has_group_error:
+            return Decision(
+                with_field(request, shape.topics, kept),
+                lambda response: response if response.error_code else complete(response),
+            )
+        return Decision(with_field(request, shape.topics, kept), complete)
 
 
 def adding(field: str, refusals: Sequence[Any]) -> Complete:
@@ -433,9 +443,9 @@ class AuthorizedOperations(Check):
         def complete(response: Any) -> Steps[Any]:
             found = []
             for number, element in enumerate(getattr(response, self._answers), 1):
-                name = getattr(element, self._name)
-                if getattr(element, self._field) != NO_OPERATIONS and name is not None:
-                    bits = requester.operations(self._resource_type, name)
+                if getattr(element, self._field) != NO_OPERATIONS:
+                    name = getattr(element, self._name)  # Of an unknown id there is none.
+                    bits = NO_OPERATIONS if name is None else requester.operations(self._resource_type, name)
                     found.append(msgspec.structs.replace(element, **{self._field: bits}))
                 else:
                     found.append(element)

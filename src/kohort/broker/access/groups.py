@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kohort.broker.access.checks import Check, Decision, Need, Refuse, TopicShape, at_cluster, element_class
+from kohort.broker.access.checks import Check, Decision, Need, Refuse, TopicShape, Whole, at_cluster, element_class
 from kohort.broker.access.requester import REFUSALS, SENTENCES, Requester, Steps, Work, finished
 from kohort.broker.request_rules import with_field
 from kohort.machine.gradual import HANDLER_STEP
@@ -24,6 +24,8 @@ _IDS_SINCE: Final = 10
 _KEYS_SINCE: Final = 4
 """The version of FindCoordinator that names several keys."""
 _SHARE_KEYS: Final = 2
+_PROTOCOLS_SINCE: Final = 5
+"""The version of SyncGroup with the protocol of the group."""
 _NO_OFFSET: Final = {"committed_offset": -1}
 
 
@@ -179,6 +181,17 @@ class FoundCoordinators(Check):
 
         kept = tuple(key for key in keys if key in allowed)
         return Decision(with_field(request, "coordinator_keys", kept), complete)
+
+
+class SyncedGroup(Whole):
+    """SyncGroup: from version 5 on the handler refuses a request without a protocol before anything else."""
+
+    def decide(self, request: m.SyncGroupRequest, requester: Requester) -> Steps[Decision] | None:
+        if requester.api_version >= _PROTOCOLS_SINCE and (
+            request.protocol_type is None or request.protocol_name is None
+        ):
+            return None
+        return super().decide(request, requester)
 
 
 class Subscribed(Check):

@@ -35,7 +35,7 @@ from kohort.broker.access.checks import (
     at_cluster,
     blank,
 )
-from kohort.broker.access.groups import DescribedTopics, FetchedOffsets, FoundCoordinators, Subscribed
+from kohort.broker.access.groups import DescribedTopics, FetchedOffsets, FoundCoordinators, Subscribed, SyncedGroup
 from kohort.broker.access.produced import (
     AddedPartitions,
     DescribedTransactions,
@@ -123,7 +123,7 @@ ACCESS_TABLE: Final[dict[ApiKey, tuple[Check, ...]]] = {
     ApiKey.JOIN_GROUP: _joined(),
     ApiKey.HEARTBEAT: (_group_as_a_whole(ApiKey.HEARTBEAT),),
     ApiKey.LEAVE_GROUP: (_group_as_a_whole(ApiKey.LEAVE_GROUP),),
-    ApiKey.SYNC_GROUP: (_group_as_a_whole(ApiKey.SYNC_GROUP),),
+    ApiKey.SYNC_GROUP: (SyncedGroup(blank(ApiKey.SYNC_GROUP), _READ_GROUP),),
     ApiKey.DESCRIBE_GROUPS: (
         Each(ApiKey.DESCRIBE_GROUPS, Operation.DESCRIBE, _GROUP, "groups", "groups", "group_id"),
         AuthorizedOperations(_GROUP, "groups", "group_id", "authorized_operations"),
@@ -199,7 +199,7 @@ ACCESS_TABLE: Final[dict[ApiKey, tuple[Check, ...]]] = {
     ApiKey.LIST_PARTITION_REASSIGNMENTS: _cluster(ApiKey.LIST_PARTITION_REASSIGNMENTS, _DESCRIBE_CLUSTER),
     ApiKey.OFFSET_DELETE: (
         _group_as_a_whole(ApiKey.OFFSET_DELETE, _DELETE_GROUP),
-        EachTopic(TopicShape(ApiKey.OFFSET_DELETE), Operation.READ),
+        EachTopic(TopicShape(ApiKey.OFFSET_DELETE), Operation.READ, has_group_error=True),
     ),
     ApiKey.DESCRIBE_CLIENT_QUOTAS: (
         Whole(
