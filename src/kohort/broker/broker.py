@@ -39,7 +39,7 @@ from kohort.broker.ports import CallLater, CoordinatorDirectory, Elsewhere, Hand
 from kohort.broker.quotas.client_quotas import ClientQuotas
 from kohort.broker.records.delete_records import DeleteRecords
 from kohort.broker.records.fetch import BYTES_MAX, Fetch
-from kohort.broker.records.fetch_broker import FetchBroker
+from kohort.broker.records.fetch_broker import FetchBroker, Permit
 from kohort.broker.records.fetch_turns import FetchTurns
 from kohort.broker.records.large_batches import LargeBatches
 from kohort.broker.records.list_offsets import ListOffsets
@@ -154,15 +154,16 @@ class Broker:
         self.authorizer = authorizer
         self.guard: Callable[[ApiKey, Handler], Handler] | None = None
         """Puts the handler of an API behind the checks of its permissions; None if everybody may do everything."""
-        self.make_fetch_broker: Callable[..., FetchBroker] = FetchBroker
+        self.permit_fetch: Permit | None = None
+        """The checks of Fetch; None if everybody may read everything."""
         if authorizer is not None:
-            from kohort.broker.access.fetched import GuardedFetchBroker
+            from kohort.broker.access.fetched import FetchPermits
             from kohort.broker.access.guard import guarded
             from kohort.broker.access.requester import Resources
 
             resources = Resources(self.catalog, config)
             self.guard = partial(guarded, authorizer, resources)
-            self.make_fetch_broker = partial(GuardedFetchBroker, authorizer, resources)
+            self.permit_fetch = FetchPermits(authorizer, resources)
         self.versions = served_versions(config.release)
         """The oldest and the newest version of each API that the brokers serve."""
         self.apis = {node_id: BrokerApis(self, cluster.seen_from(node_id)) for node_id in cluster.nodes}
@@ -214,7 +215,7 @@ class BrokerApis:
             catalog, local, partitions, self.cluster, clock, call_later, shared.verifier, shared.large_batches
         )
         self.serve(ApiKey.PRODUCE, self.produce.produce)
-        fetch_broker = shared.make_fetch_broker(
+        fetch_broker = FetchBroker(
             catalog,
             local,
             partitions,
@@ -226,6 +227,7 @@ class BrokerApis:
             shared.quotas,
             shared.fetch_turns,
             shared.log_reads,
+            shared.permit_fetch,
         )
         self.fetch = Fetch(fetch_broker)
         self.serve(ApiKey.FETCH, self.fetch.fetch)

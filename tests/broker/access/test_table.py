@@ -53,7 +53,7 @@ def test_without_an_authorizer_no_handler_is_wrapped() -> None:
     """A request costs nothing: the handlers are those of their modules."""
     plain, secured = Harness(), Secured()
     plain.host(*secured.factories)
-    assert plain.broker.guard is None
+    assert (plain.broker.guard, plain.broker.permit_fetch) == (None, None)
     assert plain.broker.handlers.keys() == secured.broker.handlers.keys()
     for api, handler in plain.broker.handlers.items():
         is_wrapped = any(check.is_asking for check in ACCESS_TABLE[api])

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from kohort.broker.access.requester import Requester, Resources
 from kohort.broker.partitions import Partition
 from kohort.broker.ports import Context
-from kohort.broker.records.fetch_broker import FetchBroker, Find, is_of_replica
+from kohort.broker.records.fetch_broker import Find, is_of_replica
 from kohort.broker.records.fetch_sessions import SessionPartition
 from kohort.model.errors import ErrorCode
 from kohort.security.authorization import Authorizer
@@ -18,20 +17,20 @@ from kohort.wire.apis import ApiKey
 from kohort.wire.generated.gradual import drain
 
 
-class GuardedFetchBroker(FetchBroker):
+class FetchPermits:
     """
-    A broker whose consumers need READ on each topic, and whose replicas need CLUSTER_ACTION.
+    Consumers need READ on each topic, and replicas CLUSTER_ACTION. See `kohort.broker.records.fetch_broker.Permit`.
 
     A request that waits was decided when it arrived. Source: Kafka KafkaApis.handleFetchRequest.
     """
 
-    def __init__(self, authorizer: Authorizer, resources: Resources, *parts: Any) -> None:
-        super().__init__(*parts)
+    def __init__(self, authorizer: Authorizer, resources: Resources) -> None:
         self._authorizer = authorizer.for_api(ApiKey.FETCH)
         self._resources = resources
 
-    def finder(self, request: m.FetchRequest, context: Context, partitions: Sequence[SessionPartition]) -> Find:
-        find = super().finder(request, context, partitions)
+    def __call__(
+        self, find: Find, request: m.FetchRequest, context: Context, partitions: Sequence[SessionPartition]
+    ) -> Find:
         requester = Requester(self._authorizer, self._resources, context)
         if is_of_replica(request, context.api_version):
             return find if requester.may_at_cluster(Operation.CLUSTER_ACTION) else _refuse

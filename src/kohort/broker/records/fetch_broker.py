@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     Data = m.FetchResponsePartitionData
 
 Find: TypeAlias = Callable[[SessionPartition], Partition | ErrorCode]
+Permit: TypeAlias = Callable[[Find, m.FetchRequest, Context, Sequence[SessionPartition]], Find]
+"""Has the partitions that a user may not read answered with an error."""
 
 _FOLLOWERS_SINCE: Final = 11
 """The version from which on a request names the client's rack, and followers answer it."""
@@ -49,6 +51,7 @@ class FetchBroker:
         quotas: ClientQuotas,
         turns: FetchTurns,
         log_reads: LogReads,
+        permit: Permit | None = None,
     ) -> None:
         self._catalog = catalog
         self._partitions = partitions
@@ -61,6 +64,7 @@ class FetchBroker:
         self.quotas = quotas
         self.turns = turns
         self.log_reads = log_reads
+        self._permit = permit
         self.waiting = waiting
         self.unknown_traffic = partitions.traffic.unknown
         slots = config.get_int("max.incremental.fetch.session.cache.slots")
@@ -119,9 +123,12 @@ class FetchBroker:
         near = [replica for replica in near if cluster.brokers[replica].rack == rack]
         return max(near) if near and partition.leader_id not in near else None
 
-    def finder(self, request: m.FetchRequest, context: Context, _partitions: Sequence[SessionPartition]) -> Find:
+    def finder(self, request: m.FetchRequest, context: Context, partitions: Sequence[SessionPartition]) -> Find:
         """The function that finds the `Partition` of each of some requested ones, or the error."""
-        api_version = context.api_version
+        find = self._finder(request, context.api_version)
+        return find if self._permit is None else self._permit(find, request, context, partitions)
+
+    def _finder(self, request: m.FetchRequest, api_version: int) -> Find:
         if is_of_replica(request, api_version):
             return self._refuse_replica
         return partial(self._find_by_id if api_version >= TOPIC_IDS_SINCE else self._find, api_version)
