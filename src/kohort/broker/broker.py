@@ -82,7 +82,7 @@ class Broker:
         elsewhere: runs long computations on another thread. Default: on this one.
         elsewhere_reads, elsewhere_searches: run reads of logs, and searches for times in them, on other threads. Default: on
             this one.
-        authorizer: decides who may do what. Default: everybody may do everything, and no request is checked.
+        authorizer: decides who may do what. Default: the one of the configuration, or none.
 
     Raises:
         ConfigError: the catalog in the store was written by a newer version, or a configuration cannot be used.
@@ -119,7 +119,7 @@ class Broker:
         self.changes = Changes(self.catalog, call_later)
         self.features.attach(self.catalog)
         self.quotas = ClientQuotas(self.catalog, config, clock)
-        self.authorizer: Authorizer | None = authorizer_of(config, self.catalog)
+        self.authorizer = authorizer_of(config, self.catalog) if authorizer is None else authorizer
         """Decides who may do what; None if everyone may do everything."""
         rename_strays(store, self.catalog)
         refuse_missing(store, self.catalog)
@@ -151,19 +151,18 @@ class Broker:
         self.log_reads = LogReads(elsewhere_reads)
         self.searches = LogReads(elsewhere_searches)
         self.telemetry = Telemetry(self.catalog, config, clock)
-        self.authorizer = authorizer
         self.guard: Callable[[ApiKey, Handler], Handler] | None = None
         """Puts the handler of an API behind the checks of its permissions; None if everybody may do everything."""
         self.permit_fetch: Permit | None = None
         """The checks of Fetch; None if everybody may read everything."""
-        if authorizer is not None:
+        if self.authorizer is not None:
             from kohort.broker.access.fetched import FetchPermits
             from kohort.broker.access.guard import guarded
             from kohort.broker.access.requester import Resources
 
             resources = Resources(self.catalog, config)
-            self.guard = partial(guarded, authorizer, resources)
-            self.permit_fetch = FetchPermits(authorizer, resources)
+            self.guard = partial(guarded, self.authorizer, resources)
+            self.permit_fetch = FetchPermits(self.authorizer, resources)
         self.versions = served_versions(config.release)
         """The oldest and the newest version of each API that the brokers serve."""
         self.apis = {node_id: BrokerApis(self, cluster.seen_from(node_id)) for node_id in cluster.nodes}

@@ -7,15 +7,19 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from kohort.broker.acls.authorizer import CLASS_NAME
 from kohort.broker.ports import NoResponse
 from kohort.model.errors import ErrorCode
+from kohort.security.acls.acl import PatternType, Permission
+from kohort.security.acls.filters import ANY
+from kohort.security.operations import Operation, ResourceType
 from kohort.storage.log import LogStore
 from kohort.testing.virtual import VirtualNode
+from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.batches import BatchRecord, build_batch
 from tests.broker.access.json_messages import json_of, request_of
-from tests.broker.access.scanning_authorizer import Rule, ScanningAuthorizer
-from tests.broker.access.secured import Secured
+from tests.broker.access.secured import Users
 from tests.broker.harness import CLUSTER_ID
 
 DATA = Path(__file__).parents[2] / "data" / "security"
@@ -31,12 +35,13 @@ SETTINGS = {
     "group_initial_rebalance_delay_ms": "0",
     "group_consumer_assignment_interval_ms": "0",
     "log_retention_ms": "-1",
+    "authorizer_class_name": CLASS_NAME,
+    "super_users": "User:admin",
 }
 """Those of the recorded node; the other settings are defaults."""
 AGAIN = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.CONCURRENT_TRANSACTIONS)
 NOT_SERVED = ("Share", "InitializeShare", "Streams")
 """Preparations with these APIs are refused; the rows with which that makes a difference are listed."""
-EVERYONE = "allow.everyone.if.no.acl.found"
 _KEYS = frozenset(
     """
     name topic topicId topicName partition partitionIndex index partitionId groupId transactionalId key resourceName user
@@ -68,8 +73,7 @@ class Replay:
         node: VirtualNode | None = None,
         store: LogStore | None = None,
     ) -> None:
-        self.authorizer = ScanningAuthorizer(allows_if_none=(settings or {}).get(EVERYONE) == "true")
-        self.broker = Secured(self.authorizer, node=node, store=store, **SETTINGS)
+        self.broker = Users(node=node, store=store, **SETTINGS, **(settings or {}))
         self._fixed: dict[str, Any] = {}
         fixtures = json.loads((DATA / "acl-matrix-setup-4.4.0.json").read_text())["fixtures"]
         for step in fixtures:
@@ -88,10 +92,8 @@ class Replay:
                     _capture(step, answer, captured)
             self._allow(row["acls"], captured)
             answer = self._ask_until_ready(row["user"], row, captured)
-            self.authorizer.rules = []
             return self._compare(row, answer, captured)
         finally:
-            self.authorizer.rules = []
             captured["answer"] = answer if "answer" in locals() else None
             for step in row.get("cleanup", ()):
                 self._prepare(step, captured, is_lenient=True)
@@ -106,7 +108,28 @@ class Replay:
         return different(row["response"], answer, captured, "")
 
     def _allow(self, acls: Sequence[Mapping[str, str]], captured: dict[str, Any]) -> None:
-        self.authorizer.rules = [Rule(**{**acl, "name": filled(acl["name"], captured)}) for acl in acls]
+        """Have these ACLs and no others."""
+        fields = ("resource_type_filter", "pattern_type_filter", "operation", "permission_type")
+        everything = m.DeleteAclsFilter(
+            **dict.fromkeys(fields, ANY), resource_name_filter=None, principal_filter=None, host_filter=None
+        )
+        (deleted,) = self.broker.ask_as(
+            "admin", ApiKey.DELETE_ACLS, m.DeleteAclsRequest(filters=[everything])
+        ).filter_results
+        creations = [
+            m.CreateAclsRequestAclCreation(
+                resource_type=ResourceType[acl["resource"]],
+                resource_name=filled(acl["name"], captured),
+                resource_pattern_type=PatternType[acl.get("pattern", "LITERAL")],
+                principal=acl.get("principal", "User:alice"),
+                host=acl.get("host", "*"),
+                operation=Operation[acl["operation"]],
+                permission_type=Permission[acl["permission"]],
+            )
+            for acl in acls
+        ]
+        created = self.broker.ask_as("admin", ApiKey.CREATE_ACLS, m.CreateAclsRequest(creations=creations)).results
+        assert not any(result.error_code for result in (deleted, *created)), created
 
     def _prepare(self, step: dict[str, Any], captured: dict[str, Any], *, is_lenient: bool = False) -> None:
         accepted = {0, *step.get("accept", ())}

@@ -12,16 +12,15 @@ from tests.broker.harness import Harness
 WAIT_MS = 60_000
 
 
-class Secured(Harness):
-    """One broker that asks an authorizer; `User:admin` may do everything."""
+class Users(Harness):
+    """One broker with coordinators, and the users who ask it. `User:admin` is meant to be the super user."""
 
     factories = COORDINATORS
     user = Principal("admin")
 
-    def __init__(self, authorizer: ScanningAuthorizer | None = None, **settings: Any) -> None:
-        self.authorizer = ScanningAuthorizer() if authorizer is None else authorizer
+    def __init__(self, **settings: Any) -> None:
         self._forgetting: list[Callable[[], None]] = []
-        super().__init__(authorizer=self.authorizer, **settings)
+        super().__init__(**settings)
         self.hosted = self.host(*self.factories)
 
     def disconnect(self) -> None:
@@ -46,3 +45,11 @@ class Secured(Harness):
             self.node.advance(100)
         (answer,) = answers
         return answer
+
+
+class Secured(Users):
+    """With an authorizer whose rules a test sets at any time."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.authorizer = ScanningAuthorizer()
+        super().__init__(authorizer=self.authorizer, **settings)

@@ -19,7 +19,7 @@ from tests.broker.harness import disk_store
 
 ON_DISK = ("DescribeLogDirs",)
 """APIs whose answers tell the sizes of a disk."""
-NOT_YET = ("DescribeAcls", "CreateAcls", "DeleteAcls", "Delegation")
+NOT_YET = ("Delegation",)
 """APIs whose handlers do not exist yet. Their rows of a refused user are equal."""
 
 
