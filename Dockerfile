@@ -21,4 +21,4 @@ STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s \
     CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:9404/ready', timeout=4)"]
 ENTRYPOINT ["kohort"]
-CMD ["serve", "--data-dir", "/var/lib/kohort/data", "--host", "0.0.0.0", "--metrics-port", "9404", "--log-format", "json"]
+CMD ["serve", "--data-dir", "/var/lib/kohort/data", "--host", "0.0.0.0", "--allow-anonymous", "--metrics-port", "9404", "--log-format", "json"]

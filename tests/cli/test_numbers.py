@@ -15,7 +15,7 @@ from kohort.cli.app import app
 from kohort.cli.groups.reset_targets import duration_ms
 from kohort.cli.main import EXIT_ERROR, run
 from kohort.model.errors import ConfigError
-from kohort.server.connections.addresses import listener_addresses
+from kohort.server.listeners.addresses import listener_addresses
 from kohort.server.settings import parse_host_port
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey

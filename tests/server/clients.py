@@ -58,14 +58,21 @@ Connect = Callable[[Endpoint], Awaitable[Client]]
 Story = Callable[[Node, Callable[[], Awaitable[Client]]], Awaitable[None]]
 
 
-def play_at(story: Callable[[Node, Connect], Awaitable[None]], brokers: int = 1, **settings: str) -> None:
+def play_at(
+    story: Callable[[Node, Connect], Awaitable[None]],
+    brokers: int = 1,
+    *,
+    allow_anonymous: bool = False,
+    **settings: str,
+) -> None:
     """Run a story against a node in memory, in one loop with it. Its clients choose the endpoint."""
     explicit = {"group.initial.rebalance.delay.ms": "0"} | {
         key.replace("_", "."): value for key, value in settings.items()
     }
 
     async def run() -> None:
-        node = Node(Settings(port=0, brokers=brokers, config=BrokerConfig(explicit)), asyncio.get_running_loop())
+        chosen = Settings(port=0, brokers=brokers, config=BrokerConfig(explicit), allow_anonymous=allow_anonymous)
+        node = Node(chosen, asyncio.get_running_loop())
         await node.start()
         clients: list[Client] = []
 
@@ -91,7 +98,7 @@ def play(story: Story, **settings: str) -> None:
         ((endpoint, *_),) = node.bound.values()
         await story(node, partial(connect, endpoint))
 
-    play_at(at_first, brokers=1, **settings)
+    play_at(at_first, brokers=1, allow_anonymous=False, **settings)
 
 
 def served(node: Node) -> list[ClientConnection]:

@@ -78,7 +78,7 @@ def test_a_configuration_that_kafka_does_not_know_is_a_warning_that_names_it(cap
     names = (
         "allow.everyone.if.no.acl.found",
         "super.users",
-        "listener.name.internal.ssl.keystore.type",
+        "listener.name.internal.ssl.keystore.typ",
         "num.partition",
     )
 

@@ -72,6 +72,8 @@ def _matches(key: str, name: str) -> bool:
 def _rows(kind: str, file: Path | None, sets: Sequence[str]) -> Iterator[dict[str, Any]]:
     import os
 
+    import msgspec
+
     from kohort.broker.configs.config_sources import named_sources
     from kohort.broker.configs.definitions import (
         BROKER_KEYS,
@@ -79,6 +81,7 @@ def _rows(kind: str, file: Path | None, sets: Sequence[str]) -> Iterator[dict[st
         GROUP_KEYS,
         TOPIC_KEYS,
         BrokerConfig,
+        known_key,
     )
 
     if kind not in _KINDS:
@@ -96,6 +99,10 @@ def _rows(kind: str, file: Path | None, sets: Sequence[str]) -> Iterator[dict[st
     broker = BrokerConfig(merged)
     for key in BROKER_KEYS.values():
         yield _row(key, broker.text(key.name), sources.get(key.name, "default"))
+    for name, text in broker.of_listeners.items():
+        of_listener = known_key(name)
+        assert of_listener is not None, name
+        yield _row(msgspec.structs.replace(of_listener, name=name, default=None), text, sources[name])
     for name, hint in broker.unknown.items():
         meaning = f"Not known to Kohort; similar is {hint}." if hint else "Not known to Kohort."
         yield {"key": name, "value": HIDDEN, "source": sources[name], "change": "", "effect": False, "meaning": meaning}

@@ -55,7 +55,7 @@ examples:
   kohort serve --memory --port 0 --set num.partitions=3 --set group.initial.rebalance.delay.ms=0
   kohort serve --memory --brokers 3 --racks a,b,c
   kohort serve --memory --kafka 4.4
-  kohort serve --data-dir ./data --host 0.0.0.0 --advertised broker.example:9092"""
+  kohort serve --data-dir ./data --host 0.0.0.0 --advertised broker.example:9092 --allow-anonymous"""
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
@@ -96,6 +96,11 @@ def parser() -> argparse.ArgumentParser:
         metavar="PORT",
         help="serve /metrics, /health and /ready on this port, for Prometheus, probes and `kohort top`; 0 picks a free port "
         "(default: none)",
+    )
+    where.add_argument(
+        "--allow-anonymous",
+        action="store_true",
+        help="let listeners that are not on loopback serve clients without authentication",
     )
     brokers = options.add_argument_group("virtual brokers")
     brokers.add_argument(
@@ -214,6 +219,7 @@ def serve(arguments: Sequence[str]) -> None:
             racks=_racks(options.racks, options.brokers),
             advertised=parse_host_port(options.advertised, "--advertised") if options.advertised else None,
             metrics_port=options.metrics_port,
+            allow_anonymous=options.allow_anonymous,
             data_dir=options.data_dir,
             flush=options.flush,
             config=BrokerConfig.load(

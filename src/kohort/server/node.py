@@ -30,12 +30,12 @@ from kohort.runtime.background import DaemonThreads
 from kohort.runtime.processors import InlineProcessor
 from kohort.runtime.ready_queue import ReadyQueue
 from kohort.runtime.timers.clock import SystemClock
-from kohort.server.connections.addresses import listener_addresses
-from kohort.server.connections.broker_listeners import BrokerListeners
 from kohort.server.connections.client_connections import ClientConnections
 from kohort.server.connections.connection_limits import ConnectionLimits, Descriptors
-from kohort.server.connections.listener import bind, connections_max
 from kohort.server.coordinators.coordinators import COORDINATORS, Coordinators
+from kohort.server.listeners.addresses import listener_addresses
+from kohort.server.listeners.broker_listeners import BrokerListeners
+from kohort.server.listeners.listener import bind, connections_max
 from kohort.server.logs import LogWriter
 from kohort.server.requests.dispatch import Dispatch
 from kohort.server.requests.slices import Slices
@@ -142,11 +142,13 @@ class Node:
             node_id: BrokerListeners(
                 loop,
                 self._cluster.brokers[node_id],
+                self._broker.dynamic_configs.brokers[node_id],
                 [address.of_broker(number) for address in addresses],
                 dispatch,
                 self._connections,
                 limits[node_id],
                 self._broker.quotas.connection_delay_ms,
+                may_be_open=settings.allow_anonymous,
             )
             for number, (node_id, dispatch) in enumerate(self._dispatches.items())
         }

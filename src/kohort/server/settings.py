@@ -21,6 +21,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         data_dir: None keeps everything in memory.
         flush: "commit": records are flushed before they are acknowledged; "os": the operating system writes them back when
             it decides to, which is Kafka's default.
+        allow_anonymous: whether a listener that is not on loopback may serve clients without authentication.
         config: broker configurations, and the release of Apache Kafka that the brokers are like (`BrokerConfig.release`).
         features: finalised levels of features by name; the newest level of every other feature.
     """
@@ -33,6 +34,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     metrics_port: int | None = None
     data_dir: Path | None = None
     flush: Literal["commit", "os"] = "commit"
+    allow_anonymous: bool = False
     config: BrokerConfig
     features: dict[str, int] = {}
 

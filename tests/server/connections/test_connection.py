@@ -12,7 +12,7 @@ import pytest
 from kohort.broker.api_table import served_versions
 from kohort.model.limits import COUNTED_BYTES_MIN, SECTION_TAGS_MAX
 from kohort.server.connections.client_socket import ClientSocket
-from kohort.server.connections.listener import connections_max
+from kohort.server.listeners.listener import connections_max
 from kohort.server.node import Node, idle_check_seconds
 from kohort.storage.segments.file_handles import open_files_max
 from kohort.wire import messages as m

@@ -16,7 +16,7 @@ from kohort.server.connections.connection_limits import (
     ConnectionRate,
     Descriptors,
 )
-from kohort.server.connections.listener import ACCEPTED_AT_ONCE
+from kohort.server.listeners.listener import ACCEPTED_AT_ONCE
 from kohort.server.node import Node
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey

@@ -8,11 +8,17 @@ Source: KIP-226; Kafka DynamicBrokerConfig.validate and its reconfigurables, Con
 ConfigurationControlManager; texts of a 4.4.0.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from kohort.broker.configs.definitions import BROKER_KEYS, BrokerConfig, ConfigKey, UpdateMode
+from kohort.broker.configs.definitions import (
+    BROKER_KEYS,
+    LISTENER_PREFIX,
+    BrokerConfig,
+    ConfigKey,
+    UpdateMode,
+    known_key,
+)
 from kohort.broker.configs.group_configs import check_intervals
 from kohort.broker.configs.topic_configs import DEFAULTS_OF_TOPICS, TopicConfigs
 from kohort.broker.configs.values import ConfigType, check_filled, parse_host_limits, parse_list
@@ -22,15 +28,6 @@ from kohort.model.numbers import trim
 MIN_ISR: Final = "min.insync.replicas"
 CORDONED: Final = "cordoned.log.dirs"
 
-_LISTENER_PREFIX: Final = re.compile(r"listener\.name\.[^.]+\.(.+)")
-_MECHANISM_SUFFIXES: Final = (
-    "sasl.jaas.config",
-    "sasl.login.callback.handler.class",
-    "sasl.login.class",
-    "sasl.server.callback.handler.class",
-    "connections.max.reauth.ms",
-)
-"""Configurations of a listener that may also have the name of a SASL mechanism."""
 _SETTABLE: Final = frozenset({"config.providers"})
 """Read-only keys that Kafka does not refuse."""
 _PER_LISTENER: Final = frozenset(
@@ -56,17 +53,6 @@ _OVERRIDES: Final = "max.connections.per.ip.overrides"
 _RECONFIGURATION: Final = (
     "Invalid value org.apache.kafka.common.config.ConfigException: {} for configuration Invalid dynamic configuration"
 )
-
-
-def known_key(name: str) -> ConfigKey | None:
-    """The definition of a key, also behind the prefix of a listener; None if the key is unknown."""
-    match = _LISTENER_PREFIX.fullmatch(name)
-    if match is None:
-        return BROKER_KEYS.get(name)
-    found = BROKER_KEYS.get(match[1])
-    if found is None:
-        found = next((BROKER_KEYS[each] for each in _MECHANISM_SUFFIXES if match[1].endswith("." + each)), None)
-    return found
 
 
 def check(config: BrokerConfig, configs: Mapping[str, str], *, for_all: bool) -> None:
@@ -199,7 +185,7 @@ def _is_per_broker(name: str) -> bool:
     """Whether only one broker can have a key: one of a listener, unless all brokers can have it without a listener's prefix."""
     key = known_key(name)
     mode = None if key is None else key.update_mode
-    is_of_listener = _LISTENER_PREFIX.fullmatch(name) is not None
+    is_of_listener = LISTENER_PREFIX.fullmatch(name) is not None
     return mode is UpdateMode.PER_BROKER or (is_of_listener and mode is not UpdateMode.CLUSTER_WIDE)
 
 

@@ -6,12 +6,14 @@ Definitions of Kafka's configurations: keys, types, valid values; and the broker
 Source: org.apache.kafka.common.config.ConfigDef of Apache Kafka 4.2.1 and 4.4.0.
 """
 
+import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -115,6 +117,30 @@ AUTHORIZER_KEYS = ("super.users", "allow.everyone.if.no.acl.found")
 CLIENT_METRICS_KEYS = {row[0]: _key(row) for row in config_table.CLIENT_METRICS}
 
 
+LISTENER_PREFIX: Final = re.compile(r"listener\.name\.[^.]+\.(.+)")
+_MECHANISM_SUFFIXES: Final = (
+    "sasl.jaas.config",
+    "sasl.login.callback.handler.class",
+    "sasl.login.class",
+    "sasl.server.callback.handler.class",
+    "connections.max.reauth.ms",
+)
+"""Configurations of a listener that may also have the name of a SASL mechanism."""
+
+
+def known_key(name: str) -> ConfigKey | None:
+    """The definition of a key, also behind the prefix of a listener; None if the key is unknown."""
+    match = LISTENER_PREFIX.fullmatch(name)
+    if match is None:
+        return BROKER_KEYS.get(name)
+    found = BROKER_KEYS.get(match[1])
+    if found is None:
+        _, _, of_mechanism = match[1].partition(".")
+        is_of_mechanism = of_mechanism in _MECHANISM_SUFFIXES or of_mechanism.startswith("sasl.oauthbearer.")
+        found = BROKER_KEYS.get(of_mechanism) if is_of_mechanism else None
+    return found
+
+
 def bound_keys(name: str) -> tuple[str | None, str | None]:
     """
     The broker's keys of the minimum and the maximum of a value of groups: those of `group.consumer.session.timeout.ms` are
@@ -126,6 +152,18 @@ def bound_keys(name: str) -> tuple[str | None, str | None]:
     kind, _, rest = of_kind.partition(".")
     least, most = (f"group.{kind}.{bound}.{rest.removeprefix('num.')}" for bound in ("min", "max"))
     return least if least in BROKER_KEYS else None, most if most in BROKER_KEYS else None
+
+
+def check_value(name: str, text: str) -> None:
+    """
+    Check the value of a known key, also behind the prefix of a listener.
+
+    Raises:
+        ConfigError: with Kafka's message.
+    """
+    key = known_key(name)
+    assert key is not None, name
+    key.parse(text)
 
 
 def similar_key(name: str, known: Iterable[str]) -> str:
@@ -140,7 +178,39 @@ Watcher: TypeAlias = Callable[[frozenset[str]], None]
 """Called with the names of the configurations whose effective value may have changed."""
 
 
-class BrokerConfig:
+class ConfigValues(ABC):
+    """Effective values by name, and the same by the type of the key."""
+
+    @abstractmethod
+    def __getitem__(self, name: str, /) -> Value: ...
+
+    def get_int(self, name: str) -> int:
+        value = self[name]
+        assert isinstance(value, int), name
+        return value
+
+    def get_float(self, name: str) -> float:
+        value = self[name]
+        assert isinstance(value, int | float), name
+        return float(value)
+
+    def get_bool(self, name: str) -> bool:
+        value = self[name]
+        assert isinstance(value, bool), name
+        return value
+
+    def get_str(self, name: str) -> str | None:
+        value = self[name]
+        assert value is None or isinstance(value, str), name
+        return value
+
+    def get_list(self, name: str) -> tuple[str, ...]:
+        value = self[name]
+        assert value is None or isinstance(value, tuple), name
+        return value or ()
+
+
+class BrokerConfig(ConfigValues):
     """
     The broker's configuration: values set at run time, over values set at the start, over Kafka's defaults.
 
@@ -152,7 +222,9 @@ class BrokerConfig:
     Attributes:
         keys: the configurations of the release: those that clients see, and that topics and groups may have.
         explicit: the values that were set at the start, as text.
-        others: the values of keys that were set and have no definition, as text: of the authorizer, and unknown ones.
+        others: the values of keys that were set and have no definition of their own, as text: of single listeners, of the
+            authorizer, and unknown ones.
+        of_listeners: those of single listeners, by their whole name.
         unknown: those that nothing reads, each with the most similar key that Kafka has, or "". Kafka starts with them.
         dynamic: the values that were set at run time for this broker, as text.
         dynamic_defaults: the values that were set at run time for all brokers, as text, over `initial_defaults`.
@@ -169,7 +241,12 @@ class BrokerConfig:
         self.keys = keys_of(release)
         self.explicit = {name: text for name, text in explicit.items() if name in BROKER_KEYS}
         self.others = {name: text for name, text in explicit.items() if name not in BROKER_KEYS}
-        read = AUTHORIZER_KEYS if self.explicit.get("authorizer.class.name") else ()
+        self.of_listeners = {
+            name: text for name, text in self.others.items() if LISTENER_PREFIX.match(name) and known_key(name)
+        }
+        for name, text in self.of_listeners.items():
+            check_value(name, text)
+        read = (*self.of_listeners, *(AUTHORIZER_KEYS if self.explicit.get("authorizer.class.name") else ()))
         self.unknown = {name: similar_key(name, BROKER_KEYS) for name in self.others if name not in read}
         self._static: dict[str, Value] = {name: BROKER_KEYS[name].parse(text) for name, text in self.explicit.items()}
         self._values = dict(self._static)
@@ -254,31 +331,6 @@ class BrokerConfig:
             key = BROKER_KEYS[name]
             value = self._values[name] = None if key.default is None else key.parse(key.default)
         return value
-
-    def get_int(self, name: str) -> int:
-        value = self[name]
-        assert isinstance(value, int), name
-        return value
-
-    def get_float(self, name: str) -> float:
-        value = self[name]
-        assert isinstance(value, int | float), name
-        return float(value)
-
-    def get_bool(self, name: str) -> bool:
-        value = self[name]
-        assert isinstance(value, bool), name
-        return value
-
-    def get_str(self, name: str) -> str | None:
-        value = self[name]
-        assert value is None or isinstance(value, str), name
-        return value
-
-    def get_list(self, name: str) -> tuple[str, ...]:
-        value = self[name]
-        assert value is None or isinstance(value, tuple), name
-        return value or ()
 
     def text(self, name: str) -> str | None:
         """The effective value as DescribeConfigs shows it."""

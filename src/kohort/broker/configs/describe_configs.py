@@ -18,7 +18,6 @@ import msgspec
 from kohort.broker.catalog import Catalog
 from kohort.broker.cluster import Cluster
 from kohort.broker.configs import loggers
-from kohort.broker.configs.broker_changes import known_key
 from kohort.broker.configs.client_metrics import CLIENT_METRICS_KIND
 from kohort.broker.configs.definitions import (
     BROKER_KEYS,
@@ -28,6 +27,7 @@ from kohort.broker.configs.definitions import (
     BrokerConfig,
     ConfigKey,
     UpdateMode,
+    known_key,
 )
 from kohort.broker.configs.dynamic_configs import DynamicConfigs
 from kohort.broker.configs.group_configs import GroupConfigs
@@ -196,7 +196,7 @@ class DescribeConfigs:
 
     def _other(self, name: str, synonyms: Sequence[Synonym]) -> Entry:
         key = known_key(name)
-        if key is None or name in BROKER_KEYS or synonyms[0].source is ConfigSource.STATIC_BROKER:
+        if key is None or name in BROKER_KEYS:
             return _unknown(name, synonyms)
         key = msgspec.structs.replace(key, name=name)
         value = text_of(key.parse(synonyms[0].value or ""))

@@ -1,1 +1,1 @@
-"""Connections of clients: the listeners that accept them, their limits, their requests and replies."""
+"""Connections of clients: their limits, their requests and replies."""

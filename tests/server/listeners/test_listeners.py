@@ -9,10 +9,12 @@ import pytest
 
 from kohort.broker.cluster import Endpoint
 from kohort.broker.configs.definitions import BrokerConfig
+from kohort.broker.configs.listener_configs import ListenerConfig
 from kohort.model.errors import ConfigError
-from kohort.server.connections.addresses import ListenerAddress, listener_addresses
-from kohort.server.connections.listener import bind
+from kohort.security.protocols import SecurityProtocol
 from kohort.server.control import control_directory, control_path, send_command
+from kohort.server.listeners.addresses import ListenerAddress, listener_addresses
+from kohort.server.listeners.listener import bind
 from kohort.server.node import Node
 from kohort.server.settings import Settings
 from kohort.wire import messages as m
@@ -28,6 +30,8 @@ ADDRESSES = [  # listeners, advertised.listeners; name, host, port and advertise
      [ListenerAddress("INSIDE", "", 9092), ListenerAddress("OUTSIDE", "::1", 9094)]),
     ("inside://[::]:9092,CONTROLLER://:9093", "INSIDE://[2001:db8::1]:443",
      [ListenerAddress("INSIDE", "::", 9092, ("2001:db8::1", 443))]),
+    ("inside://127.0.0.1:9092,OUTSIDE://[::1]:9092", None,
+     [ListenerAddress("INSIDE", "127.0.0.1", 9092), ListenerAddress("OUTSIDE", "::1", 9092)]),
     ("INSIDE://:9092,OUTSIDE://0.0.0.0:9094", "OUTSIDE://b.example:9094",
      [ListenerAddress("INSIDE", "", 9092, None, False), ListenerAddress("OUTSIDE", "0.0.0.0", 9094, ("b.example", 9094))]),
 ]
@@ -61,6 +65,7 @@ def test_addresses_of_listeners(listeners: str, advertised: str | None, found: l
         ("INSIDE://:9092,OUTSIDE://:9092", None, 1, r"port 9092 is needed twice"),
         ("INSIDE://:9092,OUTSIDE://:9094", None, 3, r"port 9094 is needed twice"),
         ("INSIDE://:65534", None, 3, r"need ports above 65535"),
+        ("INSIDE://127.0.0.1:9092,OUTSIDE://127.0.0.2:9092", None, 1, r"port 9092 is needed twice"),
     ],
 )
 def test_wrong_listeners_are_refused_with_a_sentence(
@@ -68,6 +73,52 @@ def test_wrong_listeners_are_refused_with_a_sentence(
 ) -> None:
     with pytest.raises(ConfigError, match=sentence):
         parse(listeners, advertised, brokers)
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "sentence"),
+    [
+        (
+            "listener.security.protocol.map",
+            "INSIDE:TLS",
+            r"one of the protocols PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL",
+        ),
+        ("listener.security.protocol.map", "INSIDE", r"has 'INSIDE'; write NAME:PROTOCOL"),
+        ("inter.broker.listener.name", "OUTSIDE", r"defined in advertised\.listeners.*configured listeners are INSIDE"),
+        ("early.start.listeners", "OUTSIDE", r"early\.start\.listeners contains listener OUTSIDE"),
+        ("connection.failed.authentication.delay.ms", "600000", r"less than connections\.max\.idle\.ms=600000"),
+    ],
+)
+def test_configurations_that_contradict_the_listeners_are_refused(key: str, text: str, sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        parse("INSIDE://:9092", None, 1, **{key: text})
+    both = {"inter.broker.listener.name": "INSIDE", "security.inter.broker.protocol": "PLAINTEXT"}
+    with pytest.raises(ConfigError, match="Only one of"):
+        parse("INSIDE://:9092", None, 1, **both)
+
+
+def test_a_listener_has_its_own_values_over_those_for_all() -> None:
+    config = BrokerConfig(
+        {
+            "ssl.client.auth": "required",
+            "listener.name.inside.ssl.client.auth": "none",
+            "listener.name.inside.plain.connections.max.reauth.ms": "7",
+            "listener.name.inside.connections.max.reauth.ms": "8",
+            "listener.name.INSIDE.ssl.protocol": "upper case is not the prefix",
+        }
+    )
+    inside = ListenerConfig(config, "INSIDE", SecurityProtocol.SSL)
+    assert (inside.client_auth, inside.is_open) == ("none", True)
+    assert not ListenerConfig(config, "OUTSIDE", SecurityProtocol.SSL).is_open
+    assert ListenerConfig(config, "OUTSIDE", SecurityProtocol.SASL_SSL).client_auth == "none"
+    key = "connections.max.reauth.ms"
+    assert [inside.of_mechanism(name).get_int(key) for name in ("PLAIN", "SCRAM-SHA-256")] == [7, 8]
+    assert (inside.get_int(key), ListenerConfig(config, "OUTSIDE").get_int(key)) == (8, 0)
+    config.set_dynamic({"listener.name.inside.connections.max.reauth.ms": "9"}, {})
+    assert inside.get_int(key) == 9
+    assert inside.get_str("ssl.protocol") == "TLSv1.3"
+    with pytest.raises(ConfigError, match="Not a number of type LONG"):
+        BrokerConfig({"listener.name.inside.connections.max.reauth.ms": "long"})
 
 
 def test_brokers_have_successive_ports() -> None:
@@ -110,14 +161,14 @@ def test_all_addresses_are_those_of_both_ip_versions(caplog: pytest.LogCaptureFi
         for own in ("127.0.0.1", "::1"):
             assert await told(await connect(Endpoint(own, port))) == [(1, "localhost", port)]
 
-    play_at(story, listeners=f"PLAINTEXT://{host}:0")
+    play_at(story, listeners=f"PLAINTEXT://{host}:0", allow_anonymous=True)
     assert "listener.advertises_loopback listener=PLAINTEXT host=:: port=" in caplog.text
 
 
 @needs_ipv6
 def test_metrics_are_served_on_both_ip_versions() -> None:
     async def story() -> None:
-        settings = Settings(host="::", port=0, metrics_port=0, config=BrokerConfig())
+        settings = Settings(host="::", port=0, metrics_port=0, config=BrokerConfig(), allow_anonymous=True)
         node = Node(settings, asyncio.get_running_loop())
         await node.start()
         try:
@@ -139,14 +190,25 @@ def test_a_loopback_address_for_all_clients_is_warned_of(caplog: pytest.LogCaptu
         ((_, port),) = node.bound[1]
         assert await told(await connect(Endpoint("127.0.0.1", port))) == [(1, "127.0.0.1", port)]
 
-    play_at(story, listeners="PLAINTEXT://0.0.0.0:0")
-    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    play_at(story, listeners="PLAINTEXT://0.0.0.0:0", allow_anonymous=True)
+    first, line = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert first.startswith("listener.needs_no_authentication listener=PLAINTEXT protocol=PLAINTEXT host=0.0.0.0 port=")
     assert line.startswith("listener.advertises_loopback listener=PLAINTEXT host=0.0.0.0 port=")
     assert " advertised=127.0.0.1 hint='clients on other machines are told an address that they cannot reach" in line
     caplog.clear()
-    play_at(story_of_nothing, listeners="PLAINTEXT://0.0.0.0:0", advertised_listeners="PLAINTEXT://b.example:1")
+    elsewhere = "PLAINTEXT://b.example:1"
+    play_at(story_of_nothing, listeners="PLAINTEXT://0.0.0.0:0", advertised_listeners=elsewhere, allow_anonymous=True)
+    assert "advertises_loopback" not in caplog.text
+    caplog.clear()
     play_at(story_of_nothing, listeners="PLAINTEXT://127.0.0.1:0")
     assert caplog.text == ""
+
+
+def test_a_listener_of_all_machines_without_authentication_needs_an_option() -> None:
+    with pytest.raises(
+        ConfigError, match=r"INSIDE would listen on 0\.0\.0\.0:\d+.*PLAINTEXT listener.*--allow-anonymous"
+    ):
+        play_at(story_of_nothing, listeners="INSIDE://0.0.0.0:0", listener_security_protocol_map=TWO)
 
 
 async def story_of_nothing(_node: Node, _connect: Connect) -> None:

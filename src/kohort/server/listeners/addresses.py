@@ -15,14 +15,20 @@ from typing import Final
 
 import msgspec
 
-from kohort.broker.cluster import DEFAULT_LISTENER
 from kohort.broker.configs.definitions import BrokerConfig
+from kohort.broker.configs.listener_configs import protocol_map
 from kohort.model.errors import ConfigError
 from kohort.model.numbers import is_number
+from kohort.security.protocols import SecurityProtocol
 
 PORTS: Final = 65_536
 _URI: Final = re.compile(r"([a-zA-Z0-9_-]+)://(?:\[([0-9a-fA-F:%.]*)\]|([^\[\]:/]*)):(\d+)")
-_PLAINTEXT: Final = "PLAINTEXT"
+_PLAINTEXT: Final = SecurityProtocol.PLAINTEXT
+_MAP: Final = "listener.security.protocol.map"
+_CONTROLLERS: Final = "controller.listener.names"
+_DELAY: Final = "connection.failed.authentication.delay.ms"
+_EARLY: Final = "early.start.listeners"
+_INTER_BROKER: Final = "inter.broker.listener.name"
 _ALL_ADDRESSES: Final = ("0.0.0.0", "::", "")
 
 
@@ -33,6 +39,7 @@ class ListenerAddress(msgspec.Struct, frozen=True):
         port: of the first broker; 0 takes a free port.
         advertised: host and port that clients are told, port 0 for that of the listener; None for the address of the listener.
         is_advertised: whether clients are told of the listener.
+        protocol: what a connection does before its first request.
     """
 
     name: str
@@ -40,6 +47,7 @@ class ListenerAddress(msgspec.Struct, frozen=True):
     port: int
     advertised: tuple[str, int] | None = None
     is_advertised: bool = True
+    protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
 
     def of_broker(self, number: int) -> ListenerAddress:
         """The address of the same listener at another broker; brokers are numbered from 0."""
@@ -52,35 +60,52 @@ class ListenerAddress(msgspec.Struct, frozen=True):
 
 
 def listener_addresses(
-    config: BrokerConfig, host: str, port: int, advertised: tuple[str, int] | None, brokers: int
+    config: BrokerConfig,
+    host: str,
+    port: int,
+    advertised: tuple[str, int] | None,
+    brokers: int,
+    protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT,
 ) -> list[ListenerAddress]:
     """
     The listeners of the first broker; those of `listeners` if it is set.
 
+    Args:
+        protocol: of the listener from the options. The listener has its name.
+
     Raises:
-        ConfigError: an address is not valid, has another security protocol than PLAINTEXT, or two brokers had the same port.
+        ConfigError: an address is not valid, has no security protocol, or two brokers had the same port.
     """
     if "listeners" not in config.explicit:
         if "advertised.listeners" in config.explicit:
             raise ConfigError("advertised.listeners is set without listeners; set both, or use --advertised HOST:PORT")
-        found = [ListenerAddress(DEFAULT_LISTENER, host, port, advertised)]
+        found = [ListenerAddress(protocol.name, host, port, advertised, protocol=protocol)]
     else:
         found = _configured(config)
     _check_ports(found, brokers)
+    _check_names(config, found)
     return found
 
 
 def _configured(config: BrokerConfig) -> list[ListenerAddress]:
-    controllers = config.get_list("controller.listener.names") if "controller.listener.names" in config.explicit else ()
+    controllers = config.get_list(_CONTROLLERS)
     own = [(name, host, port) for name, host, port in _parse(config, "listeners") if name not in controllers]
     if not own:
         raise ConfigError(
             "listeners names no listener for clients; give at least one, such as PLAINTEXT://localhost:9092"
         )
+    protocols = protocol_map(config.get_str(_MAP) or "")
     for name, _, _ in own:
-        _check_protocol(config, name)
+        if protocols.get(name, _PLAINTEXT) is not _PLAINTEXT:
+            raise ConfigError(f"listeners has {name} with {protocols[name]}; Kohort serves {_PLAINTEXT} only")
+    for name, _, _ in own:
+        if name not in protocols:
+            raise ConfigError(
+                f"listeners has {name}, which has no security protocol; add {name}:PLAINTEXT to {_MAP}, or another "
+                "protocol"
+            )
     if "advertised.listeners" not in config.explicit:
-        return [ListenerAddress(name, host, port) for name, host, port in own]
+        return [ListenerAddress(name, host, port, protocol=protocols[name]) for name, host, port in own]
     told = {
         name: (host, port) for name, host, port in _parse(config, "advertised.listeners") if name not in controllers
     }
@@ -92,7 +117,9 @@ def _configured(config: BrokerConfig) -> list[ListenerAddress]:
             raise ConfigError(
                 f"advertised.listeners has no address that clients can reach for {name}; give a host name"
             )
-    return [ListenerAddress(name, host, port, told.get(name), name in told) for name, host, port in own]
+    return [
+        ListenerAddress(name, host, port, told.get(name), name in told, protocols[name]) for name, host, port in own
+    ]
 
 
 def _parse(config: BrokerConfig, key: str) -> list[tuple[str, str, int]]:
@@ -108,28 +135,40 @@ def _parse(config: BrokerConfig, key: str) -> list[tuple[str, str, int]]:
     return list(found.values())
 
 
-def _check_protocol(config: BrokerConfig, name: str) -> None:
+def _check_names(config: BrokerConfig, addresses: Sequence[ListenerAddress]) -> None:
     """
+    Check configurations that name listeners, and times that depend on each other.
+
     Raises:
-        ConfigError: the security protocol of a listener is unknown, or not served.
+        ConfigError: a name is not that of a listener, or the delay of a failed authentication exceeds the idle time.
+
+    Source: Kafka KafkaConfig.validateValues, getInterBrokerListenerNameAndSecurityProtocol.
     """
-    text = config.get_str("listener.security.protocol.map") or ""
-    protocols = {key.strip().upper(): value.strip().upper() for key, _, value in _pairs(text)}
-    protocol = protocols.get(name)
-    if protocol is None:
+    told = [address.name for address in addresses if address.is_advertised]
+    if _INTER_BROKER in config.explicit:
+        if "security.inter.broker.protocol" in config.explicit:
+            raise ConfigError(f"Only one of {_INTER_BROKER} and security.inter.broker.protocol should be set.")
+        if (config.get_str(_INTER_BROKER) or "").upper() not in told:
+            raise ConfigError(
+                f"{_INTER_BROKER} must be a listener name defined in advertised.listeners. The valid options based on "
+                f"currently configured listeners are {','.join(told)}"
+            )
+    early = config.get_list(_EARLY) if _EARLY in config.explicit else ()
+    for name in early:
+        if name.upper() not in {address.name for address in addresses} | {*config.get_list(_CONTROLLERS)}:
+            raise ConfigError(
+                f"{_EARLY} contains listener {name}, which is not contained in listeners or {_CONTROLLERS}"
+            )
+    idle_ms = config.get_int("connections.max.idle.ms")
+    if _DELAY in config.explicit and 0 <= idle_ms <= (delay_ms := config.get_int(_DELAY)):
         raise ConfigError(
-            f"listeners has {name}, which has no security protocol; add {name}:PLAINTEXT to listener.security.protocol.map"
+            f"{_DELAY}={delay_ms} should always be less than connections.max.idle.ms={idle_ms} to prevent failed "
+            "authentication responses from timing out"
         )
-    if protocol != _PLAINTEXT:
-        raise ConfigError(f"listeners has {name} with {protocol}; Kohort serves {_PLAINTEXT} only")
-
-
-def _pairs(text: str) -> list[tuple[str, str, str]]:
-    return [pair.partition(":") for pair in text.split(",") if pair]
 
 
 def _check_ports(addresses: Sequence[ListenerAddress], brokers: int) -> None:
-    taken: dict[int, str] = {}
+    taken: dict[int, ListenerAddress] = {}
     for number in range(brokers):
         for address in addresses:
             port = address.of_broker(number).port
@@ -139,9 +178,19 @@ def _check_ports(addresses: Sequence[ListenerAddress], brokers: int) -> None:
                 raise ConfigError(
                     f"{brokers} brokers from port {address.port} on need ports above 65535; use a lower port"
                 )
-            if port in taken:
+            other = taken.setdefault(port, address)
+            if other is not address and {_ip_version(other.host), _ip_version(address.host)} != {4, 6}:
                 raise ConfigError(
-                    f"port {port} is needed twice, by {taken[port]} and by {address.name}: each of the {brokers} brokers "
+                    f"port {port} is needed twice, by {other.name} and by {address.name}: each of the {brokers} brokers "
                     "takes the next port of every listener; choose ports further apart"
                 )
-            taken[port] = address.name
+
+
+def _ip_version(host: str) -> int:
+    """4 or 6 for an address, 0 for a name. One port may have a listener of each version."""
+    import ipaddress
+
+    try:
+        return ipaddress.ip_address(host).version
+    except ValueError:
+        return 0

@@ -1,0 +1,1 @@
+"""Listeners: their names, addresses and security protocols; connections before they are authenticated."""
