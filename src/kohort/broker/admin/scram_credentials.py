@@ -1,14 +1,12 @@
 """
 DescribeUserScramCredentials (50) and AlterUserScramCredentials (51), version 0, of the credentials in the catalog.
 
-No listener uses SASL, so the credentials have no effect. The salted password of a request is not stored: two keys are, from
-which a password can be verified.
+The salted password of a request is not stored: two keys are, from which a password can be verified. A listener asks for them at
+each authentication (`stored_credential`).
 
 Source: KIP-554, RFC 5802; Kafka ScramControlManager, ScramImage.describe, ScramFormatter.
 """
 
-import hashlib
-import hmac
 from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping
@@ -23,12 +21,14 @@ from kohort.machine.gradual import HANDLER_STEP, chunks, gathered
 from kohort.machine.shard import Reply
 from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode
 from kohort.model.limits import SCRAM_NAME_LENGTH_MAX, SCRAM_SALT_BYTES_MAX, SETTINGS_MAX
+from kohort.security.credentials import ITERATIONS_MAX, ITERATIONS_MIN, SCRAM_HASHES, ScramCredential, keys_of
 from kohort.wire import messages as m
 
-_HASHES: Final = {1: "sha256", 2: "sha512"}
-"""By mechanism: SCRAM-SHA-256, SCRAM-SHA-512."""
-_ITERATIONS_MIN: Final = 4_096
-_ITERATIONS_MAX: Final = 16_384
+_MECHANISMS: Final = dict(enumerate(SCRAM_HASHES, 1))
+"""By number in requests."""
+_NUMBERS: Final = {name: number for number, name in _MECHANISMS.items()}
+_TEXTS: Final = ("salt", "stored_key", "server_key")
+"""The fields of a stored credential that are bytes in base64."""
 _TWICE: Final = "A user credential cannot be altered twice in the same request"
 
 
@@ -113,17 +113,16 @@ class ScramCredentials:
         if error is not None:
             return error
         for is_refused, message in (
-            (upsertion.iterations < _ITERATIONS_MIN, "Too few iterations"),
-            (upsertion.iterations > _ITERATIONS_MAX, "Too many iterations"),
+            (upsertion.iterations < ITERATIONS_MIN, "Too few iterations"),
+            (upsertion.iterations > ITERATIONS_MAX, "Too many iterations"),
             (len(upsertion.name) > SCRAM_NAME_LENGTH_MAX, "Username is too long"),
             (len(upsertion.salt) > SCRAM_SALT_BYTES_MAX, "Salt is too long"),
             (len(upsertion.salted_password) > SCRAM_SALT_BYTES_MAX, "Salted password is too long"),
+            (not upsertion.salted_password, "Salted password must not be empty"),
         ):
             if is_refused:
                 return CoordinatorError(ErrorCode.UNACCEPTABLE_CREDENTIAL, message)
-        if not upsertion.salted_password:
-            return CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR)  # Kafka has no message either.
-        stored_key, server_key = keys_of(upsertion.mechanism, upsertion.salted_password)
+        stored_key, server_key = keys_of(_MECHANISMS[upsertion.mechanism], upsertion.salted_password)
         value = {
             "iterations": upsertion.iterations,
             "salt": b64encode(upsertion.salt).decode(),
@@ -133,11 +132,13 @@ class ScramCredentials:
         return Setting(SCRAM, _name(upsertion.name, upsertion.mechanism), value)
 
 
-def keys_of(mechanism: int, salted_password: bytes) -> tuple[bytes, bytes]:
-    """StoredKey and ServerKey of a salted password. Source: RFC 5802, section 3."""
-    name = _HASHES[mechanism]
-    client_key = hmac.digest(salted_password, b"Client Key", name)
-    return hashlib.new(name, client_key).digest(), hmac.digest(salted_password, b"Server Key", name)
+def stored_credential(catalog: Catalog, user: str, mechanism: str) -> ScramCredential | None:
+    """The credential of a user that is durable now."""
+    fields = catalog.settings(SCRAM).get(_name(user, _NUMBERS[mechanism]))
+    if fields is None:
+        return None
+    salt, stored_key, server_key = (b64decode(fields[key]) for key in _TEXTS)
+    return ScramCredential(salt, stored_key, server_key, fields["iterations"])
 
 
 def check_credential(name: str, fields: Mapping[str, object]) -> None:
@@ -148,12 +149,12 @@ def check_credential(name: str, fields: Mapping[str, object]) -> None:
         ConfigError: a field is missing or invalid. The message has no secret.
     """
     mechanism, _, user = name.partition(":")
-    if mechanism not in map(str, _HASHES) or not user:
+    if mechanism not in map(str, _MECHANISMS) or not user:
         raise ConfigError(f"There is no SCRAM mechanism with the number {mechanism!r}")
     iterations = fields.get("iterations")
-    if not isinstance(iterations, int) or not _ITERATIONS_MIN <= iterations <= _ITERATIONS_MAX:
+    if not isinstance(iterations, int) or not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
         raise ConfigError(f"A SCRAM credential cannot have {iterations!r} iterations")
-    for key in ("salt", "stored_key", "server_key"):
+    for key in _TEXTS:
         text = fields.get(key)
         try:
             b64decode(text, validate=True)  # type: ignore[arg-type]
@@ -168,7 +169,7 @@ def _name(user: str, mechanism: int) -> str:
 def _refusal(user: str, mechanism: int) -> CoordinatorError | None:
     if not user:
         return CoordinatorError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
-    if mechanism not in _HASHES:
+    if mechanism not in _MECHANISMS:
         return CoordinatorError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
     return None
 

@@ -4,9 +4,10 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from kohort.model.errors import ConfigError
-from kohort.security.credentials import Credentials
+from kohort.security.credentials import SCRAM_HASHES, Credentials
 from kohort.security.sasl.mechanism import GSSAPI, PLAIN, Exchange
 from kohort.security.sasl.plain import PlainExchange
+from kohort.security.sasl.scram import ScramExchange, ScramUsers
 
 RECEIVE_BYTES: Final = 524_288
 FAILURE_DELAY_MS: Final = 100
@@ -51,7 +52,7 @@ class SaslListener:
     def __init__(self, config: SaslConfig, credentials: Credentials, random_bits: Callable[[int], int]) -> None:
         self.config = config
         self._credentials = credentials
-        self._random_bits = random_bits
+        self._scram_users = ScramUsers(credentials, random_bits)
         self._exchanges: dict[str, Callable[[], Exchange]] = {
             mechanism: self._maker(mechanism) for mechanism in config.mechanisms
         }
@@ -65,6 +66,8 @@ class SaslListener:
     def _maker(self, mechanism: str) -> Callable[[], Exchange]:
         if mechanism == PLAIN:
             return lambda: PlainExchange(self._password)
+        if mechanism in SCRAM_HASHES:
+            return lambda: ScramExchange(mechanism, self._scram_users)
         if mechanism == GSSAPI:
             raise ConfigError(
                 "GSSAPI (Kerberos) is not supported: set sasl.enabled.mechanisms to PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or "
