@@ -169,6 +169,9 @@ SCRAM_SALT_BYTES_MAX: Final = 1_024
 """The salt of a SCRAM credential, and its salted password, which is 32 or 64 bytes. Longer ones are UNACCEPTABLE_CREDENTIAL."""
 SCRAM_STORED_BYTES_MAX: Final = 64 * 1024
 """A stored SCRAM credential. A larger one, of an earlier version, is set aside by the start."""
+SCRAM_MESSAGE_BYTES_MAX: Final = 32 * 1024
+"""A client's message of SCRAM. A longer one fails the authentication. Kafka's bound is that of a frame: half a megabyte, which
+would hold the event loop."""
 DERIVED_CREDENTIALS_MAX: Final = 1_000
 """SCRAM credentials that a listener has derived from a password or a delegation token and keeps for the next login. The least
 recently used one is derived again."""

@@ -52,7 +52,7 @@ class SaslListener:
     def __init__(self, config: SaslConfig, credentials: Credentials, random_bits: Callable[[int], int]) -> None:
         self.config = config
         self._credentials = credentials
-        self._scram_users = ScramUsers(credentials, random_bits)
+        self.scram_users = ScramUsers(credentials, random_bits)
         self._exchanges: dict[str, Callable[[], Exchange]] = {
             mechanism: self._maker(mechanism) for mechanism in config.mechanisms
         }
@@ -67,7 +67,7 @@ class SaslListener:
         if mechanism == PLAIN:
             return lambda: PlainExchange(self._password)
         if mechanism in SCRAM_HASHES:
-            return lambda: ScramExchange(mechanism, self._scram_users)
+            return lambda: ScramExchange(mechanism, self.scram_users)
         if mechanism == GSSAPI:
             raise ConfigError(
                 "GSSAPI (Kerberos) is not supported: set sasl.enabled.mechanisms to PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or "

@@ -8,12 +8,13 @@ import re
 from base64 import b64decode, b64encode
 from typing import Final, NamedTuple
 
+from kohort.model.limits import SCRAM_MESSAGE_BYTES_MAX
 from kohort.security.sasl.mechanism import AuthenticationError
 
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
-_NAME: Final = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"
-_NONCE: Final = r"[\x21-\x2b\x2d-\x7e]+"
-_EXTENSIONS: Final = r"(?:,[A-Za-z]+=[\x01-\x2b\x2d-\x7f]+)*"
+_NAME: Final = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)++"
+_NONCE: Final = r"[\x21-\x2b\x2d-\x7e]++"
+_EXTENSIONS: Final = r"(?:,[A-Za-z]+=[\x01-\x2b\x2d-\x7f]++)*"
 _BASE64: Final = r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{2}==)?"
 _FIRST: Final = re.compile(f"(n,(?:a=({_NAME}))?,)(n=({_NAME}),r=({_NONCE})({_EXTENSIONS}))")
 _FINAL: Final = re.compile(f"(c=({_BASE64}),r=({_NONCE})){_EXTENSIONS},p=({_BASE64})")
@@ -99,6 +100,8 @@ def base36(number: int) -> str:
 
 
 def _text(token: bytes) -> str:
+    if len(token) > SCRAM_MESSAGE_BYTES_MAX:
+        raise AuthenticationError(reason=f"a message of {len(token)} bytes is too long")
     return token.decode(errors="replace")
 
 
