@@ -172,6 +172,14 @@ SCRAM_STORED_BYTES_MAX: Final = 64 * 1024
 SCRAM_MESSAGE_BYTES_MAX: Final = 32 * 1024
 """A client's message of SCRAM. A longer one fails the authentication. Kafka's bound is that of a frame: half a megabyte, which
 would hold the event loop."""
+ACCESS_TOKEN_BYTES_MAX: Final = 64 * 1024
+"""An access token of OAUTHBEARER. A longer one is refused."""
+SIGNING_KEYS_MAX: Final = 100
+"""Keys of a JSON Web Key Set. A set with more is not used."""
+KEY_SET_BYTES_MAX: Final = 1024 * 1024
+"""A JSON Web Key Set, read from a file or a server. A larger one is not used."""
+UNKNOWN_KEYS_MAX: Final = 16
+"""Names of keys that an issuer does not have, which are not asked for again within a minute. As in Kafka."""
 DERIVED_CREDENTIALS_MAX: Final = 1_000
 """SCRAM credentials that a listener has derived from a password or a delegation token and keeps for the next login. The least
 recently used one is derived again."""

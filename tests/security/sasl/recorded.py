@@ -8,7 +8,7 @@ passwords follow. So the answers of SCRAM are compared byte for byte, too.
 import gzip
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -16,8 +16,10 @@ from typing import Any
 
 from kohort.model.principals import ANONYMOUS, Principal
 from kohort.security.credentials import ScramCredential, Token, scram_credential
+from kohort.security.sasl.access_tokens import Unsecured
 from kohort.security.sasl.authenticator import Authenticator
 from kohort.security.sasl.listener import SaslConfig, SaslListener
+from kohort.security.sasl.signed_tokens import Signed, SigningKey, read_keys
 from kohort.wire import messages as m
 from kohort.wire.apis import API_KEYS, ApiKey
 from kohort.wire.encoders import response_encoder
@@ -132,6 +134,14 @@ SHORT_TOKEN = "kiU8bHn_R8iy8ID5Dr2kgw"
 SESSION_MS = {"SASL_PLAINTEXT": 0, "REAUTH": 3_000, "OAUTH": 0, "JWKS": 0}
 
 
+class Keys:
+    """The key set of the recording."""
+
+    def find(self, name: str | None) -> Sequence[SigningKey]:
+        keys = read_keys(json.dumps(recording()[0]["jwks"]).encode())
+        return [key for key in keys if name in (None, key.name)]
+
+
 class Player:
     """The broker's side of one recorded connection, in virtual time."""
 
@@ -152,6 +162,7 @@ class Player:
             users=PLAIN_USERS,
             failure_delay_ms=FAILURE_DELAY_MS,
             session_ms=dict.fromkeys(MECHANISMS[name], SESSION_MS[name]),
+            tokens=Signed(Keys(), ("kafka",), "https://issuer.test") if name == "JWKS" else Unsecured(),
         )
         self.listener = SaslListener(
             config, users, lambda bits: self._nonces.pop(0) if bits == 130 and self._nonces else 1
@@ -221,14 +232,17 @@ def _lifetimes(row: Row) -> Iterator[int]:
 
 def _began_at_ms(row: Row) -> int | None:
     """The time of a recorded connection with tokens of OAUTHBEARER: the end of the token that it accepted, less its life."""
-    lifetime_ms = next(filter(None, _lifetimes(row)), 0)
-    for step in row["steps"] if row["listener"] in ("OAUTH", "JWKS") and lifetime_ms else ():
-        message = bytes.fromhex(step["says"]["request"]["authBytes"]) if _is_message(step) else b""
-        if b"Bearer " in message or b"bearer " in message:
+    if row["id"] == "OAUTHBEARER jwks expired within the skew":
+        return 1_795_649_576_000
+    if row["listener"] not in ("OAUTH", "JWKS"):
+        return None
+    for step, answer in pairwise(row["steps"]):
+        lifetime_ms = next(filter(None, _lifetimes({"steps": [answer]})), 0)
+        if lifetime_ms and _is_message(step):
+            message = bytes.fromhex(step["says"]["request"]["authBytes"])
             claims = message.split(b"earer ")[1].split(b".")[1]
             ends_at = json.loads(b64decode(claims.translate(bytes.maketrans(b"-_", b"+/")) + b"=="))["exp"]
-            if ends_at * 1_000 > lifetime_ms:
-                return int(ends_at * 1_000 - lifetime_ms)
+            return int(ends_at * 1_000 - lifetime_ms)
     return None
 
 

@@ -155,8 +155,8 @@ def _turns(steps: list[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], 
 
 def _whole(sent: Mapping[str, Any]) -> bytes:
     """The bytes of a step. A long one is recorded in part: one byte is repeated, and the section of tags is empty."""
-    data = bytes.fromhex(sent["hex"].removesuffix("..."))
-    rest = sent.get("bytes", len(data)) - len(data)
+    data = bytes.fromhex(str(sent["hex"]).removesuffix("..."))
+    rest = int(sent.get("bytes", len(data))) - len(data)
     return data + data[-1:] * (rest - 1) + b"\0" * min(rest, 1)
 
 
@@ -166,7 +166,7 @@ def _is_list_of_apis(sent: Mapping[str, Any], answers: list[Mapping[str, Any]]) 
 
 
 def _descriptions(frame: bytes) -> list[tuple[str, int, list[tuple[int, int]]]]:
-    response = response_reader(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0)(frame, 9)
+    response: Any = response_reader(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0)(frame, 9)
     return [
         (each.user, each.error_code, sorted((info.mechanism, info.iterations) for info in each.credential_infos))
         for each in response.results
@@ -178,8 +178,9 @@ def _with_other_secret(row: Row, expected: bytes) -> tuple[bytes, bytes]:
     client_first, server_first = token_text(row["steps"][2]), token_text(row["steps"][3])
     mine, answer = final(SHA_256, "not recorded", client_first, server_first)
     request = m.SaslAuthenticateRequest(auth_bytes=mine.encode())
-    frame = request_encoder(ApiKey.SASL_AUTHENTICATE, 2)(3, "probe", request)
+    frame: bytes = request_encoder(ApiKey.SASL_AUTHENTICATE, 2)(3, "probe", request)
     recorded = token_text(row["steps"][5])
+    assert recorded
     return frame, expected.replace(recorded.encode(), answer.encode())
 
 

@@ -5,7 +5,9 @@ from typing import Final, NamedTuple
 
 from kohort.model.errors import ConfigError
 from kohort.security.credentials import SCRAM_HASHES, Credentials
-from kohort.security.sasl.mechanism import GSSAPI, PLAIN, Exchange
+from kohort.security.sasl.access_tokens import TokenValidator
+from kohort.security.sasl.mechanism import GSSAPI, OAUTHBEARER, PLAIN, Exchange
+from kohort.security.sasl.oauthbearer import OAuthBearerExchange
 from kohort.security.sasl.plain import PlainExchange
 from kohort.security.sasl.scram import ScramExchange, ScramUsers
 
@@ -25,6 +27,7 @@ class SaslConfig(NamedTuple):
             (`connection.failed.authentication.delay.ms`).
         session_ms: by mechanism, after which time a client must authenticate itself again; 0 or absent: never
             (`connections.max.reauth.ms`).
+        tokens: validates access tokens of OAUTHBEARER.
     """
 
     mechanisms: tuple[str, ...]
@@ -32,6 +35,7 @@ class SaslConfig(NamedTuple):
     frame_bytes_max: int = RECEIVE_BYTES
     failure_delay_ms: int = FAILURE_DELAY_MS
     session_ms: Mapping[str, int] = {}
+    tokens: TokenValidator | None = None
 
     def __repr__(self) -> str:
         return f"SaslConfig(mechanisms={self.mechanisms})"
@@ -54,7 +58,7 @@ class SaslListener:
         self._credentials = credentials
         self.scram_users = ScramUsers(credentials, random_bits)
         self._exchanges: dict[str, Callable[[], Exchange]] = {
-            mechanism: self._maker(mechanism) for mechanism in config.mechanisms
+            mechanism: self._maker(mechanism, config) for mechanism in config.mechanisms
         }
         if not self._exchanges:
             raise ConfigError("A listener with SASL needs sasl.enabled.mechanisms")
@@ -63,11 +67,14 @@ class SaslListener:
         """Begin an exchange of an enabled mechanism."""
         return self._exchanges[mechanism]()
 
-    def _maker(self, mechanism: str) -> Callable[[], Exchange]:
+    def _maker(self, mechanism: str, config: SaslConfig) -> Callable[[], Exchange]:
         if mechanism == PLAIN:
             return lambda: PlainExchange(self._password)
         if mechanism in SCRAM_HASHES:
             return lambda: ScramExchange(mechanism, self.scram_users)
+        if mechanism == OAUTHBEARER and config.tokens is not None:
+            validator = config.tokens
+            return lambda: OAuthBearerExchange(validator)
         if mechanism == GSSAPI:
             raise ConfigError(
                 "GSSAPI (Kerberos) is not supported: set sasl.enabled.mechanisms to PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or "
