@@ -15,6 +15,7 @@ from kohort.model.limits import SIGNING_KEYS_MAX
 from kohort.security.sasl.access_tokens import AcceptedToken, Claims, TokenError, parts_of, time_of
 
 _RSA_BITS_MIN: Final = 2_048
+_BITS_OF_BASE64: Final = 6
 _RSA_ALGORITHMS: Final = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"})
 _CURVES: Final = {
     "P-256": frozenset({"ES256"}),
@@ -74,8 +75,6 @@ def read_keys(text: bytes) -> list[SigningKey]:
         name = member.get("kid")
         try:
             key = jwk.import_key(member)
-            if isinstance(key, jwk.RSAKey) and key.public_key.key_size < _RSA_BITS_MIN:
-                continue
         except (JoseError, ValueError, TypeError, AttributeError):
             continue
         keys.append(SigningKey(name if isinstance(name, str) else None, algorithms, key))
@@ -85,12 +84,13 @@ def read_keys(text: bytes) -> list[SigningKey]:
 
 
 def _algorithms_of(member: Any) -> frozenset[str]:
-    """The algorithms that a member of a key set can verify; none for symmetric keys and keys of another use."""
+    """The algorithms that a member of a key set can verify; none for symmetric keys, short ones and keys of another use."""
     if not isinstance(member, dict) or member.get("use", "sig") != "sig":
         return frozenset()
     kind, curve, algorithm = member.get("kty"), member.get("crv"), member.get("alg")
     if kind == "RSA":
-        algorithms = _RSA_ALGORITHMS
+        modulus_bits = len(str(member.get("n", ""))) * _BITS_OF_BASE64
+        algorithms = _RSA_ALGORITHMS if modulus_bits >= _RSA_BITS_MIN else frozenset()
     elif kind in ("EC", "OKP") and isinstance(curve, str):
         algorithms = _CURVES.get(curve, frozenset())
     else:
