@@ -91,8 +91,8 @@ def test_only_the_module_of_the_mechanism(mechanism: str, module: str) -> None:
     assert "secret" not in text
 
 
-def test_plain_without_users() -> None:
-    """nisshi#694: a mechanism without credentials took any password."""
+def test_nisshi_695_plain_without_users() -> None:
+    """nisshi#695: PLAIN took any password."""
     assert "The listener INSIDE has PLAIN and no user" in refusal("PLAIN")
     jaas = {f"{PREFIX}plain.sasl.jaas.config": f'{PLAIN_MODULE} required username="a" password="b";'}
     assert "The listener INSIDE has PLAIN and no user" in refusal("PLAIN", **jaas)

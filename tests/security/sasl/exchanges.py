@@ -38,16 +38,22 @@ class Users:
         return self.tokens.get(token_id)
 
 
-def listener(users: Users | None = None, *, number: int = 0, **config: Any) -> SaslListener:
+def listener(known: Users | None = None, *, number: int = 0, **config: Any) -> SaslListener:
     """A listener that enables PLAIN unless `config` says otherwise; all its random numbers are `number`."""
     config.setdefault("mechanisms", ("PLAIN",))
-    return SaslListener(SaslConfig(**config), users or Users(), lambda bits: number % (1 << bits))
+    return SaslListener(SaslConfig(**config), known or Users(), lambda bits: number % (1 << bits))
 
 
 def answer_versions(frame: bytes) -> bytes:
     """An answer of the API layer without any API."""
     _, version, correlation_id, _, _ = read_request_header(frame)
     return response_encoder(ApiKey.API_VERSIONS, version)(correlation_id, m.ApiVersionsResponse())
+
+
+def authenticate_frame(token: bytes) -> bytes:
+    """A SaslAuthenticate request without its size."""
+    request = m.SaslAuthenticateRequest(auth_bytes=token)
+    return request_encoder(ApiKey.SASL_AUTHENTICATE, 2)(1, "test", request)[4:]
 
 
 class Client:
