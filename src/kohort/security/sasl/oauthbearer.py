@@ -37,7 +37,6 @@ class OAuthBearerExchange:
         """Take a token, or the client's answer to the refusal of the last one."""
         if token == _SEEN and self._error:
             raise AuthenticationError(self._error)
-        self._error = ""
         authorization_id, access_token = _read(token)
         run = partial(_validate, self._validator, access_token, now_ms)
         then = partial(self._take, authorization_id)

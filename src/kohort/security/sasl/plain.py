@@ -33,9 +33,9 @@ class PlainExchange:
             raise AuthenticationError("Authentication failed: username not specified")
         if not password:
             raise AuthenticationError("Authentication failed: password not specified")
-        expected = self._password(user)
-        is_right = hmac.compare_digest(password.encode(), (expected or "").encode())
-        if expected is None or not is_right:
+        # No password is empty, so an unknown user has none.
+        expected = self._password(user) or ""
+        if not hmac.compare_digest(password.encode(), expected.encode()):
             raise AuthenticationError("Authentication failed: Invalid username or password", f"user {user!r}")
         if authorization_id not in ("", user):
             raise AuthenticationError(OTHER_IDENTITY, f"user {user!r}")
