@@ -4,7 +4,7 @@ import pytest
 
 from kohort.model.errors import ConfigError
 from kohort.model.principals import Principal
-from kohort.security.sasl.authenticator import Step
+from kohort.security.sasl.authenticator import REFUSAL_LENGTH_MAX, Step
 from kohort.wire import messages as m
 from kohort.wire.apis import API_KEYS, ApiKey
 from kohort.wire.encoders import request_encoder
@@ -60,6 +60,13 @@ def test_frames_behind_the_end_are_not_read() -> None:
     client.shake_hands("NONE")
     for frame in (authenticate_frame(ALICE), b""):
         assert client.send_frame(frame) == Step(closes=True)
+
+
+def test_refusals_are_short() -> None:
+    """A name of the client does not fill the log."""
+    client = Client(listener())
+    client.shake_hands("PLAIN")
+    assert len(client.authenticate(b"\0" + b"a" * 100_000 + b"\0x").refusal) == REFUSAL_LENGTH_MAX
 
 
 def test_too_large_frame() -> None:

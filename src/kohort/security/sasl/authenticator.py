@@ -31,6 +31,8 @@ from kohort.wire.readers import request_reader
 
 REAUTHENTICATION_INTERVAL_MS: Final = 1_000
 """Between the starts of two re-authentications of a connection."""
+REFUSAL_LENGTH_MAX: Final = 300
+"""Characters of a refusal in the log: it may repeat a long name of the client."""
 
 
 class State(Enum):
@@ -242,7 +244,7 @@ class Authenticator:
         self._state = State.CLOSED
         self._exchange = None
         delay_ms = self._listener.config.failure_delay_ms if is_delayed else 0
-        return Step(answer, delay_ms, closes=True, refusal=refusal)
+        return Step(answer, delay_ms, closes=True, refusal=refusal[:REFUSAL_LENGTH_MAX])
 
 
 def _illegal_state(api: ApiKey, version: int, correlation_id: int) -> bytes:
