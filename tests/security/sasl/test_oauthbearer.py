@@ -70,10 +70,21 @@ def test_cve_2017_12610_other_identity() -> None:
     )
 
 
+def test_other_identity_is_taken_as_it_is_sent() -> None:
+    """As in Kafka, which does not decode it."""
+    step = begun().authenticate(message(GOOD, header="n,a=a=2Cb,"))
+    assert "an authorization id (a=2Cb) that" in read(step).error_message
+
+
+@pytest.mark.parametrize("token", ["a.b.c=", "a~b", "a+/b", "a"])
+def test_tokens_of_other_forms_are_refused_as_tokens(token: str) -> None:
+    assert read(begun().authenticate(message(token))).auth_bytes == INVALID
+
+
 def test_missing_scope_is_named() -> None:
     client = begun(Unsecured(required_scope=("read", "write")))
     answer = read(client.authenticate(message(GOOD))).auth_bytes
-    assert answer == b'{"status":"insufficient_scope", "scope":"read write"}'
+    assert answer == b'{"status":"insufficient_scope", "scope":"[read, write]"}'
     assert_refused(client.authenticate(b"\x01"), answer.decode())
 
 
@@ -102,6 +113,7 @@ def test_end_of_a_refused_exchange() -> None:
         "n,,\x01auth={}\x01\x01",
         "n,,\x01auth=Bearer\t{}\x01\x01",
         "n,,\x01auth=Bearer {} x\x01\x01",
+        "n,,\x01auth=Bearer {}=x\x01\x01",
         "n,,\x01AUTH=Bearer {}\x01\x01",
         "n,,auth=Bearer {}\x01\x01",
         "p=x,,\x01auth=Bearer {}\x01\x01",

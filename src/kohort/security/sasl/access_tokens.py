@@ -14,8 +14,11 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 from kohort.model.limits import ACCESS_TOKEN_BYTES_MAX
+from kohort.model.numbers import INT64_MAX, trim
 
 Claims = Mapping[str, Any]
+
+_TIME_MAX_S: Final = INT64_MAX // 1_000
 
 _URL_SAFE: Final = re.compile("[A-Za-z0-9_-]*")
 
@@ -26,7 +29,7 @@ class TokenError(Exception):
 
     Args:
         reason: for the log; it repeats nothing of the token's signature.
-        scope: the scope that the token lacks.
+        scope: the scopes that are required, as Java prints a list, if the token lacks one.
     """
 
     def __init__(self, reason: str, scope: str | None = None) -> None:
@@ -84,7 +87,7 @@ class Unsecured(NamedTuple):
         if header.get("alg") != "none" or signature:
             raise TokenError("a token without a signature is wanted")
         subject = claims.get(self.subject_claim)
-        if not isinstance(subject, str) or not subject.strip():
+        if not isinstance(subject, str) or not trim(subject):
             raise TokenError(f"the claim {self.subject_claim} names no user")
         expires_at_ms, issued_at_ms = time_of(claims, "exp"), time_of(claims, "iat")
         if expires_at_ms is None or now_ms - self.skew_ms >= expires_at_ms:
@@ -94,7 +97,7 @@ class Unsecured(NamedTuple):
         scopes = set(scopes_of(claims, self.scope_claim))
         for scope in self.required_scope:
             if scope not in scopes:
-                raise TokenError("the token lacks a scope", " ".join(self.required_scope))
+                raise TokenError("the token lacks a scope", f"[{', '.join(self.required_scope)}]")
         return AcceptedToken(subject, expires_at_ms)
 
 
@@ -139,12 +142,12 @@ def time_of(claims: Claims, name: str) -> int | None:
     A time in milliseconds, of a claim in seconds; None if it is absent.
 
     Raises:
-        TokenError: it is no number.
+        TokenError: it is no number, or too far away.
     """
     value = claims.get(name)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _TIME_MAX_S:
         raise TokenError(f"the claim {name} is no time")
     return int(value * 1_000)
 
@@ -160,4 +163,4 @@ def scopes_of(claims: Claims, name: str) -> list[str]:
     scopes = [value] if isinstance(value, str) else value
     if not isinstance(scopes, list) or not all(isinstance(scope, str) for scope in scopes):
         raise TokenError(f"the claim {name} has no scopes")
-    return [scope.strip() for scope in scopes if scope.strip()]
+    return [trim(scope) for scope in scopes if trim(scope)]

@@ -19,7 +19,7 @@ from kohort.security.sasl.mechanism import Answer, AuthenticationError, Identity
 _SEEN: Final = b"\x01"
 _NAME: Final = r"(?:[\x02-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)++"
 _MESSAGE: Final = re.compile(f"n,(?:a=({_NAME}))?,\x01((?:[A-Za-z]+=[\x20-\x7e\t\r\n]+\x01)*)\x01")
-_AUTH: Final = re.compile(r"(\w+) +([\w.-]+)", re.ASCII)
+_AUTH: Final = re.compile(r"(\w+) +([\w.~+/-]+=*)", re.ASCII)
 _SCHEME: Final = "bearer"
 _MESSAGE_ROOM: Final = 4_096
 """What a message may have beside its token."""
@@ -67,7 +67,7 @@ def _validate(validator: TokenValidator, access_token: str, now_ms: int) -> Acce
 
 def _read(message: bytes) -> tuple[str, str]:
     """
-    The authorization id and the token of a message; other fields have no meaning.
+    The authorization id, as it is sent, and the token of a message; other fields have no meaning.
 
     Raises:
         AuthenticationError: it has another form, or no token.
@@ -81,4 +81,4 @@ def _read(message: bytes) -> tuple[str, str]:
     auth = _AUTH.fullmatch(fields.get("auth", ""))
     if auth is None or auth[1].lower() != _SCHEME:
         raise AuthenticationError(reason="the message has no bearer token")
-    return (match[1] or "").replace("=2C", ",").replace("=3D", "="), auth[2]
+    return match[1] or "", auth[2]
