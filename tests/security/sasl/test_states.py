@@ -1,8 +1,13 @@
 """The states of an authentication, and what the recorded exchanges do not show of them."""
 
+import tracemalloc
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kohort.model.errors import ConfigError
+from kohort.model.limits import SCRAM_MESSAGE_BYTES_MAX
 from kohort.model.principals import Principal
 from kohort.security.sasl.authenticator import REFUSAL_LENGTH_MAX, Step
 from kohort.wire import messages as m
@@ -67,6 +72,61 @@ def test_refusals_are_short() -> None:
     client = Client(listener())
     client.shake_hands("PLAIN")
     assert len(client.authenticate(b"\0" + b"a" * 100_000 + b"\0x").refusal) == REFUSAL_LENGTH_MAX
+
+
+_FRAMES = [
+    request_encoder(ApiKey.API_VERSIONS, 3)(1, "c", m.ApiVersionsRequest())[4:],
+    request_encoder(ApiKey.SASL_HANDSHAKE, 0)(1, "c", m.SaslHandshakeRequest(mechanism="PLAIN"))[4:],
+    request_encoder(ApiKey.SASL_HANDSHAKE, 1)(1, "c", m.SaslHandshakeRequest(mechanism="PLAIN"))[4:],
+    request_encoder(ApiKey.SASL_HANDSHAKE, 1)(1, "c", m.SaslHandshakeRequest(mechanism="SCRAM-SHA-256"))[4:],
+    request_encoder(ApiKey.LIST_GROUPS, 0)(1, "c", m.ListGroupsRequest())[4:],
+    authenticate_frame(b"n,,n=alice,r=x"),
+    authenticate_frame(b"\0alice\0wrong"),
+    b"\0alice\0wrong",
+    b"",
+]
+_RIGHT = (authenticate_frame(ALICE), ALICE)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([*_FRAMES, *_RIGHT]), st.integers(0, 40), st.binary(max_size=2), st.booleans()),
+        max_size=6,
+    )
+)
+def test_no_frames_but_the_right_ones_authenticate(sent: list[tuple[bytes, int, bytes, bool]]) -> None:
+    """Whatever arrives is answered or ends the connection; only the password of a user makes it that user's."""
+    client = Client(listener(mechanisms=("PLAIN", "SCRAM-SHA-256"), session_ms={"PLAIN": SESSION_MS}))
+    is_closed = is_complete = False
+    for frame, place, other, is_changed in sent:
+        whole = frame[:place] + other + frame[place:] if is_changed else frame
+        step = client.send_frame(whole)
+        assert not (is_closed and step != Step(closes=True))
+        assert step.passes <= is_complete
+        assert step.delay_ms in (0, 100)
+        if step.principal is not None:
+            assert step.principal == Principal("alice")
+            assert b"alice\0alice-secret" in whole
+        is_closed = is_closed or step.closes
+        is_complete = is_complete or step.principal is not None
+
+
+def test_memory_of_an_unfinished_authentication() -> None:
+    """One connection holds two messages of SCRAM at most, whatever its client sends."""
+    shared = listener(mechanisms=("SCRAM-SHA-256",))
+    Client(shared).shake_hands("SCRAM-SHA-256")
+    message = authenticate_frame(b"n,,n=alice,r=" + b"a" * (SCRAM_MESSAGE_BYTES_MAX - 100))
+    tracemalloc.start()
+    try:
+        clients = [Client(shared) for _ in range(10)]
+        for client in clients:
+            client.shake_hands("SCRAM-SHA-256")
+            assert not client.send_frame(message).closes
+        held = tracemalloc.get_traced_memory()[0] / len(clients)
+    finally:
+        tracemalloc.stop()
+    assert held < 5 * SCRAM_MESSAGE_BYTES_MAX
 
 
 def test_too_large_frame() -> None:
