@@ -232,3 +232,18 @@ AUDIT_TEXT_LENGTH_MAX: Final = 1_000
 """Characters of a name or a rule in the audit log; the rest is left out."""
 REFUSED_USERS_MAX: Final = 1_000
 """Pairs of a user and an API whose refusals are counted by themselves. Those of further users are counted together."""
+# Connections that are not authenticated
+
+DISTINGUISHED_NAME_LENGTH_MAX: Final = 8_192
+"""Characters of the name in a client's certificate. A longer one has no user, and its connection is closed."""
+PENDING_CONNECTIONS_MAX: Final = 1_000
+"""
+Connections of all listeners together that are not authenticated yet, on listeners with TLS or SASL. For a further one the
+oldest is disconnected.
+"""
+PENDING_BYTES_MAX: Final = 16 * 1024 * 1024
+"""What these connections have sent of handshakes and unfinished frames. Beyond it, the one with most is disconnected."""
+HANDSHAKE_BYTES_MAX: Final = 128 * 1024
+"""What a client may send up to the end of the TLS handshake, mostly its certificates. More close the connection."""
+LOGIN_THREADS: Final = 2
+"""Threads for handshakes and the verification of credentials. Further ones wait for their turn."""

@@ -25,7 +25,7 @@ from kohort.broker.features import Features
 from kohort.broker.topics.strays import check_directory
 from kohort.model.errors import ConfigError, ErrorCode, UnavailableError
 from kohort.model.ids import uuid_text
-from kohort.model.limits import HELD_BYTES_MAX, LOG_READS_MAX
+from kohort.model.limits import HELD_BYTES_MAX, LOG_READS_MAX, LOGIN_THREADS
 from kohort.runtime.background import DaemonThreads
 from kohort.runtime.processors import InlineProcessor
 from kohort.runtime.ready_queue import ReadyQueue
@@ -35,6 +35,7 @@ from kohort.server.connections.connection_limits import ConnectionLimits, Descri
 from kohort.server.coordinators.coordinators import COORDINATORS, Coordinators
 from kohort.server.listeners.addresses import listener_addresses
 from kohort.server.listeners.broker_listeners import BrokerListeners
+from kohort.server.listeners.entrance import Logins
 from kohort.server.listeners.listener import bind, connections_max
 from kohort.server.logs import LogWriter
 from kohort.server.requests.dispatch import Dispatch
@@ -99,6 +100,7 @@ class Node:
         self._computations = DaemonThreads()
         self._reads = DaemonThreads("kohort-read", LOG_READS_MAX)
         self._searches = DaemonThreads("kohort-search", LOG_READS_MAX)
+        self._handshakes = DaemonThreads("kohort-login", LOGIN_THREADS)
         self._store = self._make_store()
         self._cluster = self._make_cluster()
         self._coordinators = Coordinators(self._ready_queue.defer)
@@ -135,6 +137,7 @@ class Node:
             frame_bytes_max=settings.config.get_int("socket.request.max.bytes"),
             held_bytes_max=held_bytes_max if held_bytes_max > 0 else HELD_BYTES_MAX,
         )
+        self._logins = Logins(partial(self._elsewhere, self._handshakes))
         addresses = listener_addresses(
             settings.config, settings.host, settings.port, settings.advertised, settings.brokers
         )
@@ -146,6 +149,7 @@ class Node:
                 [address.of_broker(number) for address in addresses],
                 dispatch,
                 self._connections,
+                self._logins,
                 limits[node_id],
                 self._broker.quotas.connection_delay_ms,
                 may_be_open=settings.allow_anonymous,
@@ -417,6 +421,7 @@ class Node:
         self._computations.close(waits=True)
         self._reads.close()
         self._searches.close()
+        self._handshakes.close()
 
     def _close_idle_connections(self) -> None:
         idle_ms = self._settings.config.get_int("connections.max.idle.ms")

@@ -58,7 +58,6 @@ def test_addresses_of_listeners(listeners: str, advertised: str | None, found: l
         ("PLAINTEXT://localhost:65536", None, 1, r"write NAME://HOST:PORT"),
         ("INSIDE://:9092,INSIDE://:9093", None, 1, r"two addresses of INSIDE"),
         ("ELSEWHERE://:9092", None, 1, r"add ELSEWHERE:PLAINTEXT to listener\.security\.protocol\.map"),
-        ("SSL://:9092", None, 1, r"Kohort serves PLAINTEXT only"),
         ("CONTROLLER://:9093", None, 1, r"names no listener for clients"),
         ("INSIDE://:9092", "OUTSIDE://b.example:9092", 1, r"add it to listeners"),
         ("INSIDE://:9092", "INSIDE://0.0.0.0:9092", 1, r"give a host name"),

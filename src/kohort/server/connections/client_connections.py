@@ -172,7 +172,7 @@ class ClientConnections:
     def drain(self) -> None:
         """Take no further requests, before the node stops. Requests that have begun are answered."""
         self.is_draining = True
-        for connection in self.open:
+        for connection in list(self.open):
             connection.drain()
 
     @property

@@ -23,7 +23,6 @@ from kohort.security.protocols import SecurityProtocol
 
 PORTS: Final = 65_536
 _URI: Final = re.compile(r"([a-zA-Z0-9_-]+)://(?:\[([0-9a-fA-F:%.]*)\]|([^\[\]:/]*)):(\d+)")
-_PLAINTEXT: Final = SecurityProtocol.PLAINTEXT
 _MAP: Final = "listener.security.protocol.map"
 _CONTROLLERS: Final = "controller.listener.names"
 _DELAY: Final = "connection.failed.authentication.delay.ms"
@@ -96,8 +95,8 @@ def _configured(config: BrokerConfig) -> list[ListenerAddress]:
         )
     protocols = protocol_map(config.get_str(_MAP) or "")
     for name, _, _ in own:
-        if protocols.get(name, _PLAINTEXT) is not _PLAINTEXT:
-            raise ConfigError(f"listeners has {name} with {protocols[name]}; Kohort serves {_PLAINTEXT} only")
+        if name in protocols and protocols[name].has_sasl:
+            raise ConfigError(f"listeners has {name} with {protocols[name]}; Kohort serves PLAINTEXT and SSL only")
     for name, _, _ in own:
         if name not in protocols:
             raise ConfigError(

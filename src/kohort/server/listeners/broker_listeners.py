@@ -15,6 +15,7 @@ from kohort.model.errors import ConfigError
 from kohort.server.connections.client_connections import ClientConnections, ServedEndpoint
 from kohort.server.connections.connection_limits import ConnectionLimits
 from kohort.server.listeners.addresses import ListenerAddress
+from kohort.server.listeners.entrance import Entrance, Logins
 from kohort.server.listeners.listener import Listener, bind
 from kohort.server.requests.dispatch import Dispatch
 
@@ -29,6 +30,7 @@ class BrokerListeners:
         broker: gets the addresses that clients are told.
         config: of this broker.
         addresses: of this broker.
+        logins: what the authentications of the process share.
         limits: of this broker.
         throttle_ms: as for `Listener`.
         may_be_open: whether clients of other machines may be served without authentication.
@@ -42,6 +44,7 @@ class BrokerListeners:
         addresses: Sequence[ListenerAddress],
         dispatch: Dispatch,
         connections: ClientConnections,
+        logins: Logins,
         limits: ConnectionLimits,
         throttle_ms: Callable[[str], int],
         *,
@@ -53,6 +56,8 @@ class BrokerListeners:
         self._addresses = list(addresses)
         self._dispatch = dispatch
         self._connections = connections
+        self._logins = logins
+        self._entrances: dict[str, Entrance] = {}
         self._limits = limits
         self._throttle_ms = throttle_ms
         self._may_be_open = may_be_open
@@ -75,6 +80,10 @@ class BrokerListeners:
 
     def _bind(self) -> list[Endpoint]:
         self._broker.endpoints.clear()
+        for address in self._addresses:
+            endpoint = ServedEndpoint(self._broker.node_id, address.name, self._dispatch, self._limits)
+            config = ListenerConfig(self._config, address.name, address.protocol)
+            self._entrances[address.name] = Entrance(config, endpoint, self._connections, self._logins)
         bound = []
         for number, address in enumerate(self._addresses):
             try:
@@ -84,8 +93,8 @@ class BrokerListeners:
                     f"cannot listen on {address.host}:{address.port}: {error.strerror or error}; choose another address "
                     "with --host and --port, or with listeners (port 0 takes a free port)"
                 ) from error
-            endpoint = ServedEndpoint(self._broker.node_id, address.name, self._dispatch, self._limits)
-            listener = Listener(self._loop, listening, self._connections, endpoint, self._throttle_ms)
+            entrance = self._entrances[address.name]
+            listener = Listener(self._loop, listening, self._limits, entrance.connection, self._throttle_ms)
             self._open.append(listener)
             host, port = listener.address
             self._check_open(address, host, port)

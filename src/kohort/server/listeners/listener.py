@@ -15,8 +15,6 @@ from functools import partial
 from typing import Any, Final
 
 from kohort.model.limits import THROTTLED_SOCKETS_MAX
-from kohort.server.connections.client_connections import ClientConnections, ServedEndpoint
-from kohort.server.connections.connection import ClientConnection
 from kohort.server.connections.connection_limits import ConnectionLimits
 from kohort.storage.segments.file_handles import open_files_max
 
@@ -47,6 +45,8 @@ class Listener:
     One listening socket of one broker.
 
     Args:
+        limits: of the broker.
+        make_connection: makes the connection of a client, given its address.
         throttle_ms: after how many milliseconds a new connection of an address is closed, because of its quota; 0 if it is not.
     """
 
@@ -54,17 +54,16 @@ class Listener:
         self,
         loop: asyncio.AbstractEventLoop,
         bound: socket.socket,
-        connections: ClientConnections,
-        endpoint: ServedEndpoint,
+        limits: ConnectionLimits,
+        make_connection: Callable[[str], asyncio.Protocol],
         throttle_ms: Callable[[str], int] = lambda _host: 0,
     ) -> None:
         self._throttle_ms = throttle_ms
         self._throttled: set[socket.socket] = set()
         self._loop = loop
         self._socket = bound
-        self._connections = connections
-        self._endpoint = endpoint
-        self._limits: ConnectionLimits = endpoint.limits
+        self._limits = limits
+        self._make_connection = make_connection
         self._has_room = asyncio.Event()
         self._limits.descriptors.when_room.append(self._has_room.set)
         self._task: asyncio.Task[None] | None = None
@@ -144,9 +143,7 @@ class Listener:
     async def _connect(self, accepted: socket.socket, host: str) -> None:
         try:
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            await self._loop.connect_accepted_socket(
-                partial(ClientConnection, self._connections, self._endpoint, host), accepted
-            )
+            await self._loop.connect_accepted_socket(partial(self._make_connection, host), accepted)
         except OSError:  # the client has gone
             self._limits.leave(host)
             accepted.close()

@@ -1,0 +1,117 @@
+"""
+A connection during its TLS handshake. Each step of it runs on another thread: signatures take up to some milliseconds.
+
+Source: Kafka SslTransportLayer.handshake, DefaultKafkaPrincipalBuilder.applySslPrincipalMapper.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from typing import TypeAlias
+
+from kohort.model.errors import WireError
+from kohort.model.limits import HANDSHAKE_BYTES_MAX
+from kohort.model.principals import ANONYMOUS, Principal
+from kohort.security.distinguished_names import subject_of
+from kohort.security.mapping_rules import MappingRules
+from kohort.server.connections.client_connections import ClientConnections, ServedEndpoint
+from kohort.server.listeners.pending import PendingConnection, PendingConnections
+from kohort.server.listeners.tls_stores import TlsStores
+from kohort.server.listeners.tls_stream import TlsStream
+
+Elsewhere: TypeAlias = Callable[[Callable[[], None], Callable[[], None]], None]
+"""`elsewhere(work, done)` runs `work` on another thread, then `done` on that of the event loop."""
+
+
+class TlsHandshake(PendingConnection):
+    """
+    Args:
+        next_connection: makes the connection that follows, of the user of the client's certificate.
+    """
+
+    def __init__(
+        self,
+        shared: ClientConnections,
+        endpoint: ServedEndpoint,
+        pending: PendingConnections,
+        host: str,
+        stores: TlsStores,
+        rules: MappingRules,
+        elsewhere: Elsewhere,
+        next_connection: Callable[[str, Principal], asyncio.Protocol],
+    ) -> None:
+        super().__init__(shared, endpoint, pending, host)
+        self._stores = stores
+        self._rules = rules
+        self._elsewhere = elsewhere
+        self._next_connection = next_connection
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._tls = stores.context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._received_bytes = 0
+        self._is_working = False
+        self._is_complete = False
+        self._error: Exception | None = None
+
+    def data_received(self, data: bytes) -> None:
+        self.was_used = True
+        self._received_bytes += len(data)
+        self._pending.hold(self, self._received_bytes)
+        if self._transport is None:
+            return
+        if self._received_bytes > HANDSHAKE_BYTES_MAX:
+            self.refuse("a TLS handshake that is too long")
+            return
+        self._incoming.write(data)
+        if not self._is_working:
+            self._is_working = True
+            self._transport.pause_reading()
+            self._elsewhere(self._take_step, self._on_step)
+
+    def _take_step(self) -> None:
+        """Go on with the handshake as far as the received bytes go. Runs on another thread, which alone uses the TLS object."""
+        try:
+            self._tls.do_handshake()
+            self._is_complete = True
+        except ssl.SSLWantReadError:
+            pass
+        except (ssl.SSLError, OSError, ValueError) as error:
+            self._error = error
+
+    def _on_step(self) -> None:
+        self._is_working = False
+        transport = self._transport
+        if transport is None:
+            return
+        answer = self._outgoing.read()
+        if answer:
+            transport.write(answer)
+        if self._error is not None:
+            self.refuse(f"the TLS handshake failed: {getattr(self._error, 'reason', None) or self._error}")
+        elif self._is_complete:
+            self._finish(transport)
+        else:
+            transport.resume_reading()
+
+    def _finish(self, transport: asyncio.Transport) -> None:
+        if not self._stores.suites.allow(self._tls.cipher()):
+            self.refuse("the client has no cipher suite of ssl.cipher.suites")
+            return
+        principal = self._principal()
+        if principal is None:
+            self.refuse("no rule of ssl.principal.mapping.rules applies to the name in the client's certificate")
+            return
+        self._leave()
+        stream = TlsStream(transport, self._tls, self._incoming, self._outgoing)
+        transport.resume_reading()
+        stream.start(self._next_connection(self._host, principal))
+
+    def _principal(self) -> Principal | None:
+        certificate = self._tls.getpeercert(binary_form=True)
+        if certificate is None:
+            return ANONYMOUS
+        try:
+            user = self._rules.user_of(subject_of(certificate))
+        except WireError:
+            return None
+        return None if user is None else Principal(user)
