@@ -2,8 +2,9 @@
 
 import asyncio
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from kohort.broker.cluster import Endpoint
@@ -63,10 +64,11 @@ def play_at(
     brokers: int = 1,
     *,
     allow_anonymous: bool = False,
+    configs: Mapping[str, str] = MappingProxyType({}),
     **settings: str,
 ) -> None:
     """Run a story against a node in memory, in one loop with it. Its clients choose the endpoint."""
-    explicit = {"group.initial.rebalance.delay.ms": "0"} | {
+    explicit = {"group.initial.rebalance.delay.ms": "0", **configs} | {
         key.replace("_", "."): value for key, value in settings.items()
     }
 
@@ -98,7 +100,7 @@ def play(story: Story, **settings: str) -> None:
         ((endpoint, *_),) = node.bound.values()
         await story(node, partial(connect, endpoint))
 
-    play_at(at_first, brokers=1, allow_anonymous=False, **settings)
+    play_at(at_first, 1, allow_anonymous=False, configs={}, **settings)
 
 
 def served(node: Node) -> list[ClientConnection]:

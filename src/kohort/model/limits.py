@@ -245,5 +245,7 @@ PENDING_BYTES_MAX: Final = 16 * 1024 * 1024
 """What these connections have sent of handshakes and unfinished frames. Beyond it, the one with most is disconnected."""
 HANDSHAKE_BYTES_MAX: Final = 128 * 1024
 """What a client may send up to the end of the TLS handshake, mostly its certificates. More close the connection."""
+HELD_LOGIN_BYTES_MAX: Final = 1024 * 1024
+"""What a client may send while the broker works on its authentication: it is not read meanwhile, so this arrived before."""
 LOGIN_THREADS: Final = 2
 """Threads for handshakes and the verification of credentials. Further ones wait for their turn."""

@@ -12,7 +12,7 @@ import gc
 import logging
 import math
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,9 @@ from uuid import uuid4
 from kohort.broker.broker import Broker
 from kohort.broker.cluster import Cluster, Endpoint, RegisteredBroker
 from kohort.broker.configs.definitions import BROKER_KEYS
+from kohort.broker.credentials import BrokerCredentials
 from kohort.broker.features import Features
+from kohort.broker.ports import Handler
 from kohort.broker.topics.strays import check_directory
 from kohort.model.errors import ConfigError, ErrorCode, UnavailableError
 from kohort.model.ids import uuid_text
@@ -35,8 +37,9 @@ from kohort.server.connections.connection_limits import ConnectionLimits, Descri
 from kohort.server.coordinators.coordinators import COORDINATORS, Coordinators
 from kohort.server.listeners.addresses import listener_addresses
 from kohort.server.listeners.broker_listeners import BrokerListeners
-from kohort.server.listeners.entrance import Logins
 from kohort.server.listeners.listener import bind, connections_max
+from kohort.server.listeners.logins import Logins
+from kohort.server.listeners.sessions import reauthentication
 from kohort.server.logs import LogWriter
 from kohort.server.requests.dispatch import Dispatch
 from kohort.server.requests.slices import Slices
@@ -45,6 +48,7 @@ from kohort.server.settings import Settings
 from kohort.server.timer_driver import TimerDriver
 from kohort.storage.log import LogStore
 from kohort.storage.logs.recovery import RecoveryProgress
+from kohort.wire.apis import ApiKey
 
 if TYPE_CHECKING:
     from kohort.scrape import Family
@@ -119,7 +123,8 @@ class Node:
         )
         self._coordinators.start(COORDINATORS, self._broker, self._make_processor)
         self._dispatches = {
-            node_id: Dispatch(apis.handlers, self._broker.versions) for node_id, apis in self._broker.apis.items()
+            node_id: Dispatch(_with_sessions(apis.handlers), self._broker.versions)
+            for node_id, apis in self._broker.apis.items()
         }
         self._throttle_by_quotas()
         self._broker.quotas.on_change = self._throttle_by_quotas
@@ -137,7 +142,12 @@ class Node:
             frame_bytes_max=settings.config.get_int("socket.request.max.bytes"),
             held_bytes_max=held_bytes_max if held_bytes_max > 0 else HELD_BYTES_MAX,
         )
-        self._logins = Logins(partial(self._elsewhere, self._handshakes))
+        self._logins = Logins(
+            partial(self._elsewhere, self._handshakes),
+            self._clock.now_ms,
+            BrokerCredentials(self._broker.catalog, settings.users),
+            has_users=bool(settings.users),
+        )
         addresses = listener_addresses(
             settings.config, settings.host, settings.port, settings.advertised, settings.brokers
         )
@@ -428,6 +438,11 @@ class Node:
         idle_seconds_max = idle_ms / 1000 if idle_ms >= 0 else math.inf
         self._connections.close_idle(self._loop.time(), idle_seconds_max)
         self._idle_check = self._loop.call_later(idle_check_seconds(idle_seconds_max), self._close_idle_connections)
+
+
+def _with_sessions(handlers: Mapping[ApiKey, Handler]) -> Mapping[ApiKey, Handler]:
+    """The handlers, with that of SaslHandshake for sessions that end."""
+    return {**handlers, ApiKey.SASL_HANDSHAKE: reauthentication(handlers[ApiKey.SASL_HANDSHAKE])}
 
 
 def idle_check_seconds(idle_seconds_max: float) -> float:

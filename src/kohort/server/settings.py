@@ -10,6 +10,13 @@ from kohort.model.errors import ConfigError
 from kohort.model.numbers import is_port
 
 
+class Passwords(dict[str, str]):
+    """Passwords by user; `repr()` shows none."""
+
+    def __repr__(self) -> str:
+        return f"Passwords({list(self)})"
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """
     Attributes:
@@ -22,6 +29,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         flush: "commit": records are flushed before they are acknowledged; "os": the operating system writes them back when
             it decides to, which is Kafka's default.
         allow_anonymous: whether a listener that is not on loopback may serve clients without authentication.
+        users: names and passwords from the options; they exist for PLAIN and SCRAM.
         config: broker configurations, and the release of Apache Kafka that the brokers are like (`BrokerConfig.release`).
         features: finalised levels of features by name; the newest level of every other feature.
     """
@@ -35,6 +43,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     data_dir: Path | None = None
     flush: Literal["commit", "os"] = "commit"
     allow_anonymous: bool = False
+    users: Passwords = Passwords()
     config: BrokerConfig
     features: dict[str, int] = {}
 

@@ -51,7 +51,7 @@ def play_tls(
                 with suppress(*NO_PEER):
                     await client.writer.wait_closed()
 
-    play_at(at_first, 1, allow_anonymous=False, **{"listeners": listener} | configs)
+    play_at(at_first, configs=configs, listeners=listener)
 
 
 async def versions(client: Client) -> int:

@@ -71,6 +71,20 @@ class ClientConnection(AnsweringConnection):
         software = sys.intern(software_name[:SOFTWARE_LENGTH_MAX]), sys.intern(software_version[:SOFTWARE_LENGTH_MAX])
         self._software = software
 
+    @property
+    def is_attached(self) -> bool:
+        """Whether the connection has a socket."""
+        return self._socket is not None
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the socket is not read because of requests that wait, or of answers that the client does not take."""
+        return self._is_paused
+
+    def answer_alone(self, frame: bytes) -> bytes | None:
+        """The answer to a request that needs no authentication; None if the request is refused."""
+        return self._handle_one(frame)
+
     # -- asyncio -----------------------------------------------------------------------------------------------
 
     def connection_lost(self, exc: Exception | None) -> None:

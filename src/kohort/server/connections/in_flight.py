@@ -107,6 +107,7 @@ class AnsweringConnection(ClientSocket):
         forget: called when the connection ends; None if nothing is to be forgotten.
         parked: the last request that is to be forgotten if the client disconnects, and the function that forgets it.
         principal: its user.
+        begin_again: begins a re-authentication, and tells whether it did; None if the session has no end.
     """
 
     def __init__(self, shared: ClientConnections, endpoint: ServedEndpoint, host: str) -> None:
@@ -114,6 +115,7 @@ class AnsweringConnection(ClientSocket):
         self.forget: Callable[[], None] | None = None
         self.parked: tuple[InFlightRequest, Callable[[], None]] | None = None
         self.principal: Principal = ANONYMOUS
+        self.begin_again: Callable[[], bool] | None = None
 
     @property
     def client(self) -> ClientInformation:

@@ -95,9 +95,6 @@ def _configured(config: BrokerConfig) -> list[ListenerAddress]:
         )
     protocols = protocol_map(config.get_str(_MAP) or "")
     for name, _, _ in own:
-        if name in protocols and protocols[name].has_sasl:
-            raise ConfigError(f"listeners has {name} with {protocols[name]}; Kohort serves PLAINTEXT and SSL only")
-    for name, _, _ in own:
         if name not in protocols:
             raise ConfigError(
                 f"listeners has {name}, which has no security protocol; add {name}:PLAINTEXT to {_MAP}, or another "

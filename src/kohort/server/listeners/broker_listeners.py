@@ -15,8 +15,9 @@ from kohort.model.errors import ConfigError
 from kohort.server.connections.client_connections import ClientConnections, ServedEndpoint
 from kohort.server.connections.connection_limits import ConnectionLimits
 from kohort.server.listeners.addresses import ListenerAddress
-from kohort.server.listeners.entrance import Entrance, Logins
+from kohort.server.listeners.entrance import Entrance
 from kohort.server.listeners.listener import Listener, bind
+from kohort.server.listeners.logins import Logins
 from kohort.server.requests.dispatch import Dispatch
 
 _ALL_ADDRESSES: Final = ("0.0.0.0", "::")

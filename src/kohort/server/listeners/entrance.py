@@ -5,34 +5,26 @@ The entrance of a listener: which connection a client begins with, and whose con
 |---|---|---|
 | PLAINTEXT | `ClientConnection` | |
 | SSL | `TlsHandshake` | `ClientConnection` of the certificate's user |
+| SASL_PLAINTEXT | `SaslConnection` | `ClientConnection` of the authenticated user |
+| SASL_SSL | `TlsHandshake` | `SaslConnection`, then as above |
 
 Source: Kafka ChannelBuilders.serverChannelBuilder, DefaultKafkaPrincipalBuilder.
 """
 
 import asyncio
 from collections.abc import Callable
+from typing import TypeAlias
 
 from kohort.broker.configs.listener_configs import ListenerConfig
-from kohort.model.principals import Principal
+from kohort.model.principals import ANONYMOUS, Principal
 from kohort.security.mapping_rules import KEY as MAPPING_RULES
 from kohort.security.mapping_rules import MappingRules
 from kohort.server.connections.client_connections import ClientConnections, ServedEndpoint
 from kohort.server.connections.connection import ClientConnection
-from kohort.server.listeners.pending import PendingConnections
+from kohort.server.listeners.logins import Logins
 
-
-class Logins:
-    """
-    What the authentications of all listeners share.
-
-    Attributes:
-        elsewhere: `elsewhere(work, done)` runs `work` on another thread, then `done` on that of the event loop.
-        pending: the connections that are not authenticated yet.
-    """
-
-    def __init__(self, elsewhere: Callable[[Callable[[], None], Callable[[], None]], None]) -> None:
-        self.elsewhere = elsewhere
-        self.pending = PendingConnections()
+Follows: TypeAlias = Callable[[str, Principal], asyncio.Protocol]
+"""Makes the connection of a client at an address, of the user of its certificate."""
 
 
 class Entrance:
@@ -50,27 +42,50 @@ class Entrance:
         self._endpoint = endpoint
         self._shared = shared
         self._logins = logins
-        self.connection: Callable[[str], asyncio.Protocol] = self._plain
+        follows: Follows = self._of_user
+        if config.protocol.has_sasl:
+            follows = self._sasl_connections()
+        self.connection: Callable[[str], asyncio.Protocol] = lambda host: follows(host, ANONYMOUS)
         """Makes the connection of a client, given its address."""
         if config.protocol.has_tls:
-            # Imported late: a start without TLS does without it.
-            from kohort.server.listeners.tls_handshake import TlsHandshake
-            from kohort.server.listeners.tls_stores import load_stores
+            self.connection = self._handshakes(follows)
 
-            self.stores = load_stores(config)
-            rules = MappingRules(config.get_str(MAPPING_RULES) or "")
+    def _handshakes(self, follows: Follows) -> Callable[[str], asyncio.Protocol]:
+        # Imported late: a start without TLS does without it.
+        from kohort.server.listeners.tls_handshake import TlsHandshake
+        from kohort.server.listeners.tls_stores import load_stores
 
-            def handshake(host: str) -> asyncio.Protocol:
-                return TlsHandshake(
-                    shared, endpoint, logins.pending, host, self.stores, rules, logins.elsewhere, self._served
-                )
+        self.stores = load_stores(self.config)
+        rules = MappingRules(self.config.get_str(MAPPING_RULES) or "")
+        if self.config.protocol.has_sasl:
+            # The certificate opens the door only.
+            rules = MappingRules("DEFAULT")
+        logins = self._logins
 
-            self.connection = handshake
+        def handshake(host: str) -> asyncio.Protocol:
+            return TlsHandshake(
+                self._shared, self._endpoint, logins.pending, host, self.stores, rules, logins.elsewhere, follows
+            )
 
-    def _plain(self, host: str) -> ClientConnection:
-        return ClientConnection(self._shared, self._endpoint, host)
+        return handshake
 
-    def _served(self, host: str, principal: Principal) -> ClientConnection:
+    def _sasl_connections(self) -> Follows:
+        from secrets import randbits
+
+        from kohort.broker.configs.sasl_configs import sasl_config
+        from kohort.security.sasl.listener import SaslListener
+        from kohort.server.listeners.sasl_connection import SaslConnection
+        from kohort.server.listeners.signing_keys import open_keys
+
+        config = sasl_config(self.config, has_passwords=self._logins.has_users, open_keys=open_keys)
+        self.sasl = SaslListener(config, self._logins.credentials, randbits)
+
+        def connection(host: str, _of_certificate: Principal) -> asyncio.Protocol:
+            return SaslConnection(self._shared, self._endpoint, self._logins, host, self.sasl)
+
+        return connection
+
+    def _of_user(self, host: str, principal: Principal) -> ClientConnection:
         connection = ClientConnection(self._shared, self._endpoint, host)
         connection.principal = principal
         return connection
