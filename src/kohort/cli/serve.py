@@ -12,9 +12,17 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kohort.cli.serve_security import (
+    add_security_options,
+    default_configs,
+    default_protocol,
+    make_certificates,
+    users_of,
+)
 from kohort.model.errors import ConfigError
 from kohort.model.numbers import is_number, is_port
 
@@ -55,6 +63,7 @@ examples:
   kohort serve --memory --port 0 --set num.partitions=3 --set group.initial.rebalance.delay.ms=0
   kohort serve --memory --brokers 3 --racks a,b,c
   kohort serve --memory --kafka 4.4
+  kohort serve --memory --user alice:secret --tls
   kohort serve --data-dir ./data --host 0.0.0.0 --advertised broker.example:9092 --allow-anonymous"""
 
 
@@ -97,11 +106,7 @@ def parser() -> argparse.ArgumentParser:
         help="serve /metrics, /health and /ready on this port, for Prometheus, probes and `kohort top`; 0 picks a free port "
         "(default: none)",
     )
-    where.add_argument(
-        "--allow-anonymous",
-        action="store_true",
-        help="let listeners that are not on loopback serve clients without authentication",
-    )
+    add_security_options(options)
     brokers = options.add_argument_group("virtual brokers")
     brokers.add_argument(
         "--brokers",
@@ -210,9 +215,13 @@ def serve(arguments: Sequence[str]) -> None:
 
     log = configure_logs(options.log_level, options.log_format)
     raise_open_files()
-    _run(
-        log,
-        Settings(
+    users = users_of(options)
+    load = partial(
+        BrokerConfig.load, sets=options.set, file=options.config, environment=os.environ, release=options.kafka
+    )
+    made = make_certificates(options, load())
+    try:
+        settings = Settings(
             host=options.host,
             port=options.port,
             brokers=options.brokers,
@@ -222,12 +231,16 @@ def serve(arguments: Sequence[str]) -> None:
             allow_anonymous=options.allow_anonymous,
             data_dir=options.data_dir,
             flush=options.flush,
-            config=BrokerConfig.load(
-                sets=options.set, file=options.config, environment=os.environ, release=options.kafka
-            ),
+            protocol=default_protocol(users, is_encrypted=options.tls),
+            users=users,
+            made_certificates=None if made is None else made.directory,
+            config=load(defaults=default_configs(users, made)),
             features=parse_features(options.feature),
-        ),
-    )
+        )
+        _run(log, settings)
+    finally:
+        if made is not None:
+            made.remove()
 
 
 def _run(log: "LogWriter", settings: "Settings") -> None:
@@ -297,12 +310,14 @@ def _recovery_line() -> "Callable[[RecoveryProgress], None]":
     return show
 
 
-def _addresses(node: "Node") -> "Iterator[tuple[str, str]]":
-    """The part of the ready line about several brokers and several listeners."""
+def _addresses(node: "Node", settings: "Settings") -> "Iterator[tuple[str, str]]":
+    """The part of the ready line about several brokers, several listeners, and the files of this run."""
     if len(node.bound) > 1:
         yield "brokers", ",".join(f"{node_id}@{_text(bound[0])}" for node_id, bound in node.bound.items())
     if any(len(bound) > 1 for bound in node.bound.values()):
         yield "listeners", ",".join(_text(endpoint) for bound in node.bound.values() for endpoint in bound)
+    if settings.made_certificates is not None:
+        yield "certificates", str(settings.made_certificates)
     if node.control_path is not None:
         yield "control", str(node.control_path)
 
@@ -334,7 +349,7 @@ async def _serve(settings: "Settings", log: "LogWriter") -> tuple[list[str], str
         host, port = await node.start()
         where = "memory" if settings.data_dir is None else str(settings.data_dir)
         metrics = "" if node.metrics_port is None else f" metrics_port={node.metrics_port}"
-        more = metrics + "".join(f" {name}={value}" for name, value in _addresses(node))
+        more = metrics + "".join(f" {name}={value}" for name, value in _addresses(node, settings))
         print(f"kohort ready host={host} port={port} cluster_id={node.cluster_id} data={where}{more}", flush=True)
         notify_service_manager("READY=1")
         await stopping.wait()

@@ -149,8 +149,12 @@ class Node:
             has_users=bool(settings.users),
         )
         addresses = listener_addresses(
-            settings.config, settings.host, settings.port, settings.advertised, settings.brokers
+            settings.config, settings.host, settings.port, settings.advertised, settings.brokers, settings.protocol
         )
+        if settings.users and not any(address.protocol.has_sasl for address in addresses):
+            raise ConfigError(
+                "users are given, and no listener has SASL: give one of listeners SASL_PLAINTEXT or SASL_SSL"
+            )
         self._listeners = {
             node_id: BrokerListeners(
                 loop,

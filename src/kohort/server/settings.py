@@ -8,6 +8,7 @@ import msgspec
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.model.errors import ConfigError
 from kohort.model.numbers import is_port
+from kohort.security.protocols import SecurityProtocol
 
 
 class Passwords(dict[str, str]):
@@ -29,6 +30,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         flush: "commit": records are flushed before they are acknowledged; "os": the operating system writes them back when
             it decides to, which is Kafka's default.
         allow_anonymous: whether a listener that is not on loopback may serve clients without authentication.
+        protocol: security protocol of the listener at host and port; `listeners` replaces it.
+        made_certificates: directory with certificates that were made for this run; None without them.
         users: names and passwords from the options; they exist for PLAIN and SCRAM.
         config: broker configurations, and the release of Apache Kafka that the brokers are like (`BrokerConfig.release`).
         features: finalised levels of features by name; the newest level of every other feature.
@@ -43,6 +46,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     data_dir: Path | None = None
     flush: Literal["commit", "os"] = "commit"
     allow_anonymous: bool = False
+    protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
+    made_certificates: Path | None = None
     users: Passwords = Passwords()
     config: BrokerConfig
     features: dict[str, int] = {}

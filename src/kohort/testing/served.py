@@ -40,6 +40,7 @@ class ServedKohort:
     Attributes:
         data_dir: the broker's data.
         log: the file with its log, of all starts.
+        certificates: the directory of the certificates of `--tls`, while the process runs.
         port: the same for every start; the port of the first broker.
         ports: of all brokers, by broker id.
         expected: regular expressions; a log entry that one of them matches may be an error. Tests may append to the list.
@@ -56,6 +57,7 @@ class ServedKohort:
         features: Mapping[str, int] | None = None,
         brokers: int = 1,
         racks: Sequence[str] = (),
+        options: Sequence[str] = (),
         kafka: str = DEFAULT_RELEASE,
     ) -> None:
         """
@@ -68,6 +70,7 @@ class ServedKohort:
             features: finalised levels of features by name; the newest levels by default.
             brokers: how many virtual brokers the process presents; `stop_broker` and `start_broker` stop and start one of them.
             racks: of the brokers.
+            options: of `kohort serve`, such as `--tls`.
             kafka: the release of Apache Kafka that the brokers are like, such as 4.2.
         """
         directory.mkdir(parents=True, exist_ok=True)
@@ -78,6 +81,7 @@ class ServedKohort:
         self.port = ports[0]
         self.ports = dict(enumerate(ports, 1))
         self._control: Path | None = None
+        self.certificates: Path | None = None
         self._command = [
             *command,
             "serve",
@@ -88,6 +92,7 @@ class ServedKohort:
             "--port",
             str(self.port),
         ]
+        self._command += options
         for key, value in (properties or {}).items():
             self._command += ["--set", f"{key}={value}"]
         for name, level in (features or {}).items():
@@ -193,6 +198,8 @@ class ServedKohort:
         if not line.startswith("kohort ready "):
             self._end(is_forced=True)
             raise RuntimeError(f"kohort serve did not become ready:\n{line}{self.log_tail()}")
+        certificates = re.search(r" certificates=(\S+)", line)
+        self.certificates = Path(certificates[1]) if certificates else None
         control = re.search(r" control=(.+)$", line.strip())
         self._control = Path(control[1]) if control else None
         return self

@@ -13,6 +13,7 @@ from copy import copy
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -263,15 +264,20 @@ class BrokerConfig(ConfigValues):
         sets: Iterable[str] = (),
         file: Path | None = None,
         environment: Mapping[str, str] | None = None,
+        defaults: Mapping[str, str] = MappingProxyType({}),
         release: str = DEFAULT_RELEASE,
     ) -> "BrokerConfig":
         """
         Load from a file, the environment (`KOHORT_NUM_PARTITIONS=3`) and `KEY=VALUE` texts; later sources win.
 
+        Args:
+            defaults: before all sources.
+
         Raises:
             ConfigError: as for the class; or the file cannot be read.
         """
-        return cls(read_sources(sets, file, environment or {}, {*BROKER_KEYS, *AUTHORIZER_KEYS}), release=release)
+        known = {*BROKER_KEYS, *AUTHORIZER_KEYS}
+        return cls({**defaults, **read_sources(sets, file, environment or {}, known)}, release=release)
 
     def watch(self, watcher: Watcher) -> None:
         """Call `watcher` when values have been changed at run time."""

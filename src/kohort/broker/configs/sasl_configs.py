@@ -23,6 +23,8 @@ from kohort.security.sasl.listener import SaslConfig
 from kohort.security.sasl.mechanism import GSSAPI, OAUTHBEARER, PLAIN
 from kohort.security.sasl.signed_tokens import Signed, SigningKeys
 
+MECHANISMS_OF_USERS: Final = (PLAIN, *SCRAM_HASHES)
+"""The mechanisms for which the users exist that a broker is started with."""
 _MODULES: Final = {PLAIN: PLAIN_MODULE, OAUTHBEARER: OAUTHBEARER_MODULE} | dict.fromkeys(SCRAM_HASHES, SCRAM_MODULE)
 _HANDLER: Final = "sasl.server.callback.handler.class"
 _OAUTH: Final = "org.apache.kafka.common.security.oauthbearer."
