@@ -73,7 +73,7 @@ def test_synonyms_of_a_changed_configuration() -> None:
 def test_keys_of_listeners_and_plug_ins_are_kept_and_read_only() -> None:
     harness = Harness()
     prefix = "listener.name.plaintext.ssl.keystore."
-    for key in (f"{prefix}location", f"{prefix}password", "my.password"):
+    for key in (f"{prefix}location", f"{prefix}certificate.chain", "my.password"):
         set_broker(harness, "1", key, "x")
     entries = {entry.name: entry for entry in describe(harness, BROKER, "1").configs}
     found = {
@@ -89,9 +89,20 @@ def test_keys_of_listeners_and_plug_ins_are_kept_and_read_only() -> None:
     }
     assert found == {
         "location": ("x", DYNAMIC, True, False, 2),
-        "password": (None, DYNAMIC, True, True, 9),
+        "certificate.chain": (None, DYNAMIC, True, True, 9),
         "my.password": (None, DYNAMIC, True, True, 0),
     }
+
+
+@pytest.mark.parametrize(
+    "key", ["ssl.key.password", "ssl.keystore.key", "ssl.keystore.password", "plain.sasl.jaas.config"]
+)
+def test_a_secret_is_not_stored(key: str) -> None:
+    """Kafka keeps it in clear in its metadata log."""
+    harness = Harness()
+    name = f"listener.name.new.{key}"
+    assert alter(harness, (name, SET, "of-the-test"), kind=BROKER, name="1") == ErrorCode.INVALID_REQUEST
+    assert name not in harness.broker.catalog.newest_settings("broker").get("1", {})
 
 
 # Effects

@@ -35,7 +35,7 @@ from kohort.runtime.timers.clock import SystemClock
 from kohort.server.connections.client_connections import ClientConnections
 from kohort.server.connections.connection_limits import ConnectionLimits, Descriptors
 from kohort.server.coordinators.coordinators import COORDINATORS, Coordinators
-from kohort.server.listeners.addresses import listener_addresses
+from kohort.server.listeners.addresses import addresses_of_brokers
 from kohort.server.listeners.broker_listeners import BrokerListeners
 from kohort.server.listeners.listener import bind, connections_max
 from kohort.server.listeners.logins import Logins
@@ -148,10 +148,9 @@ class Node:
             BrokerCredentials(self._broker.catalog, settings.users),
             has_users=bool(settings.users),
         )
-        addresses = listener_addresses(
-            settings.config, settings.host, settings.port, settings.advertised, settings.brokers, settings.protocol
-        )
-        if settings.users and not any(address.protocol.has_sasl for address in addresses):
+        configs = self._broker.dynamic_configs.brokers
+        addresses = addresses_of_brokers(configs, settings.host, settings.port, settings.advertised, settings.protocol)
+        if settings.users and not any(each.protocol.has_sasl for own in addresses.values() for each in own):
             raise ConfigError(
                 "users are given, and no listener has SASL: give one of listeners SASL_PLAINTEXT or SASL_SSL"
             )
@@ -159,8 +158,8 @@ class Node:
             node_id: BrokerListeners(
                 loop,
                 self._cluster.brokers[node_id],
-                self._broker.dynamic_configs.brokers[node_id],
-                [address.of_broker(number) for address in addresses],
+                configs[node_id],
+                addresses[node_id],
                 dispatch,
                 self._connections,
                 self._logins,
@@ -168,8 +167,10 @@ class Node:
                 self._broker.quotas.connection_delay_ms,
                 may_be_open=settings.allow_anonymous,
             )
-            for number, (node_id, dispatch) in enumerate(self._dispatches.items())
+            for node_id, dispatch in self._dispatches.items()
         }
+        for node_id, listeners in self._listeners.items():
+            self._broker.dynamic_configs.listener_checks[node_id] = listeners.check
         self.bound: dict[int, list[Endpoint]] = {}
         """By broker: the addresses of its listeners. Set by `start`."""
         self._control: Control | None = None

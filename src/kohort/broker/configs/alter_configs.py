@@ -202,6 +202,8 @@ class AlterConfigs:
         _check_length(configs)
         own = self._brokers.brokers[self._cluster.node_id]
         broker_changes.check(own, configs, for_all=for_all)
+        if not for_all:
+            self._brokers.check_listeners(self._cluster.node_id, configs)
         for config in self._brokers.brokers.values() if for_all else ():
             if config.dynamic and config is not own:
                 broker_changes.check(config, configs, for_all=True)

@@ -20,6 +20,7 @@ from kohort.broker.configs.definitions import (
     known_key,
 )
 from kohort.broker.configs.group_configs import check_intervals
+from kohort.broker.configs.listener_configs import LISTENERS, PROTOCOLS, parse_listeners, protocol_map
 from kohort.broker.configs.topic_configs import DEFAULTS_OF_TOPICS, TopicConfigs
 from kohort.broker.configs.values import ConfigType, check_filled, parse_host_limits, parse_list
 from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode
@@ -33,8 +34,8 @@ _SETTABLE: Final = frozenset({"config.providers"})
 _PER_LISTENER: Final = frozenset(
     name for name in BROKER_KEYS if name.startswith(("ssl.key.", "ssl.keystore.", "ssl.truststore."))
 )
-_FIXED: Final = frozenset({"listeners", "listener.security.protocol.map"})
-"""Kafka can add listeners at run time; Kohort cannot."""
+_CERTIFICATES: Final = ("ssl.keystore.certificate.chain", "ssl.truststore.certificates")
+"""Values that nobody but the broker needs to see, and everybody may."""
 _THREADS: Final = (
     "num.io.threads",
     "num.network.threads",
@@ -105,8 +106,6 @@ def _check_stored(config: BrokerConfig, stored: Mapping[str, Any], defaults: Map
     _check_keys(stored, for_all=defaults is None)
     new = config.with_dynamic({}, stored) if defaults is None else config.with_dynamic(stored, defaults)
     changed = {name for name in stored if name in BROKER_KEYS and new.text(name) != config.text(name)}
-    for name in sorted(_FIXED & changed):
-        raise ConfigError(f"{name} cannot be changed while the broker runs")
     _check_together(new, changed)
 
 
@@ -154,6 +153,10 @@ def _check_keys(configs: Mapping[str, str], *, for_all: bool) -> None:
             _check_class(key, key.parse(text))
             for element in elements:
                 check_filled(key.name, element)
+    _refuse(
+        (name for name in configs if _is_secret(name)),
+        "These configs are secrets, which the catalog would keep in clear; set them at the start, or name a file",
+    )
     if for_all:
         _refuse(
             (name for name in configs if _is_per_broker(name)),
@@ -172,6 +175,11 @@ def _check_names(configs: Mapping[str, str]) -> None:
         (name for name in configs if name in _PER_LISTENER),
         "These security configs can be dynamically updated only per-listener using the listener prefix",
     )
+
+
+def _is_secret(name: str) -> bool:
+    key = known_key(name)
+    return key is not None and key.is_sensitive and key.name not in _CERTIFICATES
 
 
 def _refuse(names: Iterable[str], message: str) -> None:
@@ -200,8 +208,6 @@ def _check_values(config: BrokerConfig, configs: Mapping[str, str], *, for_all: 
     defaults, own = (configs, config.dynamic) if for_all else (config.dynamic_defaults, configs)
     new = config.with_dynamic(own, defaults)
     changed = {name for name in BROKER_KEYS if new.text(name) != config.text(name)}
-    for name in sorted(_FIXED & changed):
-        raise ConfigError(f"{name} cannot be changed while the broker runs. Start it with another value.")
     _check_threads(config, new, changed)
     check_intervals(new)
     _check_together(new, changed)
@@ -213,6 +219,10 @@ def _check_together(new: BrokerConfig, changed: set[str]) -> None:
     _check_cordoned(new)
     _check_connections(new, changed)
     _check_reconfiguration(new, changed)
+    if LISTENERS in changed:
+        parse_listeners(new)
+    if PROTOCOLS in changed:
+        protocol_map(new.get_str(PROTOCOLS) or "")
     if not changed.isdisjoint(DEFAULTS_OF_TOPICS):
         TopicConfigs(new).check_defaults()
 

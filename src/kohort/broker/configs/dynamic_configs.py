@@ -8,7 +8,7 @@ Source: KIP-226; Kafka DynamicBrokerConfig, BrokerConfigHandler.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from kohort.broker.catalog import Catalog
@@ -16,7 +16,9 @@ from kohort.broker.catalog_view import Setting
 from kohort.broker.cluster import Cluster
 from kohort.broker.configs.broker_changes import CORDONED
 from kohort.broker.configs.definitions import BROKER_KEYS, BrokerConfig, bound_keys
+from kohort.broker.configs.listener_configs import LISTENERS, PROTOCOLS
 from kohort.broker.configs.topic_configs import DEFAULTS_OF_TOPICS, TopicConfigs
+from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode
 
 BROKER_KIND: Final = "broker"
 """The kind of the catalog's setting; its name is the broker's id, or empty, and its fields are the configurations."""
@@ -28,6 +30,8 @@ EFFECT_PER_BROKER: Final = DEFAULTS_OF_TOPICS | {
     "max.connections",
     "max.connections.per.ip",
     "max.connections.per.ip.overrides",
+    LISTENERS,
+    PROTOCOLS,
 }
 """The keys whose own value of each virtual broker has an effect. Of other keys the first broker's own value has."""
 
@@ -54,6 +58,8 @@ class DynamicConfigs:
         """The configuration of each broker by its id. A configuration tells its watchers of changes."""
         self.of_topics = {node_id: TopicConfigs(each) for node_id, each in self.brokers.items()}
         """The configurations of topics as each broker sees them."""
+        self.listener_checks: dict[int, Callable[[BrokerConfig], None]] = {}
+        """By broker: raises ConfigError if its listeners cannot have a configuration."""
         catalog.watch_settings(BROKER_KIND, self._on_change)
         self._apply()
         self._log_cut()
@@ -68,6 +74,22 @@ class DynamicConfigs:
         """The configurations that a broker, or all brokers, will have when all changes in progress are durable."""
         stored = self._catalog.newest_settings(BROKER_KIND).get(name, {})
         return (self._config.initial_defaults if name == ALL_BROKERS else {}) | dict(stored)
+
+    def check_listeners(self, node_id: int, configs: Mapping[str, str]) -> None:
+        """
+        Check the values that a broker would have of its own against its listeners.
+
+        Raises:
+            CoordinatorError: INVALID_REQUEST, with Kafka's message where it has one.
+        """
+        check = self.listener_checks.get(node_id)
+        if check is None:
+            return
+        config = self.brokers[node_id]
+        try:
+            check(config.with_dynamic(configs, config.dynamic_defaults))
+        except ConfigError as error:
+            raise CoordinatorError(ErrorCode.INVALID_REQUEST, str(error)) from None
 
     def _on_change(self, _settings: list[Setting]) -> None:
         before = {node_id: config.dynamic for node_id, config in self.brokers.items() if config is not self._config}

@@ -6,15 +6,34 @@ The keys of a SASL mechanism may have its name, too: `listener.name.NAME.MECHANI
 Source: KIP-103, KIP-282; Kafka AbstractConfig.valuesWithPrefixOverride, ListenerName.configPrefix, saslMechanismConfigPrefix.
 """
 
+import re
+from collections.abc import Iterable
 from typing import Final
 
-from kohort.broker.configs.definitions import BROKER_KEYS, BrokerConfig, ConfigValues
+from kohort.broker.configs.definitions import BROKER_KEYS, LISTENER_PREFIX, BrokerConfig, ConfigValues
 from kohort.broker.configs.values import Value
 from kohort.model.errors import ConfigError
+from kohort.model.numbers import is_port
 from kohort.security.protocols import SecurityProtocol
 
 CLIENT_AUTH: Final = "ssl.client.auth"
 REQUIRED: Final = "required"
+_URI: Final = re.compile(r"([a-zA-Z0-9_-]+)://(?:\[([0-9a-fA-F:%.]*)\]|([^\[\]:/]*)):(\d+)")
+LISTENERS: Final = "listeners"
+PROTOCOLS: Final = "listener.security.protocol.map"
+STORE_KEYS: Final = (
+    "ssl.keystore.type",
+    "ssl.keystore.location",
+    "ssl.keystore.password",
+    "ssl.key.password",
+    "ssl.keystore.key",
+    "ssl.keystore.certificate.chain",
+    "ssl.truststore.type",
+    "ssl.truststore.location",
+    "ssl.truststore.password",
+    "ssl.truststore.certificates",
+)
+"""The keys that make a new context while the broker runs. Source: Kafka SslConfigs.RECONFIGURABLE_CONFIGS."""
 
 
 class ListenerConfig(ConfigValues):
@@ -75,6 +94,11 @@ class ListenerConfig(ConfigValues):
         return not self.protocol.has_sasl and not (self.protocol.has_tls and self.needs_certificate)
 
 
+def has_listener_keys(names: Iterable[str]) -> bool:
+    """Whether one of the keys is about listeners."""
+    return any(name in (LISTENERS, PROTOCOLS) or LISTENER_PREFIX.fullmatch(name) for name in names)
+
+
 def listener_prefix(name: str) -> str:
     """The beginning of the names of a listener's own keys."""
     return f"listener.name.{name.lower()}."
@@ -97,3 +121,24 @@ def protocol_map(text: str) -> dict[str, SecurityProtocol]:
             )
         found[name] = SecurityProtocol(protocol)
     return found
+
+
+def parse_listeners(config: BrokerConfig, key: str = LISTENERS) -> list[tuple[str, str, int]]:
+    """
+    Name, host and port of each listener of a configuration.
+
+    Raises:
+        ConfigError: an address has another form, or a name is given twice.
+
+    Source: Kafka SocketServerConfigs.listenerListToEndPoints.
+    """
+    found: dict[str, tuple[str, str, int]] = {}
+    for text in config.get_list(key):
+        matched = _URI.fullmatch(text)
+        if matched is None or not is_port(matched[4], 0):
+            raise ConfigError(f"{key} has {text!r}; write NAME://HOST:PORT, for example PLAINTEXT://localhost:9092")
+        name = matched[1].upper()
+        if name in found:
+            raise ConfigError(f"{key} has two addresses of {name}; give each listener a name of its own")
+        found[name] = name, matched[2] or matched[3] or "", int(matched[4])
+    return list(found.values())

@@ -9,21 +9,21 @@ Source: KIP-103, KIP-797; Kafka SocketServerConfigs.listenerListToEndPoints, Kaf
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from kohort.broker.configs.definitions import BrokerConfig
-from kohort.broker.configs.listener_configs import protocol_map
+from kohort.broker.configs.listener_configs import LISTENERS, PROTOCOLS, parse_listeners, protocol_map
 from kohort.model.errors import ConfigError
-from kohort.model.numbers import is_number
 from kohort.security.protocols import SecurityProtocol
 
+_log: Final = logging.getLogger("kohort.server")
+
 PORTS: Final = 65_536
-_URI: Final = re.compile(r"([a-zA-Z0-9_-]+)://(?:\[([0-9a-fA-F:%.]*)\]|([^\[\]:/]*)):(\d+)")
-_MAP: Final = "listener.security.protocol.map"
+_ADVERTISED: Final = "advertised.listeners"
 _CONTROLLERS: Final = "controller.listener.names"
 _DELAY: Final = "connection.failed.authentication.delay.ms"
 _EARLY: Final = "early.start.listeners"
@@ -75,36 +75,69 @@ def listener_addresses(
     Raises:
         ConfigError: an address is not valid, has no security protocol, or two brokers had the same port.
     """
-    if "listeners" not in config.explicit:
-        if "advertised.listeners" in config.explicit:
-            raise ConfigError("advertised.listeners is set without listeners; set both, or use --advertised HOST:PORT")
-        found = [ListenerAddress(protocol.name, host, port, advertised, protocol=protocol)]
-    else:
-        found = _configured(config)
-    _check_ports(found, brokers)
-    _check_names(config, found)
+    if LISTENERS in config.explicit:
+        return configured_addresses(config, brokers)
+    if _ADVERTISED in config.explicit:
+        raise ConfigError("advertised.listeners is set without listeners; set both, or use --advertised HOST:PORT")
+    found = [ListenerAddress(protocol.name, host, port, advertised, protocol=protocol)]
+    _check(config, found, brokers)
     return found
+
+
+def addresses_of_brokers(
+    configs: Mapping[int, BrokerConfig],
+    host: str,
+    port: int,
+    advertised: tuple[str, int] | None,
+    protocol: SecurityProtocol,
+) -> dict[int, list[ListenerAddress]]:
+    """
+    The listeners of each broker: those of its own `listeners` if that was set at run time, else those of the start.
+
+    Raises:
+        ConfigError: as `listener_addresses`, for values of the start. Others are set aside with an entry in the log.
+    """
+    started = next(iter(configs.values())).with_dynamic({}, {})
+    first = listener_addresses(started, host, port, advertised, len(configs), protocol)
+    found: dict[int, list[ListenerAddress]] = {}
+    for number, (node_id, config) in enumerate(configs.items()):
+        found[node_id] = [address.of_broker(number) for address in first]
+        if LISTENERS in config.dynamic:
+            try:
+                found[node_id] = configured_addresses(config)
+            except ConfigError as error:
+                _log.error("listeners.set_aside broker=%d error=%r", node_id, str(error))
+    return found
+
+
+def configured_addresses(config: BrokerConfig, brokers: int = 1) -> list[ListenerAddress]:
+    """The listeners of `listeners`. Raises: ConfigError: as `listener_addresses`."""
+    found = _configured(config)
+    _check(config, found, brokers)
+    return found
+
+
+def _check(config: BrokerConfig, addresses: Sequence[ListenerAddress], brokers: int) -> None:
+    _check_ports(addresses, brokers)
+    _check_names(config, addresses)
 
 
 def _configured(config: BrokerConfig) -> list[ListenerAddress]:
     controllers = config.get_list(_CONTROLLERS)
-    own = [(name, host, port) for name, host, port in _parse(config, "listeners") if name not in controllers]
+    own = [(name, host, port) for name, host, port in parse_listeners(config) if name not in controllers]
     if not own:
         raise ConfigError(
             "listeners names no listener for clients; give at least one, such as PLAINTEXT://localhost:9092"
         )
-    protocols = protocol_map(config.get_str(_MAP) or "")
+    protocols = protocol_map(config.get_str(PROTOCOLS) or "")
     for name, _, _ in own:
         if name not in protocols:
             raise ConfigError(
-                f"listeners has {name}, which has no security protocol; add {name}:PLAINTEXT to {_MAP}, or another "
-                "protocol"
+                f"No security protocol defined for listener {name}: add {name}:PLAINTEXT to {PROTOCOLS}, or another protocol"
             )
-    if "advertised.listeners" not in config.explicit:
+    if _ADVERTISED not in config.explicit:
         return [ListenerAddress(name, host, port, protocol=protocols[name]) for name, host, port in own]
-    told = {
-        name: (host, port) for name, host, port in _parse(config, "advertised.listeners") if name not in controllers
-    }
+    told = {name: (host, port) for name, host, port in parse_listeners(config, _ADVERTISED) if name not in controllers}
     unknown = sorted(told.keys() - {name for name, _, _ in own})
     if unknown:
         raise ConfigError(f"advertised.listeners has {unknown[0]}, which listeners does not have; add it to listeners")
@@ -116,19 +149,6 @@ def _configured(config: BrokerConfig) -> list[ListenerAddress]:
     return [
         ListenerAddress(name, host, port, told.get(name), name in told, protocols[name]) for name, host, port in own
     ]
-
-
-def _parse(config: BrokerConfig, key: str) -> list[tuple[str, str, int]]:
-    found: dict[str, tuple[str, str, int]] = {}
-    for text in config.get_list(key):
-        matched = _URI.fullmatch(text)
-        if matched is None or not is_number(matched[4], 0, PORTS - 1):
-            raise ConfigError(f"{key} has {text!r}; write NAME://HOST:PORT, for example PLAINTEXT://localhost:9092")
-        name = matched[1].upper()
-        if name in found:
-            raise ConfigError(f"{key} has two addresses of {name}; give each listener a name of its own")
-        found[name] = name, matched[2] or matched[3] or "", int(matched[4])
-    return list(found.values())
 
 
 def _check_names(config: BrokerConfig, addresses: Sequence[ListenerAddress]) -> None:

@@ -13,7 +13,7 @@ Source: Kafka ChannelBuilders.serverChannelBuilder, DefaultKafkaPrincipalBuilder
 
 import asyncio
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from kohort.broker.configs.listener_configs import ListenerConfig
 from kohort.model.principals import ANONYMOUS, Principal
@@ -23,6 +23,9 @@ from kohort.server.connections.client_connections import ClientConnections, Serv
 from kohort.server.connections.connection import ClientConnection
 from kohort.server.listeners.logins import Logins
 
+if TYPE_CHECKING:
+    from kohort.server.listeners.tls_stores import TlsStores
+
 Follows: TypeAlias = Callable[[str, Principal], asyncio.Protocol]
 """Makes the connection of a client at an address, of the user of its certificate."""
 
@@ -30,6 +33,9 @@ Follows: TypeAlias = Callable[[str, Principal], asyncio.Protocol]
 class Entrance:
     """
     The entrance of one listener of one broker.
+
+    Attributes:
+        stores: for new connections; None without TLS.
 
     Raises:
         ConfigError: a configuration of the listener's security is missing or wrong.
@@ -39,6 +45,7 @@ class Entrance:
         self, config: ListenerConfig, endpoint: ServedEndpoint, shared: ClientConnections, logins: Logins
     ) -> None:
         self.config = config
+        self.stores: TlsStores | None = None
         self._endpoint = endpoint
         self._shared = shared
         self._logins = logins
@@ -63,8 +70,10 @@ class Entrance:
         logins = self._logins
 
         def handshake(host: str) -> asyncio.Protocol:
+            stores = self.stores
+            assert stores is not None, "the listener has TLS"
             return TlsHandshake(
-                self._shared, self._endpoint, logins.pending, host, self.stores, rules, logins.elsewhere, follows
+                self._shared, self._endpoint, logins.pending, host, stores, rules, logins.elsewhere, follows
             )
 
         return handshake

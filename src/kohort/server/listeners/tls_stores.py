@@ -9,39 +9,27 @@ Source: KIP-651; Kafka DefaultSslEngineFactory, SslFactory.
 import os
 import ssl
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
-from kohort.broker.configs.listener_configs import ListenerConfig
+from kohort.broker.configs.listener_configs import STORE_KEYS, ListenerConfig
 from kohort.model.errors import ConfigError, WireError
 from kohort.security.distinguished_names import alternative_names, subject_of
 from kohort.security.pem import KeyPair, certificates, private_key
 from kohort.server.listeners.tls_suites import Suites, chosen_suites
 
-STORE_KEYS: Final = (
-    "ssl.keystore.type",
-    "ssl.keystore.location",
-    "ssl.keystore.password",
-    "ssl.key.password",
-    "ssl.keystore.key",
-    "ssl.keystore.certificate.chain",
-    "ssl.truststore.type",
-    "ssl.truststore.location",
-    "ssl.truststore.password",
-    "ssl.truststore.certificates",
-)
-"""The keys that make a new context while the broker runs. Source: Kafka SslConfigs.RECONFIGURABLE_CONFIGS."""
 _PEM: Final = "PEM"
 _MODES: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 
 
-class TlsStores(NamedTuple):
+class TlsStores:
     """
     The stores of one listener as they were when they were read.
 
-    Attributes:
+    Args:
+        values: the configurations that they were read by. `repr()` shows none.
         context: for new connections.
         suites: those that a connection may end up with.
         subject: the name of the broker's certificate.
@@ -50,12 +38,40 @@ class TlsStores(NamedTuple):
         files: the files with their times of modification.
     """
 
-    context: ssl.SSLContext
-    suites: Suites
-    subject: str
-    alternative_names: frozenset[bytes]
-    has_trust: bool
-    files: dict[str, int]
+    def __init__(
+        self,
+        values: Mapping[str, object],
+        context: ssl.SSLContext,
+        suites: Suites,
+        subject: str,
+        names: frozenset[bytes],
+        files: dict[str, int],
+        *,
+        has_trust: bool,
+    ) -> None:
+        self.values = values
+        self.context = context
+        self.suites = suites
+        self.subject = subject
+        self.alternative_names = names
+        self.has_trust = has_trust
+        self.files = files
+
+    def has_changed(self) -> bool:
+        """Whether a file is another one than when it was read. One that is missing has not changed: it may be in exchange."""
+        return any(_modified(path) not in (0, time) for path, time in self.files.items())
+
+    def ignore_changes(self) -> None:
+        """Take the present files for known ones, so that they are not read again before their next change."""
+        self.files = {path: _modified(path) or time for path, time in self.files.items()}
+
+
+def _modified(path: str) -> int:
+    """The time of a file's modification; 0 if it does not exist."""
+    try:
+        return Path(path).stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def load_stores(config: ListenerConfig) -> TlsStores:
@@ -103,7 +119,8 @@ def load_stores(config: ListenerConfig) -> TlsStores:
         subject, names = subject_of(certificate), alternative_names(certificate)
     except WireError as error:
         raise _failed(where, str(error)) from None
-    return TlsStores(context, suites, subject, names, anchors is not None, files)
+    values = {key: config[key] for key in STORE_KEYS}
+    return TlsStores(values, context, suites, subject, names, files, has_trust=anchors is not None)
 
 
 def check_compatible(old: TlsStores, new: TlsStores, config: ListenerConfig) -> None:
