@@ -14,7 +14,7 @@ one step, or whose metrics change at known times, gives a function that makes it
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from time import perf_counter
 from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias
@@ -37,6 +37,8 @@ _END = b"\r\n\r\n"
 _REASONS = {
     200: "OK",
     400: "Bad Request",
+    401: "Unauthorized",
+    403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
     500: "Internal Server Error",
@@ -68,6 +70,10 @@ class Family(Protocol):
     def samples(self) -> Iterable[Sample]: ...
 
 
+Headers: TypeAlias = Mapping[str, Sequence[str]]
+"""The values of each header, by its name in lower case."""
+Refuse: TypeAlias = Callable[[Headers], tuple[int, str] | None]
+"""Tells with which status and sentence a request is refused; None if it is not."""
 MakeText: TypeAlias = Callable[[bool], Awaitable[bytes]]
 """Makes the text of the metrics; the argument tells whether it is compressed by gzip."""
 
@@ -117,6 +123,7 @@ class ScrapeListener:
         make_text: makes the text of the metrics instead of `collect`.
         has_gzip: `make_text` can compress.
         aliases: other names of `PATHS`.
+        refuse: who may not have metrics, nor the reasons of `not_ready`; everyone may by default.
 
     Attributes:
         connections: their number.
@@ -131,12 +138,14 @@ class ScrapeListener:
         make_text: MakeText | None = None,
         has_gzip: bool = False,
         aliases: Mapping[str, str] = MappingProxyType({}),
+        refuse: Refuse = lambda _headers: None,
     ) -> None:
         self._collect = collect
         self._not_ready = not_ready
         self._make_text = make_text or self._text_in_steps
         self._has_gzip = has_gzip
         self._aliases = aliases
+        self._refuse = refuse
         self.connections = 0
         self.answer_bytes = 0
         self._readers: dict[int, int] = {}
@@ -173,6 +182,7 @@ class ScrapeListener:
         path = target.partition("?")[0]
         path = self._aliases.get(path, path)
         has_body = method != "HEAD"
+        refused = self._refuse(_headers(request))
         if not path:
             await _write(writer, 400, b"This is not an HTTP request.\n")
         elif path not in PATHS:
@@ -183,9 +193,14 @@ class ScrapeListener:
             await _write(writer, 200, b'{"status": "ok"}\n', JSON, has_body=has_body)
         elif path == "/ready":
             reasons = self._not_ready()
-            body = {"status": "not ready", "reasons": reasons} if reasons else {"status": "ready"}
+            body: dict[str, object] = {"status": "not ready" if reasons else "ready"}
+            if reasons and refused is None:
+                body["reasons"] = reasons
             text = json.dumps(body).encode() + b"\n"
             await _write(writer, 503 if reasons else 200, text, JSON, has_body=has_body)
+        elif refused is not None:
+            status, sentence = refused
+            await _write(writer, status, f"{sentence}\n".encode(), has_body=has_body)
         else:
             await self._scrape(writer, has_body=has_body, is_gzip=self._has_gzip and _accepts_gzip(request))
 
@@ -260,6 +275,7 @@ async def _write(
         f"Content-Length: {len(body)}",
         *(["Content-Encoding: gzip"] if is_gzip else []),
         *(["Allow: GET, HEAD"] if status == 405 else []),
+        *(["WWW-Authenticate: Bearer"] if status == 401 else []),
         "Connection: close",
     ]
     writer.write("\r\n".join(head).encode() + _END)
@@ -273,6 +289,15 @@ async def _write(
 def _accepts_gzip(request: bytes) -> bool:
     lines = request.lower().split(b"\r\n")
     return any(line.startswith(b"accept-encoding:") and b"gzip" in line for line in lines)
+
+
+def _headers(request: bytes) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for line in request.decode("latin-1").split("\r\n")[1:]:
+        name, separator, value = line.partition(":")
+        if separator:
+            found.setdefault(name.strip().lower(), []).append(value.strip())
+    return found
 
 
 def _request_line(request: bytes) -> tuple[str, str]:

@@ -21,6 +21,7 @@ from kohort.cli.serve_security import (
     default_configs,
     default_protocol,
     make_certificates,
+    metrics_token,
     users_of,
 )
 from kohort.model.errors import ConfigError
@@ -228,6 +229,7 @@ def serve(arguments: Sequence[str]) -> None:
             racks=_racks(options.racks, options.brokers),
             advertised=parse_host_port(options.advertised, "--advertised") if options.advertised else None,
             metrics_port=options.metrics_port,
+            metrics_token=metrics_token(options),
             allow_anonymous=options.allow_anonymous,
             data_dir=options.data_dir,
             flush=options.flush,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from kohort.broker.configs.definitions import BrokerConfig
     from kohort.security.protocols import SecurityProtocol
     from kohort.server.listeners.made_certificates import MadeCertificates
-    from kohort.server.settings import Passwords
+    from kohort.server.settings import Passwords, Secret
 
 _HOST = re.compile(r"://(\[[^\]]*\]|[^\[\]:/,]*):")
 _STORES = ("ssl.keystore.", "ssl.truststore.", "ssl.key.password")
@@ -39,6 +39,12 @@ def add_security_options(options: argparse.ArgumentParser) -> None:
         "--tls",
         action="store_true",
         help="make certificates at the start and encrypt the listener, for tests only; the ready line tells where they are",
+    )
+    group.add_argument(
+        "--metrics-token-file",
+        type=Path,
+        metavar="FILE",
+        help="the token that scrapers of other machines show; the environment variable KOHORT_METRICS_TOKEN has it, too",
     )
     group.add_argument(
         "--allow-anonymous",
@@ -89,6 +95,15 @@ def make_certificates(options: argparse.Namespace, config: "BrokerConfig") -> "M
     hosts = [host.strip("[]") for text in texts for host in _HOST.findall(text)]
     advertised = options.advertised.rpartition(":")[0].strip("[]") if options.advertised else ""
     return MadeCertificates(host for host in (options.host, advertised, *hosts) if host not in ("", "0.0.0.0", "::"))
+
+
+def metrics_token(options: argparse.Namespace) -> "Secret | None":
+    """The token of the metrics. Raises: ConfigError: as `read_token`."""
+    from kohort.security.http_access import read_token
+    from kohort.server.settings import Secret
+
+    token = read_token(options.metrics_token_file, os.environ)
+    return None if token is None else Secret(token)
 
 
 def users_of(options: argparse.Namespace, environment: Mapping[str, str] | None = None) -> "Passwords":

@@ -197,6 +197,16 @@ def _logs(now: Scraped, before: Scraped, seconds: float) -> list[LogGrowth]:
     return sorted(found, key=lambda each: (-each.bytes_per_second, -each.size_bytes, each.topic))
 
 
+def _authorization() -> dict[str, str]:
+    """The token for the metrics of other machines. Raises: ConfigError: as `read_token`."""
+    import os
+
+    from kohort.security.http_access import read_token
+
+    token = read_token(None, os.environ)
+    return {} if token is None else {"Authorization": f"Bearer {token}"}
+
+
 def scrape(address: str) -> Scraped:
     """
     Read the metrics of a broker.
@@ -211,7 +221,7 @@ def scrape(address: str) -> Scraped:
     hint = f"start the broker with `kohort serve --metrics-port {port}`, or give its address by --metrics"
     connection = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=TIMEOUT_S)
     try:
-        connection.request("GET", "/metrics")
+        connection.request("GET", "/metrics", headers=_authorization())
         response = connection.getresponse()
         body = response.read()
     except (OSError, http.client.HTTPException) as error:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import stat
+import struct
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -75,6 +77,8 @@ class Control:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
+            if not _is_own_user(writer.get_extra_info("socket")):
+                return
             async with asyncio.timeout(IDLE_SECONDS_MAX):
                 error = await self._carry_out(await reader.readline())
                 writer.write(msgspec.json.encode({"error": error}) + b"\n")
@@ -101,6 +105,15 @@ class Control:
         return None
 
 
+def _is_own_user(peer: Any) -> bool:
+    """Whether a process of the same user, or of root, is at the other end. Systems that do not tell have the directory only."""
+    option = getattr(socket, "SO_PEERCRED", None)
+    if option is None:
+        return True
+    _, user, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, option, struct.calcsize("3i")))
+    return user in (0, os.getuid())
+
+
 def send_command(path: Path, name: str, node_id: int, timeout_s: float) -> None:
     """
     Send a command to a process and wait until it is carried out. Blocks.
@@ -108,8 +121,6 @@ def send_command(path: Path, name: str, node_id: int, timeout_s: float) -> None:
     Raises:
         ConfigError: no process listens, or it refused the command.
     """
-    import socket
-
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(timeout_s)
         try:

@@ -296,12 +296,19 @@ class Node:
 
     async def _listen_for_scrapes(self, host: str, port: int) -> asyncio.Server:
         from kohort.scrape import ScrapeListener
+        from kohort.security.http_access import VARIABLE, HttpAccess, is_loopback
 
-        listener = ScrapeListener(self._metric_steps, self.not_ready)
+        token = self._settings.metrics_token
         try:
-            if host in ("", "::"):  # The event loop takes only IPv6 for `::`.
-                return await listener.start(sock=bind(host, port))
-            return await listener.start(host=host, port=port)
+            listening = bind(host, port)
+            is_local = is_loopback(listening.getsockname()[0])
+            if not is_local and token is None:
+                _log.warning(
+                    "metrics.denied host=%s hint=%r", host, f"no token is set: start the broker with {VARIABLE}"
+                )
+            access = HttpAccess(token, is_local=is_local)
+            listener = ScrapeListener(self._metric_steps, self.not_ready, refuse=access.refusal)
+            return await listener.start(sock=listening)
         except OSError as error:
             raise ConfigError(
                 f"cannot listen on {host}:{port}: {error.strerror or error}; "

@@ -18,6 +18,15 @@ class Passwords(dict[str, str]):
         return f"Passwords({list(self)})"
 
 
+class Secret(str):
+    """A text that `repr()` does not show."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "Secret()"
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """
     Attributes:
@@ -26,6 +35,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         racks: of the brokers; empty if all have `broker.rack`.
         advertised: host and port that clients are told; None for the address of the listener.
         metrics_port: port of the metrics listener on the same host; 0 takes a free port, None serves no metrics.
+        metrics_token: what scrapers of other machines show; without one they are refused. `repr()` shows it not.
         data_dir: None keeps everything in memory.
         flush: "commit": records are flushed before they are acknowledged; "os": the operating system writes them back when
             it decides to, which is Kafka's default.
@@ -43,6 +53,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     racks: tuple[str, ...] = ()
     advertised: tuple[str, int] | None = None
     metrics_port: int | None = None
+    metrics_token: Secret | None = None
     data_dir: Path | None = None
     flush: Literal["commit", "os"] = "commit"
     allow_anonymous: bool = False

@@ -138,3 +138,20 @@ def test_an_address_that_cannot_be_had(endpoint: Endpoint, exporter: Exporter) -
         Endpoint(exporter, HOST, endpoint.port, interval_s=1.0)
     with pytest.raises(ConfigError, match=r"nohost.invalid:0 cannot be listened at: "):
         Endpoint(exporter, "nohost.invalid", 0, interval_s=1.0)
+
+
+def test_metrics_deny_by_default_where_other_machines_reach_them(exporter: Exporter) -> None:
+    """CVE-2026-82266 and CVE-2025-61673: see `tests/security/test_http_access.py`."""
+    token = "a-token-of-the-test"
+    for host, set_token, headers, status in (
+        (HOST, None, {"Origin": "http://a.example"}, 403),
+        (HOST, token, {}, 401),
+        ("0.0.0.0", None, {}, 401),
+        ("0.0.0.0", token, {}, 401),
+        ("0.0.0.0", token, {"Authorization": f"Bearer {token}"}, 200),
+    ):
+        endpoint = Endpoint(exporter, host, 0, interval_s=1000.0, token=set_token)
+        endpoint.start()
+        assert ask(endpoint, "/metrics", **headers)[0] == status
+        assert ask(endpoint, "/health")[0] == 200
+        endpoint.stop()

@@ -22,10 +22,11 @@ from kohort.broker.telemetry.otlp import DataPoint
 from kohort.cli.serve import parser
 from kohort.model.ids import uuid_text
 from kohort.scrape import REQUEST_BYTES_MAX, Family, ScrapeListener, text_of
+from kohort.security.http_access import HttpAccess
 from kohort.server.metrics.families import late_transactions, log_families, producer_families
 from kohort.server.metrics.figures import by, figure
 from kohort.server.node import Node
-from kohort.server.settings import Settings
+from kohort.server.settings import Secret, Settings
 from kohort.storage.log import FlushMetrics
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
@@ -511,3 +512,63 @@ def test_a_transaction_is_late_when_its_producer_has_been_silent_beyond_every_ti
     for producer_id in (7, 8):
         readers.end(producer_id)
     assert shown(now_ms + HOUR_MS) == (0, 2, 0)
+
+
+TOKEN = "a-token-of-the-test"
+
+
+@pytest.mark.parametrize(
+    ("host", "token", "request_of", "status"),
+    [
+        ("127.0.0.1", None, b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", 200),
+        ("127.0.0.1", None, b"GET /metrics HTTP/1.1\r\nHost: rebound.example\r\n\r\n", 403),
+        ("127.0.0.1", None, b"GET /metrics HTTP/1.1\r\nOrigin: http://localhost\r\n\r\n", 403),
+        ("127.0.0.1", TOKEN, GET, 401),
+        ("0.0.0.0", None, GET, 401),
+        ("0.0.0.0", TOKEN, GET, 401),
+        ("0.0.0.0", TOKEN, b"GET /metrics HTTP/1.1\r\nauthorization: Bearer a-token-of-the-test\r\n\r\n", 200),
+        ("0.0.0.0", TOKEN, b"GET /metrics/ HTTP/1.1\r\nauthorization: Bearer a-token-of-the-test\r\n\r\n", 404),
+        ("0.0.0.0", TOKEN, b"GET /metrics/.. HTTP/1.1\r\n\r\n", 404),
+        ("0.0.0.0", TOKEN, b"GET /health/metrics HTTP/1.1\r\n\r\n", 404),
+        ("0.0.0.0", TOKEN, b"GET /health HTTP/1.1\r\n\r\n", 200),
+        ("0.0.0.0", None, b"GET /ready HTTP/1.1\r\n\r\n", 200),
+    ],
+)
+def test_cve_2026_105949_and_metrics_of_other_machines(
+    host: str, token: str | None, request_of: bytes, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Metrics deny by default where others reach them, and paths count as a whole. Probes are for everyone."""
+
+    async def run() -> None:
+        settings = Settings(
+            host=host,
+            port=0,
+            metrics_port=0,
+            metrics_token=None if token is None else Secret(token),
+            allow_anonymous=True,
+            config=BrokerConfig(),
+        )
+        assert TOKEN not in repr(settings)
+        node = Node(settings, asyncio.get_running_loop())
+        await node.start()
+        try:
+            assert node.metrics_port is not None
+            assert (await _ask(node.metrics_port, request_of))[0] == status
+        finally:
+            await node.stop()
+
+    asyncio.run(run())
+    assert ("metrics.denied" in caplog.text) is (host == "0.0.0.0" and token is None)
+    assert TOKEN not in caplog.text
+
+
+def test_reasons_are_for_those_who_may_have_metrics() -> None:
+    async def run() -> tuple[int, bytes]:
+        listener = ScrapeListener(
+            not_ready=lambda: ["The disk is full."], refuse=HttpAccess(None, is_local=False).refusal
+        )
+        server = await listener.start(host=HOST, port=0)
+        async with server, asyncio.timeout(SECONDS_MAX):
+            return await _ask(server.sockets[0].getsockname()[1], READY)
+
+    assert asyncio.run(run()) == (503, b'{"status": "not ready"}\n')

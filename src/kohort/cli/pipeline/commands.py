@@ -3,6 +3,7 @@ The commands of `kohort pipeline`. `tables` reads and prints, `run_command` publ
 """
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -321,6 +322,13 @@ def export(
     cluster_name: Annotated[
         str | None, typer.Option(help="Value of the labels cluster and cluster_name; default: the id of the cluster.")
     ] = None,
+    metrics_token_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The token that scrapers show, needed unless --host is a loopback address; or KOHORT_METRICS_TOKEN.",
+        ),
+    ] = None,
 ) -> None:
     """
     Serve lag, rebalances and transactions to Prometheus, until SIGTERM or Ctrl-C.
@@ -329,7 +337,15 @@ def export(
     lag exporters, so their dashboards work.
     """
     with errors_as_sentences():
-        serve_metrics(options, host=host, port=port, interval_s=interval, names=names, cluster_name=cluster_name)
+        serve_metrics(
+            options,
+            host=host,
+            port=port,
+            interval_s=interval,
+            names=names,
+            cluster_name=cluster_name,
+            token_file=metrics_token_file,
+        )
 
 
 @app.command()

@@ -1,5 +1,6 @@
 """`kohort pipeline export`: an endpoint for Prometheus."""
 
+import os
 from pathlib import Path
 
 import typer
@@ -10,19 +11,28 @@ from kohort.model.errors import ConfigError
 
 
 def serve_metrics(
-    options: CommandOptions, *, host: str, port: int, interval_s: float, names: str, cluster_name: str | None
+    options: CommandOptions,
+    *,
+    host: str,
+    port: int,
+    interval_s: float,
+    names: str,
+    cluster_name: str | None,
+    token_file: Path | None = None,
 ) -> None:
     """
     Poll a source and serve the metrics, until SIGINT or SIGTERM.
 
     Raises:
         ConfigError: the source cannot be followed, a set of names is unknown, no broker answers the first poll, or the address
-            is in use.
+            is in use; or the token cannot be used.
     """
     from kohort.pipeline.exporter.endpoint import Endpoint
     from kohort.pipeline.exporter.exporter import Exporter
     from kohort.pipeline.sources.options import connecting
+    from kohort.security.http_access import read_token
 
+    token = read_token(token_file, os.environ)
     _check_source(options.source)
     schemes = _schemes(names)
     security = connecting(connection_options(options.config))
@@ -30,7 +40,7 @@ def serve_metrics(
     first = exporter.poll()
     if not first.at_ms:
         raise ConfigError(first.problems[-1])
-    endpoint = Endpoint(exporter, host, port, interval_s=interval_s)
+    endpoint = Endpoint(exporter, host, port, interval_s=interval_s, token=token)
     with stop_signal() as stopped:
         endpoint.start()
         typer.echo(f"Metrics of {options.source}: http://{host}:{endpoint.port}/metrics", err=True)

@@ -14,6 +14,7 @@ from kohort.model.errors import ConfigError
 from kohort.pipeline.exporter.exporter import Exporter
 from kohort.pipeline.exporter.metrics import Snapshot
 from kohort.scrape import ScrapeListener, text_of
+from kohort.security.http_access import HttpAccess, is_loopback
 
 ALIASES = {"/": "/metrics", "/healthz": "/health", "/-/healthy": "/health", "/readyz": "/ready", "/-/ready": "/ready"}
 """Names under which other exporters, Prometheus and Kubernetes serve the same."""
@@ -25,11 +26,14 @@ _LATE_INTERVALS = 3
 class Endpoint:
     """Serves the metrics of an exporter. `port` is the listener's."""
 
-    def __init__(self, exporter: Exporter, host: str, port: int, *, interval_s: float) -> None:
+    def __init__(
+        self, exporter: Exporter, host: str, port: int, *, interval_s: float, token: str | None = None
+    ) -> None:
         """
         Bind the address.
 
         Args:
+            token: what scrapers show. Without one, metrics are served on a loopback address only.
             interval_s: between two polls. The endpoint is not ready if the last good poll is older than three intervals.
 
         Raises:
@@ -49,7 +53,11 @@ class Endpoint:
             raise ConfigError(f"{host}:{port} cannot be listened at: {exc.strerror or exc}") from exc
         self.port = int(self._socket.getsockname()[1])
         self._listener = ScrapeListener(
-            not_ready=self.not_ready, make_text=self._make_text, has_gzip=True, aliases=ALIASES
+            not_ready=self.not_ready,
+            make_text=self._make_text,
+            has_gzip=True,
+            aliases=ALIASES,
+            refuse=HttpAccess(token, is_local=is_loopback(self._socket.getsockname()[0])).refusal,
         )
         self._rendered: Snapshot | None = None
         self._texts: dict[bool, bytes] = {}

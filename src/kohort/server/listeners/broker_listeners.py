@@ -26,6 +26,7 @@ from kohort.broker.configs.listener_configs import (
     protocol_map,
 )
 from kohort.model.errors import ConfigError
+from kohort.security.http_access import is_loopback
 from kohort.server.connections.client_connections import ClientConnections, ServedEndpoint
 from kohort.server.connections.connection_limits import ConnectionLimits
 from kohort.server.listeners.addresses import ListenerAddress, configured_addresses
@@ -335,11 +336,6 @@ class BrokerListeners:
             else:
                 opened.entrance.stores = stores
                 _log.info("stores.reloaded listener=%s subject=%r", name, stores.subject)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only clients on this machine reach an address."""
-    return host == "::1" or host.startswith(("127.", "::ffff:127."))
 
 
 def _loopback(bound: socket.socket) -> str | None:
