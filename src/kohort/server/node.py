@@ -323,7 +323,13 @@ class Node:
         from kohort.server.metrics.collection import node_families
 
         return node_families(
-            self._broker, self._connections, self._coordinators, self._clock, self._log, self._started_at_s
+            self._broker,
+            self._connections,
+            self._logins,
+            self._coordinators,
+            self._clock,
+            self._log,
+            self._started_at_s,
         )
 
     def not_ready(self) -> list[str]:

@@ -41,6 +41,7 @@ class ServedKohort:
         data_dir: the broker's data.
         log: the file with its log, of all starts.
         certificates: the directory of the certificates of `--tls`, while the process runs.
+        metrics_port: that of `--metrics-port`, while the process runs.
         port: the same for every start; the port of the first broker.
         ports: of all brokers, by broker id.
         expected: regular expressions; a log entry that one of them matches may be an error. Tests may append to the list.
@@ -82,6 +83,7 @@ class ServedKohort:
         self.ports = dict(enumerate(ports, 1))
         self._control: Path | None = None
         self.certificates: Path | None = None
+        self.metrics_port: int | None = None
         self._command = [
             *command,
             "serve",
@@ -200,6 +202,8 @@ class ServedKohort:
             raise RuntimeError(f"kohort serve did not become ready:\n{line}{self.log_tail()}")
         certificates = re.search(r" certificates=(\S+)", line)
         self.certificates = Path(certificates[1]) if certificates else None
+        metrics = re.search(r" metrics_port=(\d+)", line)
+        self.metrics_port = int(metrics[1]) if metrics else None
         control = re.search(r" control=(.+)$", line.strip())
         self._control = Path(control[1]) if control else None
         return self

@@ -49,7 +49,7 @@ class Entrance:
         self._endpoint = endpoint
         self._shared = shared
         self._logins = logins
-        follows: Follows = self._of_user
+        follows: Follows = self._of_certificate if config.protocol.has_tls else self._of_user
         if config.protocol.has_sasl:
             follows = self._sasl_connections()
         self.connection: Callable[[str], asyncio.Protocol] = lambda host: follows(host, ANONYMOUS)
@@ -67,14 +67,11 @@ class Entrance:
         if self.config.protocol.has_sasl:
             # The certificate opens the door only.
             rules = MappingRules("DEFAULT")
-        logins = self._logins
 
         def handshake(host: str) -> asyncio.Protocol:
             stores = self.stores
             assert stores is not None, "the listener has TLS"
-            return TlsHandshake(
-                self._shared, self._endpoint, logins.pending, host, stores, rules, logins.elsewhere, follows
-            )
+            return TlsHandshake(self._shared, self._endpoint, self._logins, host, stores, rules, follows)
 
         return handshake
 
@@ -93,6 +90,10 @@ class Entrance:
             return SaslConnection(self._shared, self._endpoint, self._logins, host, self.sasl)
 
         return connection
+
+    def _of_certificate(self, host: str, principal: Principal) -> ClientConnection:
+        self._logins.count_success(is_first=True)
+        return self._of_user(host, principal)
 
     def _of_user(self, host: str, principal: Principal) -> ClientConnection:
         connection = ClientConnection(self._shared, self._endpoint, host)

@@ -7,7 +7,6 @@ Source: Kafka SslTransportLayer.handshake, DefaultKafkaPrincipalBuilder.applySsl
 import asyncio
 import ssl
 from collections.abc import Callable
-from typing import TypeAlias
 
 from kohort.model.errors import WireError
 from kohort.model.limits import HANDSHAKE_BYTES_MAX
@@ -15,17 +14,16 @@ from kohort.model.principals import ANONYMOUS, Principal
 from kohort.security.distinguished_names import subject_of
 from kohort.security.mapping_rules import MappingRules
 from kohort.server.connections.client_connections import ClientConnections, ServedEndpoint
-from kohort.server.listeners.pending import PendingConnection, PendingConnections
+from kohort.server.listeners.logins import Logins
+from kohort.server.listeners.pending import PendingConnection
 from kohort.server.listeners.tls_stores import TlsStores
 from kohort.server.listeners.tls_stream import TlsStream
-
-Elsewhere: TypeAlias = Callable[[Callable[[], None], Callable[[], None]], None]
-"""`elsewhere(work, done)` runs `work` on another thread, then `done` on that of the event loop."""
 
 
 class TlsHandshake(PendingConnection):
     """
     Args:
+        logins: the threads, and the counts.
         next_connection: makes the connection that follows, of the user of the client's certificate.
     """
 
@@ -33,17 +31,16 @@ class TlsHandshake(PendingConnection):
         self,
         shared: ClientConnections,
         endpoint: ServedEndpoint,
-        pending: PendingConnections,
+        logins: Logins,
         host: str,
         stores: TlsStores,
         rules: MappingRules,
-        elsewhere: Elsewhere,
         next_connection: Callable[[str, Principal], asyncio.Protocol],
     ) -> None:
-        super().__init__(shared, endpoint, pending, host)
+        super().__init__(shared, endpoint, logins.pending, host)
+        self._logins = logins
         self._stores = stores
         self._rules = rules
-        self._elsewhere = elsewhere
         self._next_connection = next_connection
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
@@ -60,13 +57,13 @@ class TlsHandshake(PendingConnection):
         if self._transport is None:
             return
         if self._received_bytes > HANDSHAKE_BYTES_MAX:
-            self.refuse("a TLS handshake that is too long")
+            self._fail("a TLS handshake that is too long")
             return
         self._incoming.write(data)
         if not self._is_working:
             self._is_working = True
             self._transport.pause_reading()
-            self._elsewhere(self._take_step, self._on_step)
+            self._logins.elsewhere(self._take_step, self._on_step)
 
     def _take_step(self) -> None:
         """Go on with the handshake as far as the received bytes go. Runs on another thread, which alone uses the TLS object."""
@@ -87,7 +84,7 @@ class TlsHandshake(PendingConnection):
         if answer:
             transport.write(answer)
         if self._error is not None:
-            self.refuse(f"the TLS handshake failed: {getattr(self._error, 'reason', None) or self._error}")
+            self._fail(f"the TLS handshake failed: {getattr(self._error, 'reason', None) or self._error}")
         elif self._is_complete:
             self._finish(transport)
         else:
@@ -95,16 +92,20 @@ class TlsHandshake(PendingConnection):
 
     def _finish(self, transport: asyncio.Transport) -> None:
         if not self._stores.suites.allow(self._tls.cipher()):
-            self.refuse("the client has no cipher suite of ssl.cipher.suites")
+            self._fail("the client has no cipher suite of ssl.cipher.suites")
             return
         principal = self._principal()
         if principal is None:
-            self.refuse("no rule of ssl.principal.mapping.rules applies to the name in the client's certificate")
+            self._fail("no rule of ssl.principal.mapping.rules applies to the name in the client's certificate")
             return
         self._leave()
         stream = TlsStream(transport, self._tls, self._incoming, self._outgoing)
         transport.resume_reading()
         stream.start(self._next_connection(self._host, principal))
+
+    def _fail(self, why: str) -> None:
+        self._logins.count_failure(is_first=True)
+        self.refuse(why)
 
     def _principal(self) -> Principal | None:
         certificate = self._tls.getpeercert(binary_form=True)

@@ -17,6 +17,7 @@ from kohort.runtime.ports import Clock
 from kohort.scrape import Family
 from kohort.server.connections.client_connections import ClientConnections
 from kohort.server.coordinators.coordinators import Coordinators
+from kohort.server.listeners.logins import Logins
 from kohort.server.logs import LogWriter
 from kohort.server.metrics import families
 from kohort.server.metrics.figures import by, figure
@@ -29,6 +30,7 @@ _STEP: Final = 100
 def node_families(
     broker: Broker,
     connections: ClientConnections,
+    logins: Logins,
     coordinators: Coordinators,
     clock: Clock,
     log: LogWriter | None,
@@ -54,6 +56,7 @@ def node_families(
     late = families.late_transactions(logs, now_ms, broker.config.get_int("transaction.max.timeout.ms"))
     yield from families.process_families(started_at_s)
     yield from families.server_families(connections)
+    yield from families.login_families(logins)
     yield from _broker_families(broker, connections)
     dropped = 0 if log is None else log.dropped
     yield from figure("kohort_log_lines_dropped_total", "", "Log lines that nobody read in time.", dropped)

@@ -25,6 +25,7 @@ from kohort.model.text import printable
 from kohort.runtime.purgatory import PurgatoryMetrics
 from kohort.scrape import Family
 from kohort.server.connections.client_connections import ClientConnections
+from kohort.server.listeners.logins import Logins
 from kohort.server.metrics.figures import QUANTILES, LongFamily, by, exporter_name, figure, kafka_help, summary, times
 from kohort.server.metrics.latency import LatencyHistogram
 from kohort.storage.log import CleanerMetrics, FlushMetrics, LogMetrics
@@ -104,6 +105,35 @@ def server_families(connections: ClientConnections) -> Iterator[Metric]:
     ]
     about = "Milliseconds from the start of a request to its answer."
     yield summary("kafka.network:type=RequestMetrics,name=TotalTimeMs,request={}", about, milliseconds)
+
+
+def login_families(logins: Logins) -> Iterator[Metric]:
+    """Authentications of all listeners; Kafka's socket-server-metrics."""
+    kafka = "kafka.server:type=socket-server-metrics,listener={},networkProcessor={}/"
+    first, again = {"session": "first"}, {"session": "renewed"}
+    for result, verb, counts in (
+        ("success", "successful", (logins.successes, logins.repeated_successes)),
+        ("failure", "failed", (logins.failures, logins.repeated_failures)),
+    ):
+        about = f"Authentications that ended with {result}, of TLS without SASL, and of SASL."
+        values = [(first, counts[0]), (again, counts[1])]
+        yield from figure(f"kohort_authentication_{result}_total", "", about, *values)
+        for name, count in zip(("authentication", "reauthentication"), counts, strict=True):
+            yield from figure("", f"{kafka}{verb}-{name}-total", about, (LISTENER, count))
+    about = "Connections that were closed because their session had ended."
+    yield from figure(
+        "kohort_expired_sessions_total",
+        f"{kafka}expired-connections-killed-count",
+        about,
+        logins.expired,
+        kafka=[(LISTENER, logins.expired)],
+    )
+    about = "Connections that are not authenticated yet, on listeners with TLS or SASL."
+    yield from figure("kohort_unauthenticated_connections", "", about, len(logins.pending))
+    about = "Bytes that these connections have sent of handshakes and unfinished frames."
+    yield from figure("kohort_unauthenticated_bytes", "", about, logins.pending.bytes)
+    about = "Connections that were disconnected because too many were not authenticated, or held too many bytes."
+    yield from figure("kohort_unauthenticated_evicted_total", "", about, logins.pending.evicted)
 
 
 def telemetry_families(telemetry: Telemetry, now_ms: int) -> Iterator[Family | None]:
