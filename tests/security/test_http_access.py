@@ -67,6 +67,22 @@ def test_cve_2026_82266_and_cve_2025_61673(token: str | None, is_local: bool, he
     assert refusal is None or TOKEN not in refusal.sentence
 
 
+def test_cve_2021_38153_a_token_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if there is none: a missing token is a wrong one."""
+    compared: list[tuple[bytes, bytes]] = []
+
+    def compare(one: bytes, other: bytes) -> bool:
+        compared.append((one, other))
+        return one == other
+
+    monkeypatch.setattr("hmac.compare_digest", compare)
+    access = HttpAccess(TOKEN, is_local=False)
+    for headers in (RIGHT, {}, {"authorization": ["Bearer x"]}, {"authorization": [f"Basic {TOKEN}"]}):
+        access.refusal(headers)
+    assert [given for given, _ in compared] == [TOKEN.encode(), b"", b"x", TOKEN.encode()[1:]]
+    assert {expected for _, expected in compared} == {TOKEN.encode()}
+
+
 @pytest.mark.parametrize(
     ("content", "status"),
     [

@@ -56,6 +56,14 @@ def test_the_first_of_several_matches_is_anchored_at_the_beginning_only() -> Non
     assert MappingRules("RULE:^CN=(.*?)/$1/").user_of("CN=CN=a") == "CN=a"
 
 
+def test_apache_kafka_6099_commas_and_cve_2026_128424_escapes_of_patterns_are_kept() -> None:
+    """A comma within a pattern divided the rules; a proxy dropped the backslashes of patterns."""
+    rules = MappingRules(r"RULE:^CN=((?:\\,|[^,]){1,9}),OU=(.*?),.*$/$1\/$2/L, RULE:^CN=a\.b,.*$/dot/,DEFAULT")
+    assert rules.user_of(r"CN=A\, b,OU=Unit,O=o") == r"a\, b/unit"
+    assert rules.user_of("CN=a.b,O=o") == "dot"
+    assert rules.user_of("CN=axb,O=o") == "CN=axb,O=o"
+
+
 @pytest.mark.parametrize(
     ("rules", "sentence"),
     [

@@ -246,6 +246,38 @@ def test_changes_of_listeners_that_are_refused(tmp_path: Path) -> None:
     play(story, tmp_path)
 
 
+def test_kafka_13835_a_change_of_the_broker_reads_changed_files(tmp_path: Path) -> None:
+    """Also one of another key. The files are looked at on their own as well, but later."""
+
+    async def story(fixture: Fixture) -> None:
+        (tmp_path / "started.pem").write_text("".join(pair(AUTHORITY.issue(common_name="SRV"))))
+        assert await fixture.alter(("listener.name.ssl.max.connections", "1000")) == (0, "")
+        assert await fixture.subject() == "SRV"
+
+    play(story, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name", ["listener.name.login.plain.sasl.jaas.config", "listener.name.ssl.scram-sha-256.sasl.jaas.config"]
+)
+@pytest.mark.parametrize("module", ["com.sun.security.auth.module.JndiLoginModule", "x.y.Z"])
+def test_cve_2025_27819_cve_2025_27818_cve_2023_25194_no_login_module_comes_from_a_client(
+    tmp_path: Path, name: str, module: str
+) -> None:
+    async def story(fixture: Fixture) -> None:
+        (port,) = free_ports(1)
+        code, message = await fixture.alter(
+            ("listeners", f"{fixture.listeners},LOGIN://127.0.0.1:{port}"),
+            ("listener.name.login.sasl.enabled.mechanisms", "PLAIN"),
+            (name, f'{module} required user.provider.url="ldap://b.example" secret="of-the-test";'),
+        )
+        assert code == ErrorCode.INVALID_REQUEST
+        assert "of-the-test" not in message
+        assert fixture.node._broker.dynamic_configs.newest("1") == {}
+
+    play(story, tmp_path)
+
+
 def test_a_store_whose_file_changes_is_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
