@@ -5,26 +5,34 @@ CVE-2022-34917: frames before the authentication allocated what their length sai
 """
 
 import asyncio
+import gc
 import os
 import random
 import resource
+import ssl
 import struct
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
 from kohort.model.limits import HANDSHAKE_BYTES_MAX, PENDING_BYTES_MAX, PENDING_CONNECTIONS_MAX
+from kohort.security.sasl.authenticator import Authenticator
+from kohort.server.connections.connection import ClientConnection
+from kohort.server.listeners.sasl_connection import SaslConnection
+from kohort.server.listeners.tls_handshake import TlsHandshake
+from kohort.server.listeners.tls_stream import TlsStream
 from kohort.server.node import Node
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.encoders import request_encoder
 from tests.conftest import LONG
 from tests.security.certificates import HOST, Authority, key_store
-from tests.server.clients import Connect, play_at
+from tests.server.clients import Client, Connect, play_at
 from tests.server.listeners.test_sasl import PLAIN, authenticate, is_served
 
 FRAMES = 100_000 if LONG else 3_000
@@ -35,9 +43,11 @@ BOTH = "SASL_PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0"
 Story = Callable[[Node, Connect], Awaitable[None]]
 
 
-def play_hostile(story: Story, directory: Path, authority: Authority) -> None:
+def play_hostile(
+    story: Story, directory: Path, authority: Authority, more: Mapping[str, str] = MappingProxyType({})
+) -> None:
     stores = {f"listener.name.ssl.{key}": text for key, text in key_store(authority.store(directory / "s.pem")).items()}
-    play_at(story, configs=PLAIN | stores, listeners=BOTH)
+    play_at(story, configs=PLAIN | stores | dict(more), listeners=BOTH)
 
 
 def frames(chance: random.Random) -> bytes:
@@ -104,6 +114,46 @@ def test_cve_2022_34917_floods_of_frames_before_the_authentication(tmp_path: Pat
     play_hostile(story, tmp_path, authority)
 
 
+def test_connections_that_have_ended_leave_no_garbage(tmp_path: Path) -> None:
+    """A broker collects garbage rarely: cycles of objects would grow into hundreds of megabytes."""
+    authority = Authority()
+    kinds = (SaslConnection, TlsHandshake, TlsStream, Authenticator, ClientConnection, ssl.SSLObject)
+
+    def living() -> int:
+        return sum(isinstance(each, kinds) for each in gc.get_objects())
+
+    async def session(node: Node, *, is_encrypted: bool) -> None:
+        context = authority.client_context() if is_encrypted else None
+        streams = await asyncio.open_connection(
+            *node.bound[1][is_encrypted], ssl=context, server_hostname=HOST if is_encrypted else None
+        )
+        client = Client(*streams)
+        if not is_encrypted:
+            assert (await authenticate(client)).error_code == 0
+            assert (await authenticate(client)).error_code == 0
+        assert await is_served(client)
+        client.writer.transport.abort()
+
+    async def story(node: Node, _connect: Connect) -> None:
+        chance = random.Random(7)
+        gc.collect()
+        gc.disable()
+        try:
+            before = living()
+            for _ in range(4):
+                await asyncio.gather(*[attack(chance.choice(node.bound[1]), frames(chance)) for _ in range(50)])
+                await session(node, is_encrypted=False)
+                await session(node, is_encrypted=True)
+            while node._connections.open:
+                await asyncio.sleep(0.001)
+            assert living() <= before + 4  # the client's ends of TLS
+        finally:
+            gc.enable()
+
+    sessions = {"listener.name.sasl_plaintext.plain.connections.max.reauth.ms": "600000"}
+    play_hostile(story, tmp_path, authority, sessions)
+
+
 @pytest.mark.parametrize("kind", ["nothing", "half a frame", "half a handshake"])
 def test_connections_that_never_log_in_are_bounded(tmp_path: Path, kind: str) -> None:
     """The oldest ones leave, others get in, and each takes a stated number of bytes."""
@@ -164,6 +214,7 @@ def test_the_bytes_of_all_connections_that_are_not_authenticated_are_bounded(tmp
                 {asyncio.ensure_future(each.reader.read()) for each in clients}, return_when="FIRST_COMPLETED"
             )
         assert pending.evicted <= 3
+        assert any(held == 100 for held in pending._held.values())
         small.writer.write(half[100:])
         for client in clients:
             client.writer.transport.abort()
@@ -171,20 +222,23 @@ def test_the_bytes_of_all_connections_that_are_not_authenticated_are_bounded(tmp
     play_hostile(story, tmp_path, authority)
 
 
-def test_a_handshake_of_tls_that_is_too_long_is_refused(tmp_path: Path) -> None:
+def test_a_handshake_of_tls_that_is_too_long_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     authority = Authority()
 
     async def story(node: Node, _connect: Connect) -> None:
         reader, writer = await asyncio.open_connection(*node.bound[1][1])
-        # Records of handshake messages that never become one.
-        record = b"\x16\x03\x03\x40\x00" + b"\x01\xff\xff\xff" + bytes(16_380)
-        writer.write(record * (HANDSHAKE_BYTES_MAX // len(record) + 2))
+        # A ClientHello of the greatest length that the library takes, and almost all of it.
+        hello = (b"\x01" + (131_390).to_bytes(3, "big") + b"\x03\x03").ljust(HANDSHAKE_BYTES_MAX, b"\0")
+        for begin in range(0, len(hello), 16_384):
+            part = hello[begin : begin + 16_384]
+            writer.write(b"\x16\x03\x03" + len(part).to_bytes(2, "big") + part)
         with suppress(ConnectionError):
-            assert len(await reader.read()) <= 7
+            assert await reader.read() == b""
         assert node._logins.failures == 1
         writer.close()
 
     play_hostile(story, tmp_path, authority)
+    assert "a TLS handshake that is too long" in caplog.text
 
 
 def test_handshakes_do_not_hold_the_event_loop(tmp_path: Path) -> None:

@@ -252,8 +252,8 @@ def test_a_stream_of_single_bytes_is_a_session_too() -> None:
             await writer.drain()
             await asyncio.sleep(0)
         assert (await client.receive(ApiKey.METADATA, 12))[0] == 3
-        await client.receive(ApiKey.SASL_HANDSHAKE, 1)
-        await client.receive(ApiKey.SASL_AUTHENTICATE, 2)
+        assert (await client.receive(ApiKey.SASL_HANDSHAKE, 1))[1].error_code == 0
+        assert (await client.receive(ApiKey.SASL_AUTHENTICATE, 2))[1].error_code == 0
         assert (await client.receive(ApiKey.METADATA, 12))[0] == 6
 
     play_sasl(story, SESSIONS)

@@ -72,11 +72,6 @@ class ClientConnection(AnsweringConnection):
         self._software = software
 
     @property
-    def is_attached(self) -> bool:
-        """Whether the connection has a socket."""
-        return self._socket is not None
-
-    @property
     def is_paused(self) -> bool:
         """Whether the socket is not read because of requests that wait, or of answers that the client does not take."""
         return self._is_paused

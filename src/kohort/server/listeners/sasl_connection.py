@@ -12,6 +12,7 @@ Source: Kafka SaslServerAuthenticator, KafkaChannel; KIP-152, KIP-368.
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from kohort.model.errors import WireError
@@ -45,14 +46,15 @@ class SaslConnection(PendingConnection):
         super().__init__(shared, endpoint, logins.pending, host)
         self._logins = logins
         self._config = sasl.config
-        self._authenticator = Authenticator(sasl, self._answer_versions)
+        self._client = _Client(shared, endpoint, host)
+        self._authenticator = Authenticator(sasl, self._client.answer_versions)
         self._buffer = bytearray()
         """What has arrived and is not taken."""
         self._is_held = False
         """Whether nothing is taken: a thread works, a failing answer is delayed, or a re-authentication is to begin."""
         self._delay: asyncio.TimerHandle | None = None
         self._served: ClientConnection | None = None
-        """The connection that serves the client; before the authentication it answers ApiVersions."""
+        """The connection that serves the client, once it is authenticated."""
         self._is_serving = False
         """Whether frames go to `_served`."""
         self._left = 0
@@ -79,11 +81,13 @@ class SaslConnection(PendingConnection):
             self._delay.cancel()
         self._is_held = True
         self._buffer.clear()
-        if self._served is not None and self._served.is_attached:
-            self._transport = None
-            self._served.connection_lost(exc)
-        else:
+        if self._served is None:
             super().connection_lost(exc)
+            return
+        self._transport = None
+        # Each refers to the other, and garbage collections are rare.
+        self._served.begin_again = None
+        self._served.connection_lost(exc)
 
     def pause_writing(self) -> None:
         if self._is_serving and self._served is not None:
@@ -110,15 +114,6 @@ class SaslConnection(PendingConnection):
             del self._buffer[: _SIZE + size]
             self._follow(self._authenticator.receive(frame, self._logins.now_ms()))
         self._pending.hold(self, len(self._buffer))
-
-    def _answer_versions(self, frame: bytes) -> bytes:
-        """The answer of the API layer to ApiVersions. Raises: WireError: the request is malformed."""
-        if self._served is None:
-            self._served = ClientConnection(self._shared, self.endpoint, self._host)
-        answer = self._served.answer_alone(frame)
-        if not answer:
-            raise WireError("ApiVersions cannot be answered")
-        return answer
 
     def _follow(self, step: Step) -> None:
         transport = self._transport
@@ -150,34 +145,32 @@ class SaslConnection(PendingConnection):
         """Close the connection, after the delay of a failed authentication if there is one."""
         self._hold()
         self._buffer.clear()
-        self._logins.count_failure(is_first=self._served is None or not self._served.is_attached)
+        self._logins.count_failure(is_first=self._served is None)
         _log.warning(
             "authentication.failed client=%s listener=%s error=%r",
             *(self.client_host, self.endpoint.listener, printable(step.refusal)),
             extra={"client": self.client_host},
         )
         if step.delay_ms:
-            self._delay = self._shared.call_later(step.delay_ms / 1_000, lambda: self._send_last(step.answer))
+            self._delay = self._shared.call_later(step.delay_ms / 1_000, partial(self._send_last, step.answer))
         else:
             self._send_last(step.answer)
 
     def _send_last(self, answer: bytes) -> None:
+        self._delay = None
         if self._transport is None:
             return
         if answer:
             self._transport.write(answer)
-        if self._served is not None and self._served.is_attached:
+        if self._served is not None:
             self._served.close()
         else:
             self.close()
 
     def _complete(self, step: Step, transport: asyncio.Transport) -> None:
         """Serve the client, whose user is known now."""
-        served, is_again = self._served, False
-        if served is None:
-            served = self._served = ClientConnection(self._shared, self.endpoint, self._host)
-        else:
-            is_again = served.is_attached
+        is_again = self._served is not None
+        served = self._served = self._client.connection()
         assert step.principal is not None, "the authentication is complete"
         served.principal = step.principal
         self._logins.count_success(is_first=not is_again)
@@ -188,6 +181,7 @@ class SaslConnection(PendingConnection):
             self._leave()
             served.connection_made(transport)
         if step.session_ends_at_ms is None:
+            served.begin_again = None
             transport.set_protocol(served)
             if rest:
                 served.data_received(rest)
@@ -271,3 +265,30 @@ class SaslConnection(PendingConnection):
         self._buffer += rest
         self._follow(step)
         self._take()
+
+
+class _Client:
+    """
+    Makes the connection that serves a client later; before its authentication it answers ApiVersions.
+
+    An object of its own, so that the authenticator does not refer to the `SaslConnection`, which refers to it: garbage
+    collections are rare, and unauthenticated clients could make many such pairs.
+    """
+
+    def __init__(self, shared: ClientConnections, endpoint: ServedEndpoint, host: str) -> None:
+        self._shared = shared
+        self._endpoint = endpoint
+        self._host = host
+        self._connection: ClientConnection | None = None
+
+    def connection(self) -> ClientConnection:
+        if self._connection is None:
+            self._connection = ClientConnection(self._shared, self._endpoint, self._host)
+        return self._connection
+
+    def answer_versions(self, frame: bytes) -> bytes:
+        """The answer of the API layer to ApiVersions. Raises: WireError: the request is malformed."""
+        answer = self.connection().answer_alone(frame)
+        if not answer:
+            raise WireError("ApiVersions cannot be answered")
+        return answer

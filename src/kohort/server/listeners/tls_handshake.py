@@ -48,7 +48,8 @@ class TlsHandshake(PendingConnection):
         self._received_bytes = 0
         self._is_working = False
         self._is_complete = False
-        self._error: Exception | None = None
+        self._error = ""
+        """Why the handshake failed. Not the exception: it would keep this object in memory until the garbage collection."""
 
     def data_received(self, data: bytes) -> None:
         self.was_used = True
@@ -73,7 +74,7 @@ class TlsHandshake(PendingConnection):
         except ssl.SSLWantReadError:
             pass
         except (ssl.SSLError, OSError, ValueError) as error:
-            self._error = error
+            self._error = str(getattr(error, "reason", None) or error) or type(error).__name__
 
     def _on_step(self) -> None:
         self._is_working = False
@@ -83,8 +84,8 @@ class TlsHandshake(PendingConnection):
         answer = self._outgoing.read()
         if answer:
             transport.write(answer)
-        if self._error is not None:
-            self._fail(f"the TLS handshake failed: {getattr(self._error, 'reason', None) or self._error}")
+        if self._error:
+            self._fail(f"the TLS handshake failed: {self._error}")
         elif self._is_complete:
             self._finish(transport)
         else:
