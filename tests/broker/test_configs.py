@@ -133,9 +133,11 @@ def test_environment_as_in_kafkas_container_images() -> None:
         "KOHORT_SET_SUPER_USERS": "User:a",
         "KOHORT_SET_MY__OWN___KEY": "x",
         "KAFKA_NUM_IO_THREADS": "1",
+        "KOHORT_LISTENER_NAME_SASL__PLAINTEXT_SCRAM___SHA___256_CONNECTIONS_MAX_REAUTH_MS": "5",
     }
     config = BrokerConfig.load(environment=environment)
     assert config.explicit == {"num.partitions": "2"}
+    assert config.of_listeners == {"listener.name.sasl_plaintext.scram-sha-256.connections.max.reauth.ms": "5"}
     assert sorted(config.unknown) == ["my_own-key", "super.users"]
 
 

@@ -85,6 +85,8 @@ def test_wrong_listeners_are_refused_with_a_sentence(
         ("listener.security.protocol.map", "INSIDE", r"has 'INSIDE'; write NAME:PROTOCOL"),
         ("inter.broker.listener.name", "OUTSIDE", r"defined in advertised\.listeners.*configured listeners are INSIDE"),
         ("early.start.listeners", "OUTSIDE", r"early\.start\.listeners contains listener OUTSIDE"),
+        ("principal.builder.class", "a.B", r"principal\.builder\.class: Java classes cannot be loaded"),
+        ("ssl.engine.factory.class", "a.B", r"ssl\.engine\.factory\.class: Java classes cannot be loaded"),
         ("connection.failed.authentication.delay.ms", "600000", r"less than connections\.max\.idle\.ms=600000"),
     ],
 )

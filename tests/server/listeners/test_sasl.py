@@ -167,6 +167,17 @@ def test_a_frame_that_is_too_large_is_not_read(size: int) -> None:
     play_sasl(story, PLAIN | {"sasl.server.max.receive.size": "1024"})
 
 
+def test_a_client_that_says_nothing_more_is_idle() -> None:
+    async def story(node: Node, connect: Callable[[], Awaitable[Client]]) -> None:
+        silent, half = await connect(), await connect()
+        half.writer.write(struct.pack(">i", 100) + b"half")
+        assert await silent.is_closed()
+        assert await half.is_closed()
+        assert (len(node._logins.pending), node._logins.pending.bytes, node._logins.failures) == (0, 0, 0)
+
+    play_sasl(story, PLAIN | {"connections.max.idle.ms": "100"})
+
+
 def test_users_of_scram_log_in_with_the_credential_of_the_catalog() -> None:
     """Whoever is known by PLAIN only has no credential of SCRAM: the first message is answered, the proof is wrong."""
 

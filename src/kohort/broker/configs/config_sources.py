@@ -15,6 +15,8 @@ from kohort.model.properties import parse_properties
 PREFIXES: Final = ("KOHORT_SET_", "KOHORT_")
 """The second wins. A name with the first prefix is a configuration in any case, also if Kohort does not know it."""
 
+_OF_LISTENERS: Final = "listener.name."
+
 
 def read_sources(
     sets: Iterable[str], file: Path | None, environment: Mapping[str, str], known: Collection[str]
@@ -55,8 +57,10 @@ def read_environment(environment: Mapping[str, str], known: Collection[str]) -> 
     for variable, value in sorted(environment.items()):
         if variable.startswith(first):
             found.setdefault(_name_of(variable.removeprefix(first)), value)
-        elif variable.startswith(second) and (name := _name_of(variable.removeprefix(second))) in known:
-            found[name] = value
+        elif variable.startswith(second):
+            name = _name_of(variable.removeprefix(second))
+            if name in known or name.startswith(_OF_LISTENERS):
+                found[name] = value
     return found
 
 

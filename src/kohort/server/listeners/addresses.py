@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from kohort.broker.configs.definitions import BrokerConfig
+from kohort.broker.configs.definitions import BROKER_KEYS, BrokerConfig
 from kohort.broker.configs.listener_configs import LISTENERS, PROTOCOLS, parse_listeners, protocol_map
 from kohort.model.errors import ConfigError
 from kohort.security.protocols import SecurityProtocol
@@ -27,6 +27,7 @@ _ADVERTISED: Final = "advertised.listeners"
 _CONTROLLERS: Final = "controller.listener.names"
 _DELAY: Final = "connection.failed.authentication.delay.ms"
 _EARLY: Final = "early.start.listeners"
+_CLASSES: Final = ("principal.builder.class", "ssl.engine.factory.class")
 _INTER_BROKER: Final = "inter.broker.listener.name"
 _ALL_ADDRESSES: Final = ("0.0.0.0", "::", "")
 
@@ -156,7 +157,8 @@ def _check_names(config: BrokerConfig, addresses: Sequence[ListenerAddress]) -> 
     Check configurations that name listeners, and times that depend on each other.
 
     Raises:
-        ConfigError: a name is not that of a listener, or the delay of a failed authentication exceeds the idle time.
+        ConfigError: a name is not that of a listener, the delay of a failed authentication exceeds the idle time, or a Java
+            class would decide about clients.
 
     Source: Kafka KafkaConfig.validateValues, getInterBrokerListenerNameAndSecurityProtocol.
     """
@@ -174,6 +176,11 @@ def _check_names(config: BrokerConfig, addresses: Sequence[ListenerAddress]) -> 
         if name.upper() not in {address.name for address in addresses} | {*config.get_list(_CONTROLLERS)}:
             raise ConfigError(
                 f"{_EARLY} contains listener {name}, which is not contained in listeners or {_CONTROLLERS}"
+            )
+    for key in _CLASSES:
+        if config.explicit.get(key) not in (None, "", BROKER_KEYS[key].default):
+            raise ConfigError(
+                f"{key}: Java classes cannot be loaded, and the broker would not be as safe as with it; leave it out"
             )
     idle_ms = config.get_int("connections.max.idle.ms")
     if _DELAY in config.explicit and 0 <= idle_ms <= (delay_ms := config.get_int(_DELAY)):
