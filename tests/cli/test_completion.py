@@ -56,7 +56,7 @@ LINES = {  # the end of the line: what is offered, in bash
     "kohort to":                                      ["top", "topics"],
     "kohort topics describe pa":                      ["payments"],
     "kohort groups delete-offsets g --topic pay":     ["payments"],
-    "kohort serve --metrics":                         ["--metrics-port"],
+    "kohort serve --metrics":                         ["--metrics-port", "--metrics-token-file"],
     "kohort serve --log-f":                           ["--log-format"],
     "kohort topics describe --bootstrap 127.0.0.1:1 or": [],
     "kohort groups describe x":                       [],
