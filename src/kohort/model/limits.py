@@ -232,6 +232,7 @@ AUDIT_TEXT_LENGTH_MAX: Final = 1_000
 """Characters of a name or a rule in the audit log; the rest is left out."""
 REFUSED_USERS_MAX: Final = 1_000
 """Pairs of a user and an API whose refusals are counted by themselves. Those of further users are counted together."""
+
 # Connections that are not authenticated
 
 DISTINGUISHED_NAME_LENGTH_MAX: Final = 8_192
