@@ -29,7 +29,7 @@ BEGIN := mkdir -p build; rm -f $(FAILED); status=0;
 END := $(if $(KOHORT_FAILED),,if [ $$status != 0 ] && [ -s $(FAILED) ]; then echo "Failed:"; cat $(FAILED); fi;) exit $$status
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-ci test-long spark-versions test-plain test-compiled durations largest-requests mutants crash torture history simulate fuzz fuzz-decoders lint compiled format configuration serve bench bench-java bench-compare instructions profile conformance conformance-record lock clean wheel
+.PHONY: help setup demo test test-ci test-long spark-versions test-plain test-compiled durations largest-requests mutants crash torture history decisions simulate fuzz fuzz-decoders lint compiled format configuration serve bench bench-java bench-compare instructions profile conformance conformance-record lock clean wheel
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -120,6 +120,9 @@ torture: $(READY) ## exactly-once processing under SIGKILLs of broker and proces
 
 history: $(READY) ## clients of every library under kills, pauses, restarts and a full disk: make history SECONDS=120 HISTORY="--seed 7"
 	@$(BIN)/python -m kohort_lab.history_check --seconds $(or $(SECONDS),60) $(HISTORY)
+
+decisions: $(READY) ## random access rules, asked at Kohort and at a live Apache Kafka: make decisions DECISIONS=200000
+	@$(BIN)/python -m kohort_lab.authorization --decisions $(or $(DECISIONS),20000) $(if $(SEED),--seed $(SEED))
 
 simulate: $(READY) ## 10 000 seeds of each simulation: guarantees, and everything is answered after the last fault (some 20 minutes)
 	@KOHORT_LONG=1 $(BIN)/python -m pytest --numprocesses $(or $(JOBS),1) $(SIMULATIONS) -k every_seed

@@ -13,6 +13,10 @@ from kohort_lab.conformance.command import conformance
 TOOLS = {
     "exactly-once": ("kohort_lab.exactly_once", "Kill processors in transactions; every record must come out once."),
     "history-check": ("kohort_lab.history_check", "Kill clients of every library, and check what they were told."),
+    "decisions": (
+        "kohort_lab.authorization",
+        "Ask Kohort and Apache Kafka what users may do under random access rules.",
+    ),
     "fuzz": ("kohort_lab.fuzz", "Send hostile frames to a broker."),
 }
 """Tools with command lines of their own, which `python -m MODULE` runs, too: module and summary by name."""
