@@ -7,6 +7,7 @@ Configurations of brokers, loggers and client metrics that are changed at run ti
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -329,3 +330,23 @@ def test_one_broker_under_two_names_is_changed_twice() -> None:
     ).responses
     assert [answer.error_code for answer in codes] == [0, ErrorCode.INVALID_REQUEST, 0]
     assert harness.broker.config.dynamic == {"num.io.threads": "9", "log.cleaner.backoff.ms": "9"}
+
+
+def test_a_key_of_a_listener_is_shown_with_the_value_for_all_listeners() -> None:
+    """As a 4.4.0 does. Values of the start are shown, too."""
+    name = "listener.name.ssl.connections.max.reauth.ms"
+    settings: dict[str, Any] = {
+        name: "7",
+        "listener.name.ssl.plain.sasl.jaas.config": "x",
+        "listener.name.ssl.unknown": "5",
+    }
+    harness = Harness(**settings)
+    entries = {entry.name: entry for entry in describe(harness, BROKER, "1").configs}
+    entry = entries[name]
+    assert (entry.value, entry.config_source, entry.read_only, entry.config_type) == ("7", STATIC, True, 5)
+    synonyms = [(each.name, each.value, each.source) for each in entry.synonyms]
+    assert synonyms == [(name, "7", STATIC), ("connections.max.reauth.ms", "0", DEFAULT)]
+    for hidden, kind in (("listener.name.ssl.plain.sasl.jaas.config", 9), ("listener.name.ssl.unknown", 0)):
+        entry = entries[hidden]
+        assert (entry.value, entry.is_sensitive, entry.config_type) == (None, True, kind)
+        assert [(each.name, each.value) for each in entry.synonyms] == [(hidden, None)]

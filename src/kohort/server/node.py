@@ -37,7 +37,7 @@ from kohort.server.connections.connection_limits import ConnectionLimits, Descri
 from kohort.server.coordinators.coordinators import COORDINATORS, Coordinators
 from kohort.server.listeners.addresses import addresses_of_brokers
 from kohort.server.listeners.broker_listeners import BrokerListeners
-from kohort.server.listeners.listener import bind, connections_max
+from kohort.server.listeners.listener import connections_max
 from kohort.server.listeners.logins import Logins
 from kohort.server.listeners.sessions import reauthentication
 from kohort.server.logs import LogWriter
@@ -280,7 +280,9 @@ class Node:
         settings = self._settings
         self.bound = {node_id: listeners.bind() for node_id, listeners in self._listeners.items()}
         if settings.metrics_port is not None:
-            self._metrics_server = await self._listen_for_scrapes(settings.host, settings.metrics_port)
+            from kohort.server.metrics.scraping import listen_for_scrapes
+
+            self._metrics_server = await listen_for_scrapes(settings, self._metric_steps, self.not_ready)
         self._close_idle_connections()
         configure_garbage_collector()
         for listeners in self._listeners.values():
@@ -293,27 +295,6 @@ class Node:
             await self._control.start()
         host, port = self.bound[self._node_id][0]
         return host, port
-
-    async def _listen_for_scrapes(self, host: str, port: int) -> asyncio.Server:
-        from kohort.scrape import ScrapeListener
-        from kohort.security.http_access import VARIABLE, HttpAccess, is_loopback
-
-        token = self._settings.metrics_token
-        try:
-            listening = bind(host, port)
-            is_local = is_loopback(listening.getsockname()[0])
-            if not is_local and token is None:
-                _log.warning(
-                    "metrics.denied host=%s hint=%r", host, f"no token is set: start the broker with {VARIABLE}"
-                )
-            access = HttpAccess(token, is_local=is_local)
-            listener = ScrapeListener(self._metric_steps, self.not_ready, refuse=access.refusal)
-            return await listener.start(sock=listening)
-        except OSError as error:
-            raise ConfigError(
-                f"cannot listen on {host}:{port}: {error.strerror or error}; "
-                "choose another address with --host and --metrics-port (--metrics-port 0 takes a free port)"
-            ) from error
 
     def metrics(self) -> Iterator["Family"]:
         """The families of metrics as they are now; docs/metrics.md lists them."""

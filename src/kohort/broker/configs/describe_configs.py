@@ -192,7 +192,12 @@ class DescribeConfigs:
         )
         for name in dict.fromkeys(name for _, layer in layers for name in layer if name not in known):
             synonyms = [Synonym(name, layer[name], source) for source, layer in layers if name in layer]
-            yield self._other(name, synonyms)
+            yield self._other(name, synonyms + self._synonyms_of_all(name))
+
+    def _synonyms_of_all(self, name: str) -> list[Synonym]:
+        """What a key of one listener has for all listeners. Source: Kafka DynamicBrokerConfig.brokerConfigSynonyms."""
+        key = known_key(name)
+        return [] if key is None or key.name == name else self._configs.synonyms_of_broker((key.name,))
 
     def _other(self, name: str, synonyms: Sequence[Synonym]) -> Entry:
         key = known_key(name)
