@@ -21,6 +21,14 @@ from tests.broker.test_configs import BROKER, GROUP, SET, TOPIC, alter, describe
 
 LEAST = str(-(1 << 63))
 SECRETS = {"salt": "c2FsdA==", "stored_key": "a2V5", "server_key": "a2V5"}
+TOKEN: dict[str, Any] = {
+    "owner": ["User", "a"],
+    "requester": ["User", "a"],
+    "renewers": [],
+    "issued_ms": 1,
+    "expires_ms": 2,
+    "max_ms": 3,
+}
 
 BROKERS = [  # the configurations of all brokers, or of one; which of them are set aside
     ("", {"log.flush.interval.ms": LEAST, "log.cleaner.backoff.ms": "7"}, ["log.flush.interval.ms"]),
@@ -83,6 +91,12 @@ WHOLES: list[tuple[str, str, dict[str, Any]]] = [
     ("feature", "transaction.version", {"level": "high"}),
     ("feature", "metadata.version", {"level": 1}),
     ("feature", "group.version", {}),
+    ("token", "t", {"owner": ["User", "a"]}),
+    ("token", "t", TOKEN | {"owner": ["User"]}),
+    ("token", "t", TOKEN | {"renewers": [["User", 5]]}),
+    ("token", "t", TOKEN | {"renewers": 5}),
+    ("token", "t", TOKEN | {"expires_ms": "soon"}),
+    ("token", "t", TOKEN | {"max_ms": 2**63}),
 ]
 
 

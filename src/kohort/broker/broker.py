@@ -50,6 +50,8 @@ from kohort.broker.records.produce_verification import TransactionVerifier
 from kohort.broker.replication import ReplicationControl
 from kohort.broker.stored_values import set_aside_unusable
 from kohort.broker.telemetry.telemetry import Telemetry
+from kohort.broker.tokens.token_apis import TokenApis
+from kohort.broker.tokens.tokens import Tokens
 from kohort.broker.topics.creation import TopicCreation
 from kohort.broker.topics.metadata import Metadata
 from kohort.broker.topics.publication import Publication
@@ -117,6 +119,7 @@ class Broker:
         self.dynamic_configs = DynamicConfigs(self.catalog, config, cluster)
         self.configs = self.dynamic_configs.of_topics[cluster.node_id]
         self.changes = Changes(self.catalog, call_later)
+        self.tokens = Tokens(self.catalog, config, clock, call_later)
         self.features.attach(self.catalog)
         self.quotas = ClientQuotas(self.catalog, config, clock)
         self.authorizer = authorizer_of(config, self.catalog) if authorizer is None else authorizer
@@ -280,6 +283,11 @@ class BrokerApis:
         telemetry = shared.telemetry
         self.serve(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, telemetry.get_telemetry_subscriptions)
         self.serve(ApiKey.PUSH_TELEMETRY, telemetry.push_telemetry)
+        tokens = TokenApis(shared.tokens, shared.changes, shared.config, clock)
+        self.serve(ApiKey.CREATE_DELEGATION_TOKEN, tokens.create_delegation_token)
+        self.serve(ApiKey.RENEW_DELEGATION_TOKEN, tokens.renew_delegation_token)
+        self.serve(ApiKey.EXPIRE_DELEGATION_TOKEN, tokens.expire_delegation_token)
+        self.serve(ApiKey.DESCRIBE_DELEGATION_TOKEN, tokens.describe_delegation_token)
         update = UpdateFeatures(catalog, shared.features, cluster, shared.changes)
         self.serve(ApiKey.UPDATE_FEATURES, update.update_features)
         scram = ScramCredentials(catalog, shared.changes)

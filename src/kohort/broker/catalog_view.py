@@ -12,6 +12,7 @@ from kohort.model.limits import SCRAM_STORED_BYTES_MAX
 
 SETTING_PREFIX = "setting:"
 SCRAM: Final = "scram"
+TOKENS: Final = "token"
 _STORED_BYTES_MAX: Final = {SCRAM: SCRAM_STORED_BYTES_MAX}
 """By kind: the size of the value of a record. Other kinds have the limits of configurations."""
 

@@ -18,7 +18,7 @@ from kohort.broker.acls.stored_acls import ACLS, acl_of
 from kohort.broker.admin.client_quotas import check_quota
 from kohort.broker.admin.scram_credentials import check_credential
 from kohort.broker.catalog import Catalog
-from kohort.broker.catalog_view import SCRAM, CatalogChange, Setting
+from kohort.broker.catalog_view import SCRAM, TOKENS, CatalogChange, Setting
 from kohort.broker.configs import client_metrics
 from kohort.broker.configs.broker_changes import usable
 from kohort.broker.configs.client_metrics import CLIENT_METRICS_KIND
@@ -28,6 +28,7 @@ from kohort.broker.configs.group_configs import parse_group_value
 from kohort.broker.configs.topic_configs import parse_topic_value
 from kohort.broker.features import FEATURE_KIND, check_level
 from kohort.broker.quotas.limits import QUOTAS
+from kohort.broker.tokens.token import token_of
 from kohort.model.errors import ConfigError, CoordinatorError
 
 V = TypeVar("V")
@@ -60,6 +61,7 @@ def set_aside_unusable(catalog: Catalog, config: BrokerConfig) -> None:
                 *_wholes(catalog, SCRAM, check_credential),
                 *_wholes(catalog, ACLS, acl_of),
                 *_wholes(catalog, FEATURE_KIND, check_level),
+                *_wholes(catalog, TOKENS, token_of),
             ),
         )
     )

@@ -187,6 +187,14 @@ QUOTA_NAME_LENGTH_MAX: Final = 1_024
 """Characters of a name of an entity with client quotas. An entity with a longer one is INVALID_REQUEST."""
 QUOTA_RATES_MAX: Final = 10_000
 """Measured rates of clients and addresses that have a quota, of each kind. The least recently used one is forgotten."""
+TOKENS_MAX: Final = 10_000
+"""Delegation tokens, expired ones until the next sweep. A further one is POLICY_VIOLATION."""
+TOKENS_OF_REQUESTER_MAX: Final = 1_000
+"""Delegation tokens that one user has made. A further one is POLICY_VIOLATION: any user may make tokens."""
+TOKEN_RENEWERS_MAX: Final = 32
+"""Renewers of a delegation token. A token with more is INVALID_REQUEST."""
+TOKEN_PRINCIPALS_BYTES_MAX: Final = 8 * 1024
+"""Types and names of the owner and the renewers of a delegation token together. A token with more is INVALID_REQUEST."""
 THROTTLED_SOCKETS_MAX: Final = 1_000
 """Accepted sockets beyond the rate of their address, which are closed within a second. Further ones are closed at once."""
 CLIENT_INSTANCES_MAX: Final = 16_384

@@ -2,14 +2,12 @@
 The APIs of what this broker does not have, refused as by a Kafka without it.
 
 - SASL: SaslHandshake (17), versions 0 and 1, and SaslAuthenticate (36), versions 0 to 2, because no listener uses it.
-- Delegation tokens: CreateDelegationToken (38), versions 1 to 3, RenewDelegationToken (39), ExpireDelegationToken (40),
-  versions 1 and 2, and DescribeDelegationToken (41), versions 1 to 3, because the client has not authenticated itself.
 - Share groups (76 to 79, 83 to 87, 90 to 92) and streams groups (88, 89): answered as by a Kafka whose features `share.version`
   and `streams.version` have level 0, and whose topic `__share_group_state` does not exist.
 - Descriptions of topologies: StreamsGroupTopologyDescriptionUpdate (93), version 0, because no plugin stores them.
 
-Source: KIP-43, KIP-152, KIP-48, KIP-373, KIP-932, KIP-1071, KIP-1331; Kafka KafkaApis.handleSaslHandshakeRequest,
-handleSaslAuthenticateRequest, allowTokenRequests, isShareGroupProtocolEnabled; ShareCoordinatorService.
+Source: KIP-43, KIP-152, KIP-932, KIP-1071, KIP-1331; Kafka KafkaApis.handleSaslHandshakeRequest,
+handleSaslAuthenticateRequest, isShareGroupProtocolEnabled; ShareCoordinatorService.
 """
 
 from collections.abc import Generator, Iterable, Mapping
@@ -19,13 +17,8 @@ from kohort.broker.ports import Context, Handler
 from kohort.machine.gradual import gathered, gathered_by_topic
 from kohort.machine.shard import Reply
 from kohort.model.errors import ErrorCode
-from kohort.model.ids import ANONYMOUS
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
-
-_NO_TOKENS: Final = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
-_USER: Final = "User"
-_NO_TIME: Final = -1
 
 _NO_GROUPS: Final = ErrorCode.UNSUPPORTED_VERSION
 _NO_GROUPS_MESSAGE: Final = "The version of API is not supported."
@@ -36,9 +29,6 @@ _REFUSALS: Final[Mapping[ApiKey, Mapping[str, Any]]] = {
         "error_code": ErrorCode.ILLEGAL_SASL_STATE,
         "error_message": "SaslAuthenticate request received after successful authentication",
     },
-    ApiKey.RENEW_DELEGATION_TOKEN: {"error_code": _NO_TOKENS, "expiry_timestamp_ms": _NO_TIME},
-    ApiKey.EXPIRE_DELEGATION_TOKEN: {"error_code": _NO_TOKENS, "expiry_timestamp_ms": _NO_TIME},
-    ApiKey.DESCRIBE_DELEGATION_TOKEN: {"error_code": _NO_TOKENS},
     ApiKey.SHARE_GROUP_HEARTBEAT: {"error_code": _NO_GROUPS},
     ApiKey.SHARE_FETCH: {"error_code": _NO_GROUPS},
     ApiKey.SHARE_ACKNOWLEDGE: {"error_code": _NO_GROUPS},
@@ -57,7 +47,6 @@ def absent_handlers() -> Iterable[tuple[ApiKey, Handler]]:
     """The handlers of all these APIs."""
     for api, fields in _REFUSALS.items():
         yield api, _always(api, fields)
-    yield ApiKey.CREATE_DELEGATION_TOKEN, _create_delegation_token
     yield ApiKey.SHARE_GROUP_DESCRIBE, _describe_groups(ApiKey.SHARE_GROUP_DESCRIBE)
     yield ApiKey.STREAMS_GROUP_DESCRIBE, _describe_groups(ApiKey.STREAMS_GROUP_DESCRIBE)
     yield ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, _describe_share_group_offsets
@@ -74,23 +63,6 @@ def absent_handlers() -> Iterable[tuple[ApiKey, Handler]]:
 
 def _always(api: ApiKey, fields: Mapping[str, Any]) -> Handler:
     return lambda _request, _context, _reply: getattr(m, f"{api.api_name}Response")(**fields)
-
-
-def _create_delegation_token(
-    request: m.CreateDelegationTokenRequest, _context: Context, _reply: Reply[m.CreateDelegationTokenResponse]
-) -> m.CreateDelegationTokenResponse:
-    """Refuse; the owner of the answer is the requested one, or the requester if none is given."""
-    has_owner = bool(request.owner_principal_name)
-    return m.CreateDelegationTokenResponse(
-        error_code=_NO_TOKENS,
-        principal_type=(request.owner_principal_type or "") if has_owner else _USER,
-        principal_name=(request.owner_principal_name or "") if has_owner else ANONYMOUS,
-        token_requester_principal_type=_USER,
-        token_requester_principal_name=ANONYMOUS,
-        issue_timestamp_ms=_NO_TIME,
-        expiry_timestamp_ms=_NO_TIME,
-        max_timestamp_ms=_NO_TIME,
-    )
 
 
 def _describe_groups(api: ApiKey) -> Handler:
