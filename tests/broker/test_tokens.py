@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from kohort.broker.catalog_view import TOKENS, CatalogChange, Setting
-from kohort.broker.ports import Context
 from kohort.broker.tokens.token_apis import TokenApis
 from kohort.model.errors import ErrorCode
 from kohort.model.limits import (
@@ -80,14 +79,37 @@ def describe(harness: Harness, by: Principal = ALICE, owners: Sequence[Principal
     return harness.ask(ApiKey.DESCRIBE_DELEGATION_TOKEN, request, principal=by)
 
 
+class Allowing:
+    """An authorizer that allows what it was made with, to clients of one address."""
+
+    def __init__(self, allowed: Sequence[tuple[Principal, Operation, ResourceType, str]]) -> None:
+        self._allowed = allowed
+
+    def may(
+        self,
+        principal: Principal,
+        host: str,
+        operation: Operation,
+        resource_type: ResourceType,
+        name: str,
+        /,
+        *,
+        logs_refusal: bool = True,
+        count: int = 1,
+    ) -> bool:
+        assert (host, count) == ("127.0.0.1", 1)
+        assert logs_refusal == (operation is Operation.CREATE_TOKENS)
+        return (principal, operation, resource_type, name) in self._allowed
+
+    def may_for_any(self, *_: object) -> bool:
+        raise NotImplementedError
+
+
 def allow(harness: Harness, *allowed: tuple[Principal, Operation, ResourceType, str]) -> None:
     """Serve the APIs with an authorizer that allows this alone."""
 
-    def may(context: Context, operation: Operation, kind: ResourceType, name: str) -> bool:
-        return (context.principal, operation, kind, name) in allowed
-
     broker = harness.broker
-    apis = TokenApis(broker.tokens, broker.changes, broker.config, broker.clock, may=may)
+    apis = TokenApis(broker.tokens, broker.changes, broker.config, broker.clock, authorizer=Allowing(allowed))
     broker.serve(ApiKey.CREATE_DELEGATION_TOKEN, apis.create_delegation_token)
     broker.serve(ApiKey.DESCRIBE_DELEGATION_TOKEN, apis.describe_delegation_token)
 

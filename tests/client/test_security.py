@@ -5,6 +5,7 @@ import hashlib
 import hmac
 import json
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,11 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from kohort.cli.main import run
-from kohort.client.security import PLAINTEXT, Security, _scram, read_properties
+from kohort.client.addresses import Address
+from kohort.client.cluster import Client
+from kohort.client.connection import Connection
+from kohort.client.sasl import scram
+from kohort.client.security import PLAINTEXT, Security, read_properties
 from kohort.model.errors import ConfigError, WireError
 from kohort.pipeline.sources import live
 from kohort.pipeline.sources.live import FetchTask
@@ -22,6 +27,9 @@ from kohort.pipeline.sources.ranges import read_task
 from kohort.pipeline.sources.topic_ids import topic_ids
 from kohort.testing.kafka import KafkaNode, UnavailableKafkaError
 from kohort.testing.ports import free_ports
+from kohort.wire import messages
+from kohort.wire.apis import ApiKey
+from tests.client.test_oauth import jwt
 from tests.clients.waiting import wait_until
 from tests.conftest import LONG
 
@@ -29,6 +37,7 @@ PASSWORD = 'with "quotes", and = signs'
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 JAAS_PASSWORD = PASSWORD.replace('"', '\\"')
+OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
 MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
@@ -70,8 +79,11 @@ def properties(secured: Secured, plain_port: int, controller: str) -> dict[str, 
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": str(secured.certificate),
         "listener.name.ssl.ssl.client.auth": "required",
-        "sasl.enabled.mechanisms": ",".join(("PLAIN", *MECHANISMS)),
+        "sasl.enabled.mechanisms": ",".join(("PLAIN", "OAUTHBEARER", *MECHANISMS)),
         "listener.name.sasl_ssl.plain.sasl.jaas.config": f'{PLAIN} user_reader="plain";',
+        "listener.name.sasl_ssl.plain.connections.max.reauth.ms": "1500",
+        "listener.name.sasl_ssl.oauthbearer.sasl.jaas.config": f'{OAUTH} unsecuredLoginStringClaim_sub="broker";',
+        "delegation.token.secret.key": "key of tokens",
         **{f"listener.name.sasl_ssl.{name.lower()}.sasl.jaas.config": f"{SCRAM};" for name in MECHANISMS},
     }
 
@@ -144,8 +156,48 @@ def test_every_way_in(secured: Secured) -> None:
 
 @pytest.mark.java
 @pytest.mark.maven
+def test_tokens_of_oauth_get_in(secured: Secured) -> None:
+    unsigned = sasl(secured, "OAUTHBEARER", f'{OAUTH} unsecuredLoginStringClaim_sub="reader" extension_a="b";')
+    assert topics(secured, **unsigned) == BOTH
+    barred = sasl(secured, "OAUTHBEARER", "") | {"sasl.oauthbearer.token": jwt("reader", -100)}
+    with pytest.raises(ConfigError, match=r'refused the authentication: .*"status":"invalid_token"'):
+        topics(secured, **barred)
+
+
+@pytest.mark.java
+@pytest.mark.maven
+def test_delegation_tokens_get_in(secured: Secured) -> None:
+    plain = Security.parse(sasl(secured, "PLAIN", f'{PLAIN} username="reader" password="plain";'))
+    made = messages.CreateDelegationTokenRequest(
+        owner_principal_type=None, owner_principal_name=None, renewers=(), max_lifetime_ms=60_000
+    )
+    asked = messages.DescribeDelegationTokenRequest(owners=None)
+    with Client(secured.path("SASL_SSL").removeprefix("kafka://"), security=plain) as client:
+        token = client.send(ApiKey.CREATE_DELEGATION_TOKEN, made)
+        wait_until(lambda: client.send(ApiKey.DESCRIBE_DELEGATION_TOKEN, asked).tokens, what="the token")
+    password = base64.b64encode(token.hmac).decode()
+    jaas = f'{SCRAM} username="{token.token_id}" password="{password}" tokenauth="true";'
+    for mechanism in MECHANISMS:
+        assert topics(secured, **sasl(secured, mechanism, jaas)) == BOTH
+        with pytest.raises(ConfigError, match="refused the authentication"):
+            topics(secured, **sasl(secured, mechanism, jaas.replace("tokenauth", "other")))
+
+
+@pytest.mark.java
+@pytest.mark.maven
+def test_a_session_that_ends_is_renewed_before(secured: Secured) -> None:
+    """The listener ends sessions of PLAIN after a second and a half, and closes the connection then."""
+    plain = Security.parse(sasl(secured, "PLAIN", f'{PLAIN} username="reader" password="plain";'))
+    began_s = time.monotonic()
+    with Connection(Address("127.0.0.1", secured.ports["SASL_SSL"]), 30, plain) as connection:
+        while time.monotonic() < began_s + 1.8:
+            connection.send(ApiKey.METADATA, messages.MetadataRequest(topics=()))
+
+
+@pytest.mark.java
+@pytest.mark.maven
 def test_every_way_that_is_barred(secured: Secured, tmp_path: Path) -> None:
-    wrong = 'x username="reader" password="wrong";'
+    wrong = f'{PLAIN} username="reader" password="wrong";'
     for mechanism in ("PLAIN", *MECHANISMS):
         with pytest.raises(ConfigError, match="refused the authentication: Authentication failed"):
             topics(secured, **sasl(secured, mechanism, wrong))
@@ -226,9 +278,9 @@ class Broker:
 
 
 def test_the_broker_has_to_know_the_password() -> None:
-    _scram("sha256", "user", "pencil", Broker("pencil").exchange, "nonce")
+    scram("sha256", "user", "pencil", Broker("pencil").exchange, "nonce")
     with pytest.raises(ConfigError, match="cannot prove that it knows the password"):
-        _scram("sha256", "user", "pencil", Broker("pencil", is_false=True).exchange, "nonce")
+        scram("sha256", "user", "pencil", Broker("pencil", is_false=True).exchange, "nonce")
 
 
 def test_the_example_of_the_standard() -> None:
@@ -244,7 +296,7 @@ def test_the_example_of_the_standard() -> None:
         sent.append(message)
         return answers[len(sent) - 1]
 
-    _scram("sha256", "user", "pencil", exchange, nonce)
+    scram("sha256", "user", "pencil", exchange, nonce)
     assert sent == [
         f"n,,n=user,r={nonce}".encode(),
         f"c=biws,r={nonce}{more},p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=".encode(),
@@ -287,6 +339,11 @@ IMPOSTORS = {
     "other nonce":        [b"r=other,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"],
     "too many rounds":    [FIRST_ANSWER.replace(b"4096", b"9999999999")],
     "no rounds":          [FIRST_ANSWER.replace(b"i=4096", b"i=x")],
+    "too few rounds":     [FIRST_ANSWER.replace(b"4096", b"4095")],
+    "no text":            [b"\xff"],
+    "no base64":          [FIRST_ANSWER.replace(b"W22Z", b"W22*")],
+    "no last text":       [FIRST_ANSWER, b"\xff"],
+    "no last base64":     [FIRST_ANSWER, b"v=6r*="],
     "no salt":            [b"r=rOprNGfwEbeRWgbNEkqOx,i=4096"],
     "does not know it":   [FIRST_ANSWER, b"v=AAAA"],
     "says nothing":       [FIRST_ANSWER, b""],
@@ -298,7 +355,7 @@ IMPOSTORS = {
 def test_a_broker_that_does_not_know_the_password_is_not_believed(impostor: str) -> None:
     answers = iter(IMPOSTORS[impostor])
     with pytest.raises(ConfigError, match=r"the broker (does not follow|cannot prove)"):
-        _scram("sha256", "user", "pencil", lambda _: next(answers), "rOprNGfwEbeRWgbNEkqO")
+        scram("sha256", "user", "pencil", lambda _: next(answers), "rOprNGfwEbeRWgbNEkqO")
 
 
 def test_a_file_of_kafkas_tools(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ with the size limits and guards of the server. A listener with TLS or SASL close
 the option that is missing.
 """
 
+import math
 import socket
 import ssl
 import struct
@@ -25,6 +26,8 @@ HINT = "if the listener uses TLS or SASL, give its settings with --command-confi
 TIMEOUT_S = 10.0
 
 _CHUNK_BYTES = 1 << 18
+_SESSION_SHARE = 0.85
+"""The share of a session after which the client authenticates itself again. Source: Kafka SaslClientAuthenticator."""
 
 
 class Versions(NamedTuple):
@@ -72,13 +75,14 @@ class Connection:
         self._timeout_s = timeout_s
         self._correlation_id = 0
         self._frames = FrameReader(frame_bytes_max)
+        self._session_ms = 0
+        self._authenticates_at_s = math.inf
         self._socket = self._connect()
         try:
             if security.is_encrypted:
                 self._encrypt()
             self.versions = self._ask_versions()
-            if security.mechanism is not None:
-                self._authenticate(security.mechanism)
+            self._authenticate()
         except BaseException:
             self.close()
             raise
@@ -100,6 +104,8 @@ class Connection:
             ConfigError: no common version, a timeout, or a closed connection.
             WireError: the response cannot be decoded.
         """
+        if time.monotonic() >= self._authenticates_at_s:
+            self._authenticate()
         return self._exchange(api_key, self.version(api_key, within), request)
 
     def version(self, api_key: ApiKey, within: Versions = ANY) -> int:
@@ -143,20 +149,35 @@ class Connection:
         except (OSError, ssl.CertificateError) as exc:
             raise ConfigError(f"no TLS with the broker at {self.address}: {exc}") from exc
 
-    def _authenticate(self, mechanism: str) -> None:
-        response = self.send(
-            ApiKey.SASL_HANDSHAKE, messages.SaslHandshakeRequest(mechanism=mechanism), within=Versions(1, 1)
-        )
-        if response.error_code:
+    def _authenticate(self) -> None:
+        """Log in, and again before the session ends (KIP-368)."""
+        mechanism = self._security.mechanism
+        if mechanism is None:
+            return
+        began_s = time.monotonic()
+        handshake = ApiKey.SASL_HANDSHAKE
+        request = messages.SaslHandshakeRequest(mechanism=mechanism)
+        response = self._exchange(handshake, self.version(handshake, Versions(1, 1)), request)
+        if response.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
             offered = ", ".join(response.mechanisms) or "none"
             raise ConfigError(f"the broker at {self.address} does not offer {mechanism}; it has {offered}")
+        if response.error_code:
+            name = error_name(response.error_code)
+            raise ConfigError(f"the broker at {self.address} refused the authentication: {name}")
+        self._session_ms = 0
         self._security.authenticate(self._exchange_token)
+        self._authenticates_at_s = math.inf
+        if self._session_ms > 0:
+            self._authenticates_at_s = began_s + _SESSION_SHARE * self._session_ms / 1_000
 
     def _exchange_token(self, auth_bytes: bytes) -> bytes:
-        response = self.send(ApiKey.SASL_AUTHENTICATE, messages.SaslAuthenticateRequest(auth_bytes=auth_bytes))
+        api = ApiKey.SASL_AUTHENTICATE
+        request = messages.SaslAuthenticateRequest(auth_bytes=auth_bytes)
+        response = self._exchange(api, self.version(api), request)
         if response.error_code:
             reason = response.error_message or error_name(response.error_code)
             raise ConfigError(f"the broker at {self.address} refused the authentication: {reason}")
+        self._session_ms = response.session_lifetime_ms
         return bytes(response.auth_bytes)
 
     def _ask_versions(self) -> dict[int, Versions]:

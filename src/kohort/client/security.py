@@ -8,34 +8,40 @@ TLS and SASL settings of a connection, by the names of Kafka's client configurat
 | `ssl.keystore.location`                   | a PEM file with the client's certificate and key, for mutual TLS            |
 | `ssl.key.password`                        | the password of that key                                                    |
 | `ssl.endpoint.identification.algorithm`   | `https` (default): verify the host name; empty: accept any name             |
-| `sasl.mechanism`                          | `PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`                                 |
-| `sasl.username`, `sasl.password`          | the credentials                                                             |
-| `sasl.jaas.config`                        | the same in JAAS form: `... username="u" password="p";`                     |
+| `sasl.mechanism`                          | `PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512` or `OAUTHBEARER`                  |
+| `sasl.username`, `sasl.password`          | the credentials of PLAIN and SCRAM                                          |
+| `sasl.jaas.config`                        | the same in JAAS form: `MODULE required username="u" password="p";`.        |
+|                                           | With `tokenauth="true"` they are id and HMAC of a delegation token.         |
+| `sasl.oauthbearer.token.endpoint.url`     | where tokens are requested (http, https), or the file with the token        |
+| `sasl.oauthbearer.client.credentials.`    | the credentials for that endpoint; `clientId` and `clientSecret` in         |
+| `client.id`, `client.secret`              | `sasl.jaas.config` are the same                                             |
+| `sasl.oauthbearer.scope`                  | of the token that is requested                                              |
+| `sasl.oauthbearer.header.urlencode`       | whether these credentials are URL-encoded in the header                     |
+| `sasl.oauthbearer.token`                  | a token as it is; a name of Kohort's own                                    |
+| `sasl.login.callback.handler.class`       | accepted with the names of Kafka's own handlers, and not needed             |
 
-Java key stores (JKS, PKCS12), Kerberos and OAUTHBEARER are not supported.
+Extensions of a login are options `extension_NAME` of `sasl.jaas.config`, and `unsecuredLoginStringClaim_sub` there makes an
+unsigned token, as in Kafka. Java key stores (JKS, PKCS12) and Kerberos are not supported.
 
-Source: Kafka SaslConfigs, SslConfigs; KIP-651 (PEM); RFC 5802, RFC 7677 (SCRAM); RFC 4616 (PLAIN).
+Source: Kafka SaslConfigs, SslConfigs; KIP-651 (PEM).
 """
 
-import base64
-import hashlib
-import hmac
-import re
 import secrets
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
+from kohort.client.oauth import CONFIGS, Tokens
+from kohort.client.sasl import HASHES, Exchange, oauthbearer, plain, scram
 from kohort.model.errors import ConfigError
-from kohort.model.numbers import is_number
 from kohort.model.properties import parse_properties
+from kohort.security.jaas import parse_jaas
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-MECHANISMS = ("PLAIN", *_HASHES)
-_ITERATIONS_MAX = 1_000_000
+_OAUTHBEARER = "OAUTHBEARER"
+MECHANISMS = ("PLAIN", *HASHES, _OAUTHBEARER)
 SUPPORTED_CONFIGS = {
     "security.protocol",
     "ssl.truststore.location",
@@ -48,16 +54,19 @@ SUPPORTED_CONFIGS = {
     "sasl.username",
     "sasl.password",
     "sasl.jaas.config",
+    *CONFIGS,
 }
-_JAAS = re.compile(r'(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
-
-Exchange = Callable[[bytes], bytes]
-"""Sends a SASL message to the broker and returns the answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """TLS and SASL settings. `repr()` shows no password."""
+    """
+    TLS and SASL settings. `repr()` shows no password.
+
+    Attributes:
+        is_token: the credentials of SCRAM are those of a delegation token.
+        tokens: where the tokens of OAUTHBEARER come from.
+    """
 
     is_encrypted: bool = False
     mechanism: str | None = None
@@ -67,6 +76,8 @@ class Security:
     keystore: str | None = None
     key_password: str | None = field(default=None, repr=False)
     verify_hostname: bool = True
+    is_token: bool = False
+    tokens: Tokens | None = None
 
     @classmethod
     def parse(cls, configs: Mapping[str, str]) -> Self:
@@ -82,12 +93,9 @@ class Security:
         for store in ("truststore", "keystore"):
             if configs.get(f"ssl.{store}.type", "PEM").upper() != "PEM":
                 raise ConfigError(f"ssl.{store}.type: only PEM files are supported, not Java key stores")
-        mechanism, username, password = _credentials(configs) if protocol.startswith("SASL") else (None, "", "")
         return cls(
             is_encrypted=protocol.endswith("SSL"),
-            mechanism=mechanism,
-            username=username,
-            password=password,
+            **(_credentials(configs) if protocol.startswith("SASL") else {}),
             truststore=configs.get("ssl.truststore.location"),
             keystore=configs.get("ssl.keystore.location"),
             key_password=configs.get("ssl.key.password"),
@@ -116,12 +124,29 @@ class Security:
         Authenticate with SASL, after SaslHandshake has agreed on the mechanism.
 
         Raises:
-            ConfigError: the broker cannot prove that it knows the password (SCRAM), or breaks the protocol.
+            ConfigError: the broker refuses, cannot prove that it knows the password (SCRAM), or breaks the protocol; or there
+                is no token.
         """
-        if self.mechanism == "PLAIN":
-            exchange(f"\0{self.username}\0{self.password}".encode())
+        if self.tokens is not None:
+            token = self.tokens.current(self._endpoint_context)
+            try:
+                oauthbearer(token, dict(self.tokens.extensions), exchange)
+            except ConfigError:
+                self.tokens.forget()
+                raise
+        elif self.mechanism == "PLAIN":
+            plain(self.username, self.password, exchange)
         elif self.mechanism is not None:
-            _scram(_HASHES[self.mechanism], self.username, self.password, exchange, secrets.token_urlsafe(24))
+            nonce = secrets.token_urlsafe(24)
+            algorithm = HASHES[self.mechanism]
+            scram(algorithm, self.username, self.password, exchange, nonce, is_token=self.is_token)
+
+    def _endpoint_context(self) -> ssl.SSLContext:
+        """TLS with an endpoint of tokens trusts the authorities of the system, and those of the broker's listener."""
+        context = ssl.create_default_context()
+        if self.truststore is not None:
+            context.load_verify_locations(self.truststore)
+        return context
 
 
 PLAINTEXT = Security()
@@ -144,38 +169,17 @@ def read_properties(path: Path) -> dict[str, str]:
         raise ConfigError(f"{path}, {exc}") from exc
 
 
-def _credentials(configs: Mapping[str, str]) -> tuple[str, str, str]:
+def _credentials(configs: Mapping[str, str]) -> dict[str, Any]:
     mechanism = configs.get("sasl.mechanism", "").upper()
     if mechanism not in MECHANISMS:
         raise ConfigError(f"sasl.mechanism must be one of {', '.join(MECHANISMS)}, not {mechanism or 'empty'}")
-    fields = {name: re.sub(r"\\(.)", r"\1", text) for name, text in _JAAS.findall(configs.get("sasl.jaas.config", ""))}
-    username, password = (configs.get(f"sasl.{name}", fields.get(name)) for name in ("username", "password"))
+    text = configs.get("sasl.jaas.config", "")
+    login = parse_jaas(text) if text.strip() else None
+    if mechanism == _OAUTHBEARER:
+        return {"mechanism": mechanism, "tokens": Tokens.parse(configs, login)}
+    options = {} if login is None else login.options
+    username, password = (configs.get(f"sasl.{name}", options.get(name)) for name in ("username", "password"))
     if username is None or password is None:
         raise ConfigError("SASL needs sasl.username and sasl.password, or both in sasl.jaas.config")
-    return mechanism, username, password
-
-
-def _scram(algorithm: str, username: str, password: str, exchange: Exchange, nonce: str) -> None:
-    """Run the client side of SCRAM without channel binding, and check the server's signature."""
-    bare = f"n={username.replace('=', '=3D').replace(',', '=2C')},r={nonce}"
-    first = exchange(f"n,,{bare}".encode()).decode()
-    fields = _fields(first)
-    iterations = fields.get("i", "")
-    if not fields.get("r", "").startswith(nonce) or not is_number(iterations, 1, _ITERATIONS_MAX) or "s" not in fields:
-        raise ConfigError("the broker does not follow the SCRAM protocol")
-    salted = hashlib.pbkdf2_hmac(algorithm, password.encode(), base64.b64decode(fields["s"]), int(iterations))
-    final = f"c=biws,r={fields['r']}"
-    signed = f"{bare},{first},{final}".encode()
-    client_key = hmac.digest(salted, b"Client Key", algorithm)
-    signature = hmac.digest(hashlib.new(algorithm, client_key).digest(), signed, algorithm)
-    proof = base64.b64encode(bytes(one ^ other for one, other in zip(client_key, signature, strict=True))).decode()
-    verdict = _fields(exchange(f"{final},p={proof}".encode()).decode())
-    expected = hmac.digest(hmac.digest(salted, b"Server Key", algorithm), signed, algorithm)
-    if not hmac.compare_digest(base64.b64decode(verdict.get("v", "")), expected):
-        raise ConfigError(
-            "the broker cannot prove that it knows the password: it may not be the broker that it claims to be"
-        )
-
-
-def _fields(message: str) -> dict[str, str]:
-    return dict(part.split("=", 1) for part in message.split(",") if "=" in part)
+    is_token = mechanism in HASHES and options.get("tokenauth", "").lower() == "true"
+    return {"mechanism": mechanism, "username": username, "password": password, "is_token": is_token}

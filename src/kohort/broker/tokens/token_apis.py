@@ -9,7 +9,7 @@ Source: KIP-48, KIP-373; Kafka KafkaApis.allowTokenRequests, handleCreateTokenRe
 """
 
 from collections.abc import Callable, Generator
-from typing import Final, TypeAlias
+from typing import Final
 from uuid import UUID
 
 from kohort.broker.catalog import new_topic_id
@@ -26,11 +26,9 @@ from kohort.model.ids import uuid_text
 from kohort.model.limits import TOKENS_MAX, TOKENS_OF_REQUESTER_MAX
 from kohort.model.principals import ANONYMOUS, Principal
 from kohort.runtime.ports import Clock
+from kohort.security.authorization import Authorizer
 from kohort.security.operations import Operation, ResourceType
 from kohort.wire import messages as m
-
-May: TypeAlias = Callable[[Context, Operation, ResourceType, str], bool]
-"""`may(context, operation, resource type, name)`: whether the user of a request may do this."""
 
 _NOT_ALLOWED: Final = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
 _DISABLED: Final = ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
@@ -42,8 +40,8 @@ class TokenApis:
     Handlers of the four APIs.
 
     Args:
+        authorizer: None if everybody may do everything.
         new_id: makes a random id.
-        may: asks the authorizer.
     """
 
     def __init__(
@@ -53,13 +51,13 @@ class TokenApis:
         config: BrokerConfig,
         clock: Clock,
         *,
-        may: May = lambda *_: True,
+        authorizer: Authorizer | None = None,
         new_id: Callable[[], UUID] = new_topic_id,
     ) -> None:
         self._tokens = tokens
         self._changes = changes
         self._clock = clock
-        self._may = may
+        self._authorizer = authorizer
         self._new_id = new_id
         self._period_max_ms = config.get_int("delegation.token.expiry.time.ms")
         self._life_max_ms = config.get_int("delegation.token.max.lifetime.ms")
@@ -186,7 +184,9 @@ class TokenApis:
         if not has_type:
             raise CoordinatorError(ErrorCode.INVALID_REQUEST)
         is_own = same(owner, context.principal)
-        if not is_own and not self._may(context, Operation.CREATE_TOKENS, ResourceType.USER, str(owner)):
+        if not is_own and not self._may(
+            context, Operation.CREATE_TOKENS, ResourceType.USER, str(owner), is_filter=False
+        ):
             raise CoordinatorError(ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED)
         check_principals(owner, renewers)
 
@@ -209,6 +209,14 @@ class TokenApis:
             token.is_renewed_by(context.principal)
             or self._may(context, Operation.DESCRIBE, ResourceType.DELEGATION_TOKEN, token.token_id)
             or self._may(context, Operation.DESCRIBE_TOKENS, ResourceType.USER, str(token.owner))
+        )
+
+    def _may(
+        self, context: Context, operation: Operation, resource_type: ResourceType, name: str, *, is_filter: bool = True
+    ) -> bool:
+        host = context.client_host.removeprefix("/")
+        return self._authorizer is None or self._authorizer.may(
+            context.principal, host, operation, resource_type, name, logs_refusal=not is_filter
         )
 
     def _made(self, token: Token) -> m.CreateDelegationTokenResponse:
