@@ -237,13 +237,21 @@ class Harness:
         return answers
 
     def ask(
-        self, api_key: ApiKey, request: Any, *, version: int | None = None, client_id: str = "test", at: int = 1
+        self,
+        api_key: ApiKey,
+        request: Any,
+        *,
+        version: int | None = None,
+        client_id: str = "test",
+        at: int = 1,
+        **asker: Any,
     ) -> Any:
         """
         Args:
             at: the broker that is asked.
+            asker: further fields of the `Asker`.
         """
-        answers = self.begin(api_key, request, version=version, client_id=client_id, at=at)
+        answers = self.begin(api_key, request, version=version, client_id=client_id, at=at, **asker)
         self.node.settle()
         assert len(answers) == 1, answers
         return answers[0]

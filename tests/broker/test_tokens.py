@@ -2,7 +2,7 @@
 
 import hmac
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -84,6 +84,10 @@ class Allowing:
 
     def __init__(self, allowed: Sequence[tuple[Principal, Operation, ResourceType, str]]) -> None:
         self._allowed = allowed
+
+    def for_api(self, api: ApiKey, /) -> Self:
+        assert api in (ApiKey.CREATE_DELEGATION_TOKEN, ApiKey.DESCRIBE_DELEGATION_TOKEN)
+        return self
 
     def may(
         self,

@@ -283,7 +283,7 @@ class BrokerApis:
         telemetry = shared.telemetry
         self.serve(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, telemetry.get_telemetry_subscriptions)
         self.serve(ApiKey.PUSH_TELEMETRY, telemetry.push_telemetry)
-        tokens = TokenApis(shared.tokens, shared.changes, shared.config, clock)
+        tokens = TokenApis(shared.tokens, shared.changes, shared.config, clock, authorizer=shared.authorizer)
         self.serve(ApiKey.CREATE_DELEGATION_TOKEN, tokens.create_delegation_token)
         self.serve(ApiKey.RENEW_DELEGATION_TOKEN, tokens.renew_delegation_token)
         self.serve(ApiKey.EXPIRE_DELEGATION_TOKEN, tokens.expire_delegation_token)

@@ -35,6 +35,7 @@ SETTINGS = {
     "group_initial_rebalance_delay_ms": "0",
     "group_consumer_assignment_interval_ms": "0",
     "log_retention_ms": "-1",
+    "delegation_token_secret_key": "the key of the tokens",
     "authorizer_class_name": CLASS_NAME,
     "super_users": "User:admin",
 }

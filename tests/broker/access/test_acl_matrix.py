@@ -19,8 +19,6 @@ from tests.broker.harness import disk_store
 
 ON_DISK = ("DescribeLogDirs",)
 """APIs whose answers tell the sizes of a disk."""
-NOT_YET = ("Delegation",)
-"""APIs whose handlers do not exist yet. Their rows of a refused user are equal."""
 
 
 @cache
@@ -61,7 +59,7 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
 
 
 def is_served(row: dict[str, Any]) -> bool:
-    return row["id"] not in unserved() and not any(name in row["api"] for name in NOT_YET)
+    return row["id"] not in unserved()
 
 
 @pytest.mark.parametrize("api", sorted({row["api"] for row in rows() if is_served(row)}))
@@ -79,8 +77,4 @@ def test_the_list_of_rows_that_are_not_served_is_true(brokers: Brokers) -> None:
 
 def test_each_row_is_either_equal_or_listed() -> None:
     assert len(rows()) == 1_598
-    assert sum(map(is_served, rows())) == 1_598 - len(unserved()) - len(rows_of(NOT_YET))
-
-
-def rows_of(names: tuple[str, ...]) -> list[str]:
-    return [row["id"] for row in rows() if any(name in row["api"] for name in names)]
+    assert sum(map(is_served, rows())) == 1_598 - len(unserved())

@@ -29,6 +29,7 @@ from kohort.runtime.ports import Clock
 from kohort.security.authorization import Authorizer
 from kohort.security.operations import Operation, ResourceType
 from kohort.wire import messages as m
+from kohort.wire.apis import ApiKey
 
 _NOT_ALLOWED: Final = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
 _DISABLED: Final = ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
@@ -57,7 +58,10 @@ class TokenApis:
         self._tokens = tokens
         self._changes = changes
         self._clock = clock
-        self._authorizer = authorizer
+        self._creating, self._describing = (
+            None if authorizer is None else authorizer.for_api(api)
+            for api in (ApiKey.CREATE_DELEGATION_TOKEN, ApiKey.DESCRIBE_DELEGATION_TOKEN)
+        )
         self._new_id = new_id
         self._period_max_ms = config.get_int("delegation.token.expiry.time.ms")
         self._life_max_ms = config.get_int("delegation.token.max.lifetime.ms")
@@ -184,9 +188,7 @@ class TokenApis:
         if not has_type:
             raise CoordinatorError(ErrorCode.INVALID_REQUEST)
         is_own = same(owner, context.principal)
-        if not is_own and not self._may(
-            context, Operation.CREATE_TOKENS, ResourceType.USER, str(owner), is_filter=False
-        ):
+        if not is_own and not _may(self._creating, context, Operation.CREATE_TOKENS, ResourceType.USER, str(owner)):
             raise CoordinatorError(ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED)
         check_principals(owner, renewers)
 
@@ -205,18 +207,11 @@ class TokenApis:
         return (refusal or ErrorCode.DELEGATION_TOKEN_NOT_FOUND, None) if token is None else (ErrorCode.NONE, token)
 
     def _is_shown(self, token: Token, context: Context) -> bool:
+        asked = self._describing
         return (
             token.is_renewed_by(context.principal)
-            or self._may(context, Operation.DESCRIBE, ResourceType.DELEGATION_TOKEN, token.token_id)
-            or self._may(context, Operation.DESCRIBE_TOKENS, ResourceType.USER, str(token.owner))
-        )
-
-    def _may(
-        self, context: Context, operation: Operation, resource_type: ResourceType, name: str, *, is_filter: bool = True
-    ) -> bool:
-        host = context.client_host.removeprefix("/")
-        return self._authorizer is None or self._authorizer.may(
-            context.principal, host, operation, resource_type, name, logs_refusal=not is_filter
+            or _may(asked, context, Operation.DESCRIBE, ResourceType.DELEGATION_TOKEN, token.token_id)
+            or _may(asked, context, Operation.DESCRIBE_TOKENS, ResourceType.USER, str(token.owner))
         )
 
     def _made(self, token: Token) -> m.CreateDelegationTokenResponse:
@@ -251,6 +246,17 @@ class TokenApis:
 
 def _is_allowed(principal: Principal) -> bool:
     return principal.name != ANONYMOUS.name and not principal.is_token
+
+
+def _may(
+    authorizer: Authorizer | None, context: Context, operation: Operation, resource_type: ResourceType, name: str
+) -> bool:
+    if authorizer is None:
+        return True
+    host = context.client_host.removeprefix("/")
+    # A list leaves out what the user may not see; that is no refusal.
+    logs_refusal = operation is Operation.CREATE_TOKENS
+    return authorizer.may(context.principal, host, operation, resource_type, name, logs_refusal=logs_refusal)
 
 
 def _time_of(code: ErrorCode) -> int:
