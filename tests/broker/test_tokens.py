@@ -1,6 +1,7 @@
 """Delegation tokens: the rules of Apache Kafka 4.4.0 as a node of it answered, and the bounds that Kafka lacks."""
 
 import hmac
+from base64 import b64encode
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -143,9 +144,8 @@ def test_the_secret_of_a_token_is_the_hmac_of_its_id_under_the_key() -> None:
         CatalogChange(settings=(Setting(TOKENS, "mjOT2UDhRsSSI7iHFjZUtg", fields | {"max_ms": 3}),)), lambda _: None
     )
     harness.node.settle()
-    token = harness.broker.tokens.find("mjOT2UDhRsSSI7iHFjZUtg")
-    assert token is not None
-    assert harness.broker.tokens.secret(token) == recorded
+    login = harness.broker.tokens.login("mjOT2UDhRsSSI7iHFjZUtg")
+    assert login == (Principal("a"), 2, b64encode(recorded).decode())
     answer = create(harness)
     assert answer.hmac == hmac.digest(KEY.encode(), answer.token_id.encode(), "sha512")
     assert len(answer.token_id) == 22
@@ -333,7 +333,7 @@ def test_a_negative_period_removes_a_token_at_once(period_ms: int) -> None:
     other = create(harness)
     assert expire(harness, answer.hmac, period_ms) == (0, harness.node.clock.now_ms())
     assert expire(harness, answer.hmac, period_ms)[0] == ErrorCode.DELEGATION_TOKEN_NOT_FOUND
-    assert harness.broker.tokens.find(answer.token_id) is None
+    assert harness.broker.tokens.login(answer.token_id) is None
     assert [token.token_id for token in describe(harness).tokens] == [other.token_id]
 
 
@@ -362,7 +362,7 @@ def test_a_token_is_known_when_it_is_durable() -> None:
     answers = harness.begin(ApiKey.CREATE_DELEGATION_TOKEN, request, principal=ALICE)
     assert (answers, list(harness.broker.tokens.all())) == ([], [])
     harness.let_go()
-    assert harness.broker.tokens.find(answers[0].token_id) is not None
+    assert harness.broker.tokens.login(answers[0].token_id) is not None
 
 
 def test_what_describe_shows_of_a_token() -> None:
@@ -487,8 +487,9 @@ def test_the_catalog_has_no_secret() -> None:
     harness = tokens_of()
     made = create(harness)
     stored = str(harness.broker.catalog.settings(TOKENS)[made.token_id])
-    token = harness.broker.tokens.find(made.token_id)
-    for text in (stored, repr(token)):
+    shown = (*harness.broker.tokens.all(), harness.broker.tokens.login(made.token_id))
+    for text in (stored, *map(repr, shown)):
         assert made.hmac.hex() not in text
+        assert b64encode(made.hmac).decode() not in text
         assert repr(made.hmac) not in text
         assert KEY not in text

@@ -7,10 +7,6 @@ from kohort.broker.catalog import Catalog
 from kohort.security.credentials import ScramCredential, Token
 
 
-def no_token(_token_id: str) -> None:
-    """The answer of a broker without delegation tokens."""
-
-
 class BrokerCredentials:
     """
     Answers the questions of `kohort.security.credentials.Credentials`.
@@ -20,12 +16,7 @@ class BrokerCredentials:
         token: finds a delegation token by its id.
     """
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        passwords: Mapping[str, str],
-        token: Callable[[str], Token | None] = no_token,
-    ) -> None:
+    def __init__(self, catalog: Catalog, passwords: Mapping[str, str], token: Callable[[str], Token | None]) -> None:
         self._catalog = catalog
         self._passwords = dict(passwords)
         self.token = token

@@ -145,7 +145,7 @@ class Node:
         self._logins = Logins(
             partial(self._elsewhere, self._handshakes),
             self._clock.now_ms,
-            BrokerCredentials(self._broker.catalog, settings.users),
+            BrokerCredentials(self._broker.catalog, settings.users, self._broker.tokens.login),
             has_users=bool(settings.users),
         )
         configs = self._broker.dynamic_configs.brokers

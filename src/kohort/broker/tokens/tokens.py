@@ -5,6 +5,7 @@ A change is decided by the newest state and seen when it is durable. Source: Kaf
 DelegationTokenCache, DelegationTokenExpiryManager.
 """
 
+from base64 import b64encode
 from collections import Counter, deque
 from collections.abc import Iterable
 from typing import Final
@@ -16,6 +17,7 @@ from kohort.broker.ports import CallLater
 from kohort.broker.tokens.token import Token, secret_of, token_of
 from kohort.model.principals import Principal
 from kohort.runtime.ports import Clock
+from kohort.security.credentials import Token as Login
 
 _SWEEP_CHUNK: Final = 500
 """Tokens that a sweep looks at between two pauses."""
@@ -52,9 +54,12 @@ class Tokens:
         """The tokens in the order in which they were made, expired ones until the next sweep."""
         return self._tokens.values()
 
-    def find(self, token_id: str) -> Token | None:
-        """The token of an id, as a login names it; it may be expired."""
-        return self._tokens.get(token_id)
+    def login(self, token_id: str) -> Login | None:
+        """What an authentication needs of the token of an id; it may be expired."""
+        token = self._tokens.get(token_id)
+        if token is None:
+            return None
+        return Login(token.owner, token.expires_ms, b64encode(self.secret(token)).decode())
 
     def secret(self, token: Token) -> bytes:
         """The HMAC of a token."""
