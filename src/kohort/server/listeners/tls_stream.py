@@ -87,8 +87,12 @@ class TlsStream(asyncio.Transport, asyncio.Protocol):
         if self._is_closing:
             return
         rest = memoryview(data)
-        while rest:
-            rest = rest[self._tls.write(rest) :]
+        try:
+            while rest:
+                rest = rest[self._tls.write(rest) :]
+        except ssl.SSLError:  # the stream has failed, and nothing more can be sent
+            self.abort()
+            return
         self._send()
 
     def _send(self) -> None:
