@@ -78,8 +78,8 @@ def recording() -> tuple[Row, Mapping[str, Row]]:
 class Api:
     """The API layer of a broker without groups: frames in, frames out."""
 
-    def __init__(self) -> None:
-        self.harness = Harness()
+    def __init__(self, **settings: str) -> None:
+        self.harness = Harness(**settings)
         for user, iterations, mechanisms in STORED:
             for mechanism in mechanisms:
                 upsertion = m.AlterUserScramCredentialsRequestScramCredentialUpsertion(
