@@ -77,6 +77,12 @@ def keys_of(mechanism: str, salted_password: bytes) -> tuple[bytes, bytes]:
 
 
 def scram_credential(mechanism: str, password: str, salt: bytes, iterations: int = ITERATIONS_MIN) -> ScramCredential:
-    """Derive the credential of a password. It takes some milliseconds, so an event loop leaves it to another thread."""
-    salted_password = hashlib.pbkdf2_hmac(SCRAM_HASHES[mechanism], password.encode(), salt, iterations)
+    """
+    Derive the credential of a password. It takes some milliseconds, so an event loop leaves it to another thread.
+
+    A password of the command line that is not UTF-8 stands for its bytes.
+    """
+    salted_password = hashlib.pbkdf2_hmac(
+        SCRAM_HASHES[mechanism], password.encode(errors="surrogateescape"), salt, iterations
+    )
     return ScramCredential(salt, *keys_of(mechanism, salted_password), iterations)

@@ -54,6 +54,17 @@ def test_signature_is_checked_on_another_thread() -> None:
     assert client.authenticator.resume(step.work(), client.now_ms).principal == Principal("alice")
 
 
+def test_failure_of_a_library_refuses_the_token() -> None:
+    """The connection would wait for ever."""
+
+    class Broken:
+        def find(self, name: str | None) -> tuple[()]:
+            raise MemoryError(name)
+
+    client = begun(Signed(Broken(), ("kafka",), "https://issuer.test"))
+    assert read(client.authenticate(message(signed()))).auth_bytes == INVALID
+
+
 def test_kafka_13848_token_within_the_skew_gives_a_session_that_has_ended() -> None:
     client = begun(Signed(Keys(), ("kafka",), "https://issuer.test"))
     step = client.authenticate(message(signed(CLAIMS | {"exp": NOW_S - 5, "iat": 1})))

@@ -193,6 +193,15 @@ def test_changed_password_counts_from_the_next_authentication() -> None:
     assert (step.closes, step.delay_ms, read(step).error_code) == (True, 100, 58)
 
 
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_password_that_is_not_utf_8(mechanism: str) -> None:
+    """What Python makes of other bytes on the command line is no password of PLAIN, and none that breaks a login."""
+    client = Client(listener(Users({"alice": "\udcff"}, {("alice", mechanism): "\udcff"}), mechanisms=(mechanism,)))
+    client.shake_hands(mechanism)
+    step = client.authenticate(b"\0alice\0\xff" if mechanism == "PLAIN" else b"n,,n=alice,r=x")
+    assert (step.closes, read(step).error_code) == ((True, 58) if mechanism == "PLAIN" else (False, 0))
+
+
 def test_users_of_the_listener_come_before_those_of_the_broker() -> None:
     shared = listener(users={"alice": "other", "carol": "c"})
     for token, is_right in (

@@ -63,6 +63,8 @@ def _validate(validator: TokenValidator, access_token: str, now_ms: int) -> Acce
         return validator.validate(access_token, now_ms)
     except TokenError as error:
         return error
+    except Exception as error:  # noqa: BLE001 -- what a library does with a hostile token refuses the token, and no more
+        return TokenError(f"the token cannot be read: {type(error).__name__}")
 
 
 def _read(message: bytes) -> tuple[str, str]:

@@ -35,7 +35,7 @@ class PlainExchange:
             raise AuthenticationError("Authentication failed: password not specified")
         # No password is empty, so an unknown user has none.
         expected = self._password(user) or ""
-        if not hmac.compare_digest(password.encode(), expected.encode()):
+        if not hmac.compare_digest(password.encode(), expected.encode(errors="surrogateescape")):
             raise AuthenticationError("Authentication failed: Invalid username or password", f"user {user!r}")
         if authorization_id not in ("", user):
             raise AuthenticationError(OTHER_IDENTITY, f"user {user!r}")
