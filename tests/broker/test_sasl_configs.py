@@ -83,7 +83,7 @@ def test_values_of_the_listener_and_of_its_mechanism_come_first() -> None:
 @pytest.mark.parametrize(
     ("mechanism", "module"), [("PLAIN", SCRAM_MODULE), ("SCRAM-SHA-256", PLAIN_MODULE), ("PLAIN", "com.evil.Module")]
 )
-def test_only_the_module_of_the_mechanism(mechanism: str, module: str) -> None:
+def test_cve_2025_27818_27819_2023_25194_only_the_module_of_the_mechanism(mechanism: str, module: str) -> None:
     """CVE-2025-27818, CVE-2025-27819, CVE-2023-25194: a configuration named a class that was loaded."""
     jaas = {f"{PREFIX}{mechanism.lower()}.sasl.jaas.config": f'{module} required user_a="secret";'}
     text = refusal(mechanism, has_passwords=True, **jaas)
