@@ -1,6 +1,7 @@
 """The users of a broker: those of its options, and the SCRAM credentials that clients store."""
 
 import hashlib
+from base64 import b64encode
 
 import pytest
 
@@ -11,6 +12,7 @@ from kohort.security.sasl.listener import SaslConfig, SaslListener
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from tests.broker.harness import Harness
+from tests.broker.test_tokens import create
 from tests.security.sasl.exchanges import Client, read
 from tests.security.sasl.scram_client import final, first
 
@@ -40,15 +42,17 @@ def delete(harness: Harness, user: str, mechanism: str) -> None:
 
 def listener(harness: Harness, **passwords: str) -> SaslListener:
     config = SaslConfig(("PLAIN", SHA_256, SHA_512))
-    return SaslListener(config, BrokerCredentials(harness.broker.catalog, passwords), lambda bits: 5)
+    return SaslListener(
+        config, BrokerCredentials(harness.broker.catalog, passwords, harness.broker.tokens.login), lambda bits: 5
+    )
 
 
-def login(shared: SaslListener, user: str, password: str, mechanism: str) -> Step:
+def login(shared: SaslListener, user: str, password: str, mechanism: str, extensions: str = "") -> Step:
     client = Client(shared)
     client.shake_hands(mechanism)
     if mechanism == "PLAIN":
         return client.authenticate(f"\0{user}\0{password}".encode())
-    message = first(user)
+    message = first(user, extensions=extensions)
     answer = read(client.authenticate(message.encode())).auth_bytes.decode()
     return client.authenticate(final(mechanism, password, message, answer)[0].encode())
 
@@ -85,7 +89,7 @@ def test_credential_that_is_not_durable_does_not_count() -> None:
     )
     request = m.AlterUserScramCredentialsRequest(deletions=[], upsertions=[upsertion])
     assert harness.begin(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, request) == []
-    credentials = BrokerCredentials(harness.broker.catalog, {})
+    credentials = BrokerCredentials(harness.broker.catalog, {}, harness.broker.tokens.login)
     assert credentials.scram("alice", SHA_256) is None
     harness.let_go()
     assert credentials.scram("alice", SHA_256) is not None
@@ -108,3 +112,16 @@ def test_stored_credential_comes_before_the_password_of_the_options() -> None:
     assert login(shared, "alice", "two", SHA_256).principal == Principal("alice")
     assert login(shared, "alice", "one", SHA_512).principal == Principal("alice")
     assert login(shared, "alice", "one", "PLAIN").principal == Principal("alice")
+
+
+def test_login_with_a_delegation_token_that_the_broker_made() -> None:
+    harness = Harness(delegation_token_secret_key="key-of-the-tests")
+    made = create(harness, Principal("bob"))
+    shared = listener(harness)
+    secret = b64encode(made.hmac).decode()
+    for mechanism in (SHA_256, SHA_512):
+        step = login(shared, made.token_id, secret, mechanism, ",tokenauth=true")
+        assert step.principal == Principal("bob", is_token=True)
+        assert step.session_ends_at_ms == made.expiry_timestamp_ms
+        assert login(shared, made.token_id, "wrong", mechanism, ",tokenauth=true").principal is None
+        assert login(shared, made.token_id, secret, mechanism).principal is None

@@ -78,7 +78,7 @@ def recording() -> tuple[Row, Mapping[str, Row]]:
 class Api:
     """The API layer of a broker without groups: frames in, frames out."""
 
-    def __init__(self, **settings: str) -> None:
+    def __init__(self, **settings: Any) -> None:
         self.harness = Harness(**settings)
         for user, iterations, mechanisms in STORED:
             for mechanism in mechanisms:
