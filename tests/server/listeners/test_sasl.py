@@ -198,6 +198,21 @@ def test_users_of_scram_log_in_with_the_credential_of_the_catalog() -> None:
     play_sasl(story, PLAIN | {"sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256"})
 
 
+@pytest.mark.parametrize(
+    ("host", "mechanisms", "is_warned"),
+    [("0.0.0.0", "PLAIN,SCRAM-SHA-256", True), ("0.0.0.0", "SCRAM-SHA-256", False), ("127.0.0.1", "PLAIN", False)],
+)
+def test_passwords_in_clear_are_warned_of(
+    caplog: pytest.LogCaptureFixture, host: str, mechanisms: str, is_warned: bool
+) -> None:
+    async def nothing(_node: Node, _connect: Callable[[], Awaitable[Client]]) -> None:
+        pass
+
+    play_sasl(nothing, PLAIN | {"sasl.enabled.mechanisms": mechanisms}, f"SASL_PLAINTEXT://{host}:0")
+    assert ("listener.takes_passwords_in_clear" in caplog.text) is is_warned
+    assert "listener.needs_no_authentication" not in caplog.text
+
+
 def test_sasl_over_tls(tmp_path: Path) -> None:
     authority = Authority()
 

@@ -27,6 +27,7 @@ from kohort.broker.configs.listener_configs import (
 )
 from kohort.model.errors import ConfigError
 from kohort.security.http_access import is_loopback
+from kohort.security.protocols import SecurityProtocol
 from kohort.server.connections.client_connections import ClientConnections, ServedEndpoint
 from kohort.server.connections.connection_limits import ConnectionLimits
 from kohort.server.listeners.addresses import ListenerAddress, configured_addresses
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 
 STORE_CHECK_SECONDS = 5.0
 """Between two looks at the files of stores."""
+_MECHANISMS: Final = "sasl.enabled.mechanisms"
+_IN_CLEAR: Final = frozenset({"PLAIN", "OAUTHBEARER"})
 _ALL_ADDRESSES: Final = ("0.0.0.0", "::")
 
 _log = logging.getLogger("kohort.server")
@@ -181,7 +184,15 @@ class BrokerListeners:
         Raises:
             ConfigError: clients of other machines would need no authentication.
         """
-        if is_loopback(host) or not config.is_open:
+        if is_loopback(host):
+            return
+        if not config.is_open:
+            if config.protocol is SecurityProtocol.SASL_PLAINTEXT and _IN_CLEAR & {*config.get_list(_MECHANISMS)}:
+                _log.warning(
+                    "listener.takes_passwords_in_clear listener=%s host=%s port=%d hint=%r",
+                    *(config.name, host, port),
+                    "whoever sees the packets has the passwords of PLAIN and the tokens of OAUTHBEARER: use SASL_SSL, or SCRAM",
+                )
             return
         if not self._may_be_open:
             raise ConfigError(
