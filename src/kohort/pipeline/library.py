@@ -120,7 +120,7 @@ def lag(latest: "DataFrame", batches: "DataFrame", *, at_ms: int) -> "DataFrame"
     from kohort.pipeline.tables.lag.offset_lag import lag as behind
     from kohort.pipeline.tables.lag.time_lag import time_lag
 
-    return time_lag(behind(latest, _ends(batches, at_ms)), _batches(batches), at_ms=at_ms)
+    return time_lag(behind(latest, _ends(batches, at_ms)), _until(_batches(batches), at_ms), at_ms=at_ms)
 
 
 def rebalances(records: "DataFrame", *, as_of_ms: int | None = None) -> "DataFrame":
@@ -198,7 +198,7 @@ def time_lag_history(told: "DataFrame", batches: "DataFrame", *, at_ms: int) -> 
     """
     from kohort.pipeline.tables.lag.time_lag_over_time import time_lag_over_time
 
-    return time_lag_over_time(told, _batches(batches), at_ms=at_ms)
+    return time_lag_over_time(told, _until(_batches(batches), at_ms), at_ms=at_ms)
 
 
 def statuses(told: "DataFrame", batches: "DataFrame", *, until_ms: int, rules: "Rules | None" = None) -> "DataFrame":
@@ -206,7 +206,7 @@ def statuses(told: "DataFrame", batches: "DataFrame", *, until_ms: int, rules: "
     from kohort.pipeline.tables.burrow.evaluator import BURROWS
     from kohort.pipeline.tables.burrow.status import burrow_history
 
-    return burrow_history(told, _batches(batches), until_ms=until_ms, rules=rules or BURROWS)
+    return burrow_history(told, _until(_batches(batches), until_ms), until_ms=until_ms, rules=rules or BURROWS)
 
 
 def commit_frequency(told: "DataFrame") -> "DataFrame":
@@ -294,7 +294,8 @@ def blocking_transactions(batches: "DataFrame", found: "DataFrame", *, at_ms: in
     """
     from kohort.pipeline.tables.transactions import blocking_transactions as table
 
-    return table.blocking_transactions(_batches(batches).select(*table.INPUT_COLUMNS), found, at_ms=at_ms)
+    past = _until(_batches(batches), at_ms)
+    return table.blocking_transactions(past.select(*table.INPUT_COLUMNS), found, at_ms=at_ms)
 
 
 def typed(frame: "DataFrame", table: str) -> "DataFrame":

@@ -13,6 +13,7 @@ from kohort.pipeline.tables.contract import COLUMNS
 from kohort_lab.history import History
 from tests.conftest import NIGHTLY
 from tests.pipeline.frames import check_equal
+from tests.pipeline.test_odd_logs import CASES
 from tests.records import kafka_logs
 
 pytestmark = pytest.mark.spark
@@ -37,6 +38,15 @@ def test_tables_are_equal(
     if run == "history":
         History(rng.randrange(1 << 30)).write(logs)
     check_equal((*COLUMNS, "lag_picture"), Tables(Reading(local, logs)), Tables(Reading(spark, logs)))
+
+
+@NIGHTLY
+@pytest.mark.parametrize("case", CASES)
+def test_tables_of_odd_logs_are_equal(
+    spark: Any, local: LocalSession, recorded: Callable[[str], Path], case: str
+) -> None:
+    logs = recorded("odd") / case
+    check_equal(COLUMNS, Tables(Reading(local, logs)), Tables(Reading(spark, logs)))
 
 
 @NIGHTLY

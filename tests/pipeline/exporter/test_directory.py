@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 from kohort.cli.pipeline.commands import app
 from kohort.model.ids import TopicPartition
 from kohort.pipeline.decode.batches import scans
+from kohort.pipeline.decode.instants import end_of_logs, latest_ms
 from kohort.pipeline.decode.segments import list_segments
 from kohort.pipeline.decode.storage import mapped
 from kohort.pipeline.decode.transaction_files import OpenTransaction
@@ -51,7 +53,7 @@ def test_the_metrics_are_those_of_the_cluster(tmp_path: Path, monkeypatch: pytes
         both = [Exporter(source) for source in (f"kafka://{broker.bootstrap}", str(broker.data_dir))]
 
         def compare() -> Snapshot:
-            # Verdicts depend on the time.
+            # Verdicts depend on the time. A directory that has grown since the first poll is judged by the clock, as a cluster.
             now_s = time.time()
             clock.time = lambda: now_s
             wire, local = (one.poll() for one in both)
@@ -64,6 +66,7 @@ def test_the_metrics_are_those_of_the_cluster(tmp_path: Path, monkeypatch: pytes
             wait_until(lambda: [condition(one.poll()) for one in both] == [True, True], what=what)
 
         async def story() -> None:
+            both[1].poll()
             await produce(broker.bootstrap, 9)
             await produce(broker.bootstrap, 4, partition=1)
             await commit(broker.bootstrap, "g", {ORDERS[0]: 4, ORDERS[1]: 0})
@@ -270,3 +273,21 @@ def test_sources_that_do_not_grow_are_refused(tmp_path: Path, capfd: pytest.Capt
     ):
         assert CliRunner().invoke(app, ("export", source)).exit_code == 2
         assert sentence in capfd.readouterr().err
+
+
+def test_a_directory_at_rest_is_judged_at_the_end_of_its_logs(
+    recorded: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whenever the exporter runs. A directory that has grown is that of a running broker, judged by the clock beside it."""
+    logs = tmp_path / "logs"
+    shutil.copytree(recorded("odd") / "instant", logs)
+    now_ms = 1_900_000_000_000
+    monkeypatch.setattr(exporter_module, "time", SimpleNamespace(time=lambda: now_ms / 1000, monotonic=time.monotonic))
+    exporter = Exporter(str(logs))
+    end_ms = end_of_logs(latest_ms(list_segments(logs)))
+    for _ in range(2):
+        found = exporter.poll()
+        assert (found.at_ms, found.polled_ms) == (end_ms, now_ms)
+    log = GrowingLog(logs, "another")
+    log.append(batch(0, [(b"k", b"v")]))
+    assert exporter.poll().at_ms == now_ms

@@ -198,6 +198,16 @@ def test_what_completed_while_the_logs_were_read_does_not_hang(
     assert frames.tuples(frame, "transactional_id", "verdict", "duration_ms") == [("tx", verdict, 81)]
 
 
+@pytest.mark.parametrize(("at_ms", "verdict"), [(T + 20, "hanging"), (T + 19, "ongoing")])
+def test_what_began_while_the_logs_were_read_does_not_hang(engine: Any, at_ms: int, verdict: str) -> None:
+    """The coordinator's log was read before the transaction began, the batches of a running broker afterwards."""
+    batch = {"log_topic": "t", "log_partition": 0, "log_offset": 5, "next_offset": 6, "timestamp_ms": T + 20}
+    batch |= {"producer_id": 7, "producer_epoch": 0, "transactional": True, "is_control": False}
+    log = frames.records(engine, blocking.INPUT_COLUMNS, [batch])
+    frame = blocking.blocking_transactions(log, found(engine, []), at_ms=at_ms)
+    assert frames.tuples(frame, "producer_id", "verdict") == [(7, verdict)]
+
+
 def test_statistics(engine: Any) -> None:
     rows = [
         row

@@ -31,6 +31,13 @@ CASES: list[tuple[str, dict[str, Any], str, str]] = [
     ("nothing is left to read", {"status": "OK", "lag": 0}, "OK", ""),
     ("nothing is left to read, no members", {"status": "OK", "lag": 0, "has_members": False}, "OK", ""),
     ("caught up and silent", {"status": "STOP", "lag": 0}, "OK", ""),
+    ("markers are left, no members", {"status": "STOP", "lag": 3, "has_members": False, "is_all_read": True}, "OK", ""),
+    (
+        "markers are left of lost records",
+        {"status": "OK", "lag": 3, "is_all_read": True, "records_lost": 2},
+        "LOST",
+        "2",
+    ),
     ("the lag is allowed", {"status": "STOP", "lag": 5, "allowed_lag": 5}, "OK", ""),
     ("Burrow's STOP", {"status": "STOP", "lag": 9, "has_members": True}, "STOP", "no commit for"),
     (
@@ -138,6 +145,22 @@ def test_the_worst_come_first() -> None:
         ("alive", 0, "OK", "OK", 0),
     ]
     assert [row["last_commit_ms"] for row in rows][:2] == [T, T + 5]
+
+
+# time lag, when the oldest unread record was produced, verdict
+UNREAD = [
+    (0, None, "OK"),  # nothing that a reader gets
+    (0, T + 9, "STOP"),  # a record of a clock that is ahead
+    (5, T, "STOP"),
+    (None, None, "STOP"),  # not known
+]
+
+
+@pytest.mark.parametrize(("time_lag_ms", "produced_ms", "verdict"), UNREAD)
+def test_lag_without_a_record_to_read_is_none(time_lag_ms: int | None, produced_ms: int | None, verdict: str) -> None:
+    row = lag("dead", 0, 90, time_lag_ms=time_lag_ms, next_produced_at_ms=produced_ms)
+    (found,) = verdicts([row], [], REBALANCES)
+    assert (found["verdict"], found["lag"]) == (verdict, 10)
 
 
 @pytest.fixture

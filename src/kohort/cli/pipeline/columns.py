@@ -57,6 +57,12 @@ def _duration(name: str, row: Row) -> str:
     return duration(row[name])
 
 
+def _waited(row: Row) -> str:
+    """Return the time lag; a lower bound is marked."""
+    bound = "\N{GREATER-THAN OR EQUAL TO}" if row.get("is_exact") is False else ""
+    return f"{bound}{duration(row['time_lag_ms'])}"
+
+
 def _members(name: str, row: Row) -> str:
     members = row[name]
     return "?" if members is None else ", ".join(one["instance_id"] or one["client_id"] for one in members)
@@ -79,6 +85,7 @@ def _topic(row: Row) -> str:
 
 _SPECIAL: dict[str, tuple[Align, Cell]] = {
     "@lag": ("right", lambda row: "beyond end" if row["is_beyond_end"] else Field("lag")(row)),
+    "@waited": ("right", _waited),
     "@topic": ("left", _topic),
     "@why": ("left", _reasons),
     "@members": ("right", lambda row: str(len(row["members"]))),
@@ -105,11 +112,9 @@ _SINCE = "SINCE since_ms | UNTIL until_ms"
 TABLES = {
     "offsets": f"{_PLACE} | offset | {_COMMITTED}",
     "lag": f"{_PLACE} | offset | END end_offset | LAG @lag | {_COMMITTED}",
-    "time_lag": (
-        f"{_PLACE} | offset | END end_offset | LAG @lag | WAITING time_lag_ms | LOST records_lost | {_COMMITTED}"
-    ),
+    "time_lag": (f"{_PLACE} | offset | END end_offset | LAG @lag | WAITING @waited | LOST records_lost | {_COMMITTED}"),
     "verdicts": (
-        f"{_PLACE} | verdict | BURROW status | lag | WAITING time_lag_ms | commits | LAST COMMIT last_commit_ms | why"
+        f"{_PLACE} | verdict | BURROW status | lag | WAITING @waited | commits | LAST COMMIT last_commit_ms | why"
     ),
     "status_history": f"{_PLACE} | status | {_SINCE} | GREATEST LAG lag_max",
     "lag_over_time": "TIME timestamp_ms | group | lag",

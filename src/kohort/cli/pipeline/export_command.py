@@ -38,7 +38,7 @@ def serve_metrics(
     security = connecting(connection_options(options.config))
     exporter = Exporter(options.source, security, cluster_name=cluster_name, schemes=schemes)
     first = exporter.poll()
-    if not first.at_ms:
+    if not first.polled_ms:
         raise ConfigError(first.problems[-1])
     endpoint = Endpoint(exporter, host, port, interval_s=interval_s, token=token)
     with stop_signal() as stopped:

@@ -79,6 +79,10 @@ class Scan:
     damage: list[Corruption] = field(default_factory=list)
     mapped: Any = None
 
+    def of(self, chosen: Any) -> "Scan":
+        """Some of the batches, by their numbers."""
+        return Scan(self.data, self.positions[chosen], self.headers[chosen], mapped=self.mapped)
+
     def release(self, begin: int, end: int) -> None:
         """Release the pages of a range that is not needed soon."""
         release(self.mapped, begin, end)

@@ -15,10 +15,12 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from kohort.model.errors import ConfigError
-from kohort.model.ids import TopicPartition
+from kohort.model.ids import INTERNAL_TOPICS, TopicPartition
 from kohort.model.properties import parse_properties
 from kohort.pipeline.decode.batches import Scan, scans
+from kohort.pipeline.decode.instants import end_of_logs, latest_ms
 from kohort.pipeline.decode.log import Decoder
+from kohort.pipeline.decode.log_starts import log_starts
 from kohort.pipeline.decode.segment_ends import entry_before
 from kohort.pipeline.decode.segments import Segment, list_segments
 from kohort.pipeline.decode.slices import Slice
@@ -51,6 +53,8 @@ class Directory(Source):
         self._ends: dict[Place, LogEnd] = {}
         self._topic_ids: dict[str, str] = {}
         self._index = SparseIndex()
+        self._first_ends: dict[Place, int] | None = None
+        self._grows = False
 
     def close(self) -> None:
         """Nothing is open between two calls."""
@@ -73,6 +77,7 @@ class Directory(Source):
             self._topic_ids = ids
         else:
             self._topic_ids |= ids
+        starts = log_starts(segments[0] for segments in found.values())
         logs = []
         for place in found:
             try:
@@ -80,10 +85,18 @@ class Directory(Source):
             except (ConfigError, OSError) as exc:
                 self.problems.append(str(exc))
                 continue
-            logs.append(LiveLog(*place, found[place][0].base_offset, end, "", 0, ids.get(place[0])))
+            logs.append(LiveLog(*place, starts[place], end, "", 0, ids.get(place[0])))
         self._segments |= found
         self.dropped = sum(one.dropped for one in self._ends.values())
         return logs
+
+    def instant_ms(self, now_ms: int) -> int:
+        """As in `Source`. A directory is at rest, at the end of its logs, until one of them has grown."""
+        ends = {place: one.end_offset for place, one in self._ends.items()}
+        if self._first_ends is None:
+            self._first_ends = ends
+        self._grows = self._grows or ends != self._first_ends
+        return now_ms if self._grows else end_of_logs(latest_ms(list_segments(self.path, topics=INTERNAL_TOPICS)))
 
     def read(self, log: LiveLog, at: int, decoder: Decoder) -> tuple[list[pa.RecordBatch], int | None]:
         segments = self._segments[log.topic, log.partition]

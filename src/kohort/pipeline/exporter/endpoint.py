@@ -79,7 +79,7 @@ class Endpoint:
         now = self._exporter.snapshot
         if now is None:
             return ["Nothing was polled yet."]
-        age_s = time.time() - now.at_ms / 1000
+        age_s = time.time() - now.polled_ms / 1000
         late = [f"The last good poll was {age_s:.0f} s ago."] if age_s > self._late_s + now.took_s else []
         return [*late, *now.problems]
 

@@ -85,7 +85,7 @@ class Exporter(Collector):
             found = self._poll()
         except FAILURES as exc:
             self._source.failed(exc)
-            before = self.snapshot or Snapshot(cluster=self._cluster_name or "", at_ms=0)
+            before = self.snapshot or Snapshot(cluster=self._cluster_name or "", at_ms=0, polled_ms=0)
             found = replace(before, problems=tuple(self._source.problems))
         found = replace(found, took_s=time.monotonic() - begun_s)
         # The snapshot last: the endpoint keeps the text of a snapshot.
@@ -100,7 +100,8 @@ class Exporter(Collector):
         self._follow(before_ends)
         # Ends are read after the commits, so that no commit is beyond an end.
         logs = self._source.logs()
-        at_ms = int(time.time() * 1000)
+        polled_ms = int(time.time() * 1000)
+        at_ms = self._source.instant_ms(polled_ms)
         stable_ends = self._source.stable_ends(logs)
         blocked = {place: end - stable_ends.get(place, end) for place, end in _ends(logs).items()}
         blocked = {place: records for place, records in blocked.items() if records > 0}
@@ -115,6 +116,7 @@ class Exporter(Collector):
         return Snapshot(
             cluster=self._cluster_name,
             at_ms=at_ms,
+            polled_ms=polled_ms,
             logs=[log for log in logs if log.topic not in INTERNAL_TOPICS],
             partitions=partitions,
             groups=groups,
@@ -201,6 +203,7 @@ class Exporter(Collector):
             has_members=None if group is None else bool(group.members),
             is_rising=is_rising(lags),
             records_lost=max(log.start - one.offset, 0),
+            is_all_read=self._waiting.is_all_read(TopicPartition(key.topic, key.partition), one.offset, end=log.end),
         )
         return judge(facts)
 

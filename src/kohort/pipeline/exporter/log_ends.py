@@ -112,7 +112,7 @@ class LogEnd:
         chosen = np.flatnonzero(is_ours)
         if not len(chosen):
             return
-        some = Scan(found.data, found.positions[chosen], found.headers[chosen], mapped=found.mapped)
+        some = found.of(chosen)
         columns = ("base_offset", "max_timestamp", "producer_id")
         offsets, times_ms, producers = (some.headers[name].astype(np.int64).tolist() for name in columns)
         is_control = ((attributes[chosen] & CONTROL) != 0).tolist()

@@ -40,10 +40,17 @@ class PartitionLag:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """Everything that is exported, as of the end of a poll. `problems` are the sentences of what could not be read."""
+    """
+    Everything that is exported, as of the end of a poll. `problems` are the sentences of what could not be read.
+
+    Attributes:
+        at_ms: the instant of the values, see `Source.instant_ms`.
+        polled_ms: the end of the poll, by the clock of this machine.
+    """
 
     cluster: str
     at_ms: int
+    polled_ms: int
     took_s: float = 0.0
     logs: Sequence[LiveLog] = ()
     partitions: Sequence[PartitionLag] = ()
@@ -92,7 +99,7 @@ def families(now: Snapshot, schemes: Collection[str]) -> Families:
     _add_transactions(found, now)
     found.add("kohort_exporter_up", not now.problems)
     found.add("kohort_exporter_problems", len(now.problems))
-    found.add("kohort_exporter_last_poll_seconds", now.at_ms / 1000)
+    found.add("kohort_exporter_last_poll_seconds", now.polled_ms / 1000)
     found.add("kohort_exporter_poll_duration_seconds", now.took_s)
     found.add("kohort_exporter_records_total", now.records)
     found.add("kohort_exporter_dropped_total", now.dropped)

@@ -108,6 +108,15 @@ class Source(ABC):
             except FAILURES as exc:
                 self.failed(exc, log)
 
+    def instant_ms(self, now_ms: int) -> int:
+        """
+        Return the instant of the logs, at which their records have waited and their groups are judged.
+
+        Args:
+            now_ms: by the clock of this machine.
+        """
+        return now_ms
+
     def _leader(self, log: LiveLog) -> Hashable:
         """Return what serves a log: if it fails, its other logs are likely to fail, too."""
         return log.host, log.port

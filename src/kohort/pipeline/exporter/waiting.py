@@ -90,6 +90,8 @@ class WaitingRecords:
             if log is None or source.is_down(log) or fetches >= FETCHES_MAX or is_known:
                 continue
             at = max(one.offset if known is None else known.searched_to, log.start)
+            if known is None:
+                self._known[one] = FirstUnread(None, at, topic_id=log.topic_id)
             stable_end = stable_ends.get(one.place, log.end)
             try:
                 for _ in range(_FETCHES_OF_OFFSET_MAX):
@@ -105,11 +107,16 @@ class WaitingRecords:
             except FAILURES as exc:
                 source.failed(exc, log)
 
+    def is_all_read(self, place: TopicPartition, offset: int, *, end: int) -> bool:
+        """Tell whether no record from an offset on waits, as far as it is known."""
+        found = self._known.get(Waiting(place, offset))
+        return offset >= end or (found is not None and found.produced_ms is None and found.searched_to >= end)
+
     def time_lag_ms(self, place: TopicPartition, offset: int, *, end: int, at_ms: int) -> int | None:
         """Return how long the first unread record from an offset on has waited; 0 if there is none, None if it is unknown."""
-        found = self._known.get(Waiting(place, offset))
-        if offset >= end or (found is not None and found.produced_ms is None and found.searched_to >= end):
+        if self.is_all_read(place, offset, end=end):
             return 0
+        found = self._known.get(Waiting(place, offset))
         if found is None or found.produced_ms is None or found.produced_ms < 0:
             return None
         return max(at_ms - found.produced_ms, 0)
@@ -128,8 +135,7 @@ def first_unread(source: Source, log: LiveLog, at: int, stable_end: int) -> Firs
         return FirstUnread(None, at)
     found = scan(piece, check_crc=False)
     waits = _waits(found, aborted)
-    chosen = Scan(found.data, found.positions[waits], found.headers[waits])
-    for window in windows(chosen):
+    for window in windows(found.of(waits)):
         records = parse(window)
         unread = np.flatnonzero(records.offset >= at)
         if len(unread):

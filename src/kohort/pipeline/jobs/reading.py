@@ -11,6 +11,8 @@ import pyarrow as pa
 from kohort.client.security import PLAINTEXT, Security
 from kohort.model.errors import ConfigError
 from kohort.model.ids import CONSUMER_OFFSETS, INTERNAL_TOPICS, SHARE_GROUP_STATE, TRANSACTION_STATE
+from kohort.pipeline.decode.instants import end_of_logs, latest_ms
+from kohort.pipeline.decode.log_starts import log_starts
 from kohort.pipeline.decode.schemas import (
     BATCH,
     COORDINATOR,
@@ -49,7 +51,13 @@ _STARTS = pa.schema(
     [("topic", pa.string()), ("partition", pa.int32()), ("start_offset", pa.int64()), ("has_batch", pa.bool_())]
 )
 _UNREAD = pa.schema(
-    [("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("next_produced_at_ms", pa.int64())]
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("next_produced_at_ms", pa.int64()),
+        ("is_exact", pa.bool_()),
+    ]
 )
 _DAMAGE = subset(latest_offsets.DAMAGE_COLUMNS)
 LOOKUPS_MAX = 50_000
@@ -95,19 +103,6 @@ def shuffle_partitions(log_bytes: int) -> int:
 def task_bytes(log_bytes: int, cores: int, *, bytes_max: int) -> int:
     """Return the size of a task, so that the cores share a log of this size evenly."""
     return max(_TASK_BYTES_MIN, min(bytes_max, -(-log_bytes // (cores * _TASKS_PER_CORE))))
-
-
-def end_of_logs(latest_ms: Mapping[str, int]) -> int:
-    """
-    Return when the last record was written, to a coordinator's log or to any topic.
-
-    Topics with a timestamp in the future do not count.
-
-    Args:
-        latest_ms: the greatest timestamp of a batch, by topic.
-    """
-    now_ms = int(time.time() * 1000)
-    return max((at for topic, at in latest_ms.items() if topic in INTERNAL_TOPICS or at <= now_ms), default=0)
 
 
 LATEST_ONLY = ("offsets", "lag")
@@ -181,18 +176,14 @@ class Reading:
     @cached_property
     def at_ms(self) -> int:
         """
-        The instant of the tables: the requested one; otherwise, for a running cluster, that before the first read, and the time
-        of the last record for a directory, see `end_of_logs`.
+        The instant of the tables: the requested one; otherwise, for a running cluster, that before the first read by the clock
+        of the reader, and for a directory the end of its logs, see `decode.instants`.
         """
         if self.as_of_ms is not None:
             return self.as_of_ms
         if self.is_live:
             return self._opened_ms
-        ends = self._read([SEGMENT], ["log_topic", "timestamp_ms"], None, newest=True)
-        latest = (
-            ends.where("timestamp_ms is not null").toArrow().group_by("log_topic").aggregate([("timestamp_ms", "max")])
-        )
-        return end_of_logs({row["log_topic"]: row["timestamp_ms_max"] for row in latest.to_pylist()})
+        return end_of_logs(latest_ms(list_segments(self.directory, topics=INTERNAL_TOPICS)))
 
     @cached_property
     def offset_commits(self) -> Any:
@@ -307,18 +298,24 @@ class Reading:
             return None
         committed: dict[TopicPartition, list[int]] = {}
         for topic, partition, offset in places:
-            committed.setdefault((topic, partition), []).append(offset)
+            committed.setdefault((topic, partition), []).append(offset or 0)
         options = SourceOptions.parse({**self.connection, "path": self.directory})
-        found = find_unread(options, committed, at_ms=self.at_ms) if committed else {}
+        found = find_unread(options, committed) if committed else {}
         starts = [
             {"topic": topic, "partition": partition, "start_offset": one.start_offset, "has_batch": True}
             for (topic, partition), one in found.items()
             if one.has_batch
         ]
         unread = [
-            {"topic": topic, "partition": partition, "offset": offset, "next_produced_at_ms": at_ms}
+            {
+                "topic": topic,
+                "partition": partition,
+                "offset": offset,
+                "next_produced_at_ms": produced.at_ms,
+                "is_exact": produced.is_exact,
+            }
             for (topic, partition), one in found.items()
-            for offset, at_ms in one.produced_at_ms.items()
+            for offset, produced in one.produced.items()
         ]
         frame = self._spark.createDataFrame
         return frame(pa.Table.from_pylist(starts, _STARTS)), frame(pa.Table.from_pylist(unread, _UNREAD))
@@ -330,9 +327,7 @@ class Reading:
         if self.is_live:
             logs = list_logs(self.directory, topics=topics, security=self.security)
             return self._begins({(log.topic, log.partition): log.start for log in logs})
-        # In reverse order, so that the first segment of each log wins.
-        segments = reversed(list_segments(self.directory, topics=topics))
-        return self._begins({(one.topic, one.partition): one.base_offset for one in segments})
+        return self._begins(log_starts(list_segments(self.directory, topics=topics)))
 
     def _begins(self, begins: Mapping[TopicPartition, int]) -> Any:
         rows = [{"topic": topic, "partition": number, "begin_offset": at} for (topic, number), at in begins.items()]

@@ -131,7 +131,8 @@ class Tables:
     @cached_property
     def blocking_transactions(self) -> Any:
         """Transactions that are open in the logs of topics. Reads all batch headers of all topics."""
-        found, at_ms = self.reading.all_transactions, self.reading.at_ms
+        # The instant first: a broker may be writing, and the transactions have to be those of that instant or later.
+        at_ms, found = self.reading.at_ms, self.reading.all_transactions
         return blocking_transactions.blocking_transactions(self.reading.all_batches, found, at_ms=at_ms)
 
     @cached_property

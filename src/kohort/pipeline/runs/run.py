@@ -28,6 +28,7 @@ from typing import Any
 
 from kohort.model.errors import ConfigError
 from kohort.model.ids import CONSUMER_OFFSETS, INTERNAL_TOPICS
+from kohort.pipeline.decode.instants import end_of_logs
 from kohort.pipeline.decode.schemas import BATCH
 from kohort.pipeline.jobs import published
 from kohort.pipeline.jobs.pointer import Published
@@ -307,9 +308,7 @@ class Run:
         return replace(known, latest_ms=latest, at_ms=at_ms)
 
     def _end_ms(self, latest_ms: Mapping[str, int]) -> int:
-        """Return the end of all logs, see `reading.end_of_logs`; that of a running cluster is now."""
-        from kohort.pipeline.jobs.reading import end_of_logs
-
+        """Return the end of all logs; that of a running cluster is now."""
         return int(time.time() * 1000) if is_live(self.source.path) else end_of_logs(latest_ms)
 
     def _affected(self, before: Published, state: RunState, following: RunState, new: Path | None) -> Affected | None:

@@ -23,6 +23,7 @@ from kohort.model.errors import ConfigError
 from kohort.pipeline.decode import schemas, storage
 from kohort.pipeline.decode.batches import Corruption
 from kohort.pipeline.decode.log import Decoder, damage_row
+from kohort.pipeline.decode.log_starts import log_starts
 from kohort.pipeline.decode.segment_ends import marks_around
 from kohort.pipeline.decode.segments import Segment, by_partition, list_segments, segments_of
 from kohort.pipeline.decode.slices import Slice
@@ -275,9 +276,8 @@ class DirectoryLogs:
                 self.forget(changed)
             self._topic_ids |= ids
             try:
-                bounds = {
-                    place: (log[0].base_offset, self._index.of(log[-1]).end_offset) for place, log in logs.items()
-                }
+                starts = log_starts(log[0] for log in logs.values())
+                bounds = {place: (starts[place], self._index.of(log[-1]).end_offset) for place, log in logs.items()}
             except FileNotFoundError:
                 # The log was deleted, or got a new segment, since it was listed.
                 continue

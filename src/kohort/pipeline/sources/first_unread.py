@@ -1,14 +1,15 @@
 """
 When the first unread record behind committed offsets was produced: point lookups in the logs of topics.
 
-A directory is read at the position that the offset index names; a cluster by one small fetch for each offset. Only the batch
-headers behind the offset are looked at, usually one. The frames of all batches give the same (`tables.lag.time_lag`).
+A directory is read at the position that the offset index names; a cluster by one small fetch for each offset. Only the batches
+behind the offset are looked at, usually one. The frames of all batches give the same (`tables.lag.time_lag`), without the
+records inside a batch.
 
 A batch counts if a `read_committed` reader gets data of it: no marker, not aborted, and with records left after compaction.
 Batches of a transaction are decided by the next marker of their producer; those of an open one count, because it may commit.
 
-If the committed offset is the first of the batch, the time is that of the batch's first record; inside a batch it is the
-batch's greatest timestamp.
+The time is that of the record itself: inside a batch its records are read. If they cannot be read, it is the batch's greatest
+timestamp, which is not exact.
 
 Source: KIP-98 (the records that an ABORT marker ends); Kafka CompletedFetch (the records that `read_committed` skips).
 """
@@ -16,6 +17,7 @@ Source: KIP-98 (the records that an ABORT marker ends); Kafka CompletedFetch (th
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,6 +25,8 @@ from kohort.client.cluster import Client
 from kohort.pipeline.decode import storage
 from kohort.pipeline.decode.batch_rows import controls, first_timestamps_ms
 from kohort.pipeline.decode.batches import Scan, scans
+from kohort.pipeline.decode.log_starts import log_starts
+from kohort.pipeline.decode.records import parse, windows
 from kohort.pipeline.decode.schemas import ABORT
 from kohort.pipeline.decode.segment_ends import entry_before
 from kohort.pipeline.decode.segments import Segment, by_partition
@@ -38,20 +42,27 @@ _FETCH_BYTES = 16 << 10
 _FETCH_BYTES_MAX = 4 << 20
 
 
+class Produced(NamedTuple):
+    """When a record was produced, and whether that is the time of the record itself, not of its batch."""
+
+    at_ms: int
+    is_exact: bool = True
+
+
 @dataclass(frozen=True, slots=True)
 class UnreadOf:
     """
     The unread records of a partition.
 
     Attributes:
-        start_offset: of the log; None if the log has batches, but none up to the instant.
+        start_offset: of the log.
         has_batch: whether the log has a batch.
-        produced_at_ms: for each committed offset when its first unread record was produced; without those that have none.
+        produced: for each committed offset when its first unread record was produced; without those that have none.
     """
 
-    start_offset: int | None
+    start_offset: int
     has_batch: bool
-    produced_at_ms: Mapping[int, int] = field(default_factory=dict)
+    produced: Mapping[int, Produced] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -60,17 +71,13 @@ class FirstUnread:
     Looks for the first unread record in consecutive batches.
 
     Attributes:
-        offset: the committed offset.
-        at_ms: later batches are ignored.
-        produced_at_ms: when the first unread record was produced, as far as it is known.
-        has_later: a batch was ignored because it is later.
+        offset: the committed offset; if it lies below the log start, that.
+        produced: when the first unread record was produced, as far as it is known.
     """
 
     offset: int
-    at_ms: int
-    produced_at_ms: int | None = None
-    has_later: bool = False
-    _open: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    produced: Produced | None = None
+    _open: dict[int, list[tuple[int, Produced]]] = field(default_factory=dict)
     """Batches without a marker yet, by producer id: base offset, and when the first unread record was produced."""
     _found_at: int | None = None
 
@@ -79,39 +86,41 @@ class FirstUnread:
         headers = found.headers
         attributes = headers["attributes"].astype(np.int16)
         is_control = (attributes & CONTROL) != 0
-        is_later = headers["max_timestamp"].astype(np.int64) > self.at_ms
-        is_unread = found.next_offsets > self.offset
-        self.has_later |= bool((is_later & is_unread).any())
-        chosen = np.flatnonzero(is_unread & ~is_later & (is_control | (headers["count"] > 0)))
+        chosen = np.flatnonzero((found.next_offsets > self.offset) & (is_control | (headers["count"] > 0)))
         if not len(chosen):
             return False
-        some = Scan(found.data, found.positions[chosen], headers[chosen], mapped=found.mapped)
-        base_offsets = some.headers["base_offset"].astype(np.int64)
-        is_whole = base_offsets >= self.offset
-        greatest_ms = some.headers["max_timestamp"].astype(np.int64)
-        first_ms = first_timestamps_ms(some).fill_null(-1).to_numpy(zero_copy_only=False)
-        times = np.where(is_whole & (first_ms >= 0), first_ms, greatest_ms).tolist()
+        some = found.of(chosen)
+        base_offsets = some.headers["base_offset"].tolist()
+        times = first_timestamps_ms(some).to_pylist()
         ends = controls(some).to_pylist()
         flags = (attributes[chosen] & (CONTROL | TRANSACTIONAL)).tolist()
-        rows = zip(flags, base_offsets.tolist(), times, some.headers["producer_id"].tolist(), ends, strict=True)
-        return any(self._add(*row) for row in rows)
+        for row, producer_id in enumerate(some.headers["producer_id"].tolist()):
+            produced = None if times[row] is None else Produced(times[row])
+            if base_offsets[row] < self.offset and not flags[row] & CONTROL:
+                produced = first_inside(some.of([row]), self.offset)
+                if produced is None:
+                    # Compaction has removed the rest of the batch.
+                    continue
+            if self._add(flags[row], base_offsets[row], produced, producer_id, ends[row]):
+                return True
+        return False
 
-    def _add(self, flags: int, base_offset: int, at_ms: int, producer_id: int, end: str | None) -> bool:
+    def _add(self, flags: int, base_offset: int, produced: Produced | None, producer_id: int, end: str | None) -> bool:
         """Look at one batch."""
         if flags & CONTROL:
             decided = self._open.pop(producer_id, [])
             if decided and end != ABORT:
                 self._take(*decided[0])
-        elif flags & TRANSACTIONAL:
+        elif produced is not None and flags & TRANSACTIONAL:
             if self._found_at is None:
-                self._open.setdefault(producer_id, []).append((base_offset, at_ms))
-        else:
-            self._take(base_offset, at_ms)
+                self._open.setdefault(producer_id, []).append((base_offset, produced))
+        elif produced is not None:
+            self._take(base_offset, produced)
         return self._found_at is not None and all(self._found_at < of[0][0] for of in self._open.values())
 
-    def _take(self, base_offset: int, at_ms: int) -> None:
+    def _take(self, base_offset: int, produced: Produced) -> None:
         if self._found_at is None or base_offset < self._found_at:
-            self._found_at, self.produced_at_ms = base_offset, at_ms
+            self._found_at, self.produced = base_offset, produced
 
     def end(self) -> None:
         """End at the end of the log: batches of open transactions count."""
@@ -119,14 +128,27 @@ class FirstUnread:
             self._take(*waiting[0])
 
 
-def first_unread(batches: Iterable[Scan], offset: int, *, at_ms: int) -> FirstUnread:
+def first_inside(batch: Scan, offset: int) -> Produced | None:
+    """Return when the first record from an offset on in one batch was produced; None if there is none."""
+    for window in windows(batch):
+        records = parse(window)
+        unread = np.flatnonzero(records.offset >= offset)
+        if len(unread):
+            return Produced(int(records.timestamp_ms[unread[0]]))
+        if records.damage:
+            # Unreadable records wait too; their batch tells the latest of their times.
+            return Produced(int(batch.headers["max_timestamp"][0]), is_exact=False)
+    return None
+
+
+def first_unread(batches: Iterable[Scan], offset: int) -> Produced | None:
     """Look for the first unread record in the batches from that of the committed offset on, or earlier ones; few are read."""
-    search = FirstUnread(offset, at_ms)
+    search = FirstUnread(offset)
     for found in batches:
         if search.look(found):
             break
     search.end()
-    return search
+    return search.produced
 
 
 def can_find(path: str) -> bool:
@@ -135,7 +157,7 @@ def can_find(path: str) -> bool:
 
 
 def find_unread(
-    options: SourceOptions, committed: Mapping[TopicPartition, Collection[int]], *, at_ms: int
+    options: SourceOptions, committed: Mapping[TopicPartition, Collection[int]]
 ) -> dict[TopicPartition, UnreadOf]:
     """
     Return the unread records of each partition that has a log.
@@ -143,28 +165,28 @@ def find_unread(
     Args:
         options: of the source; its topics, partitions and kinds are not used.
         committed: the committed offsets of each partition.
-        at_ms: later batches are ignored.
 
     Raises:
         ConfigError: the source cannot be read.
     """
     options = replace(options, topics=frozenset(topic for topic, _ in committed), partitions=None, topics_pattern=None)
     if live.is_live(options.path):
-        return _in_cluster(options, committed, at_ms)
+        return _in_cluster(options, committed)
     logs = by_partition(chosen_segments(options))
-    return {place: _in_segments(logs[place], committed[place], at_ms) for place in logs if place in committed}
+    wanted = {place: segments for place, segments in logs.items() if place in committed}
+    starts = log_starts(segments[0] for segments in wanted.values())
+    return {place: _in_segments(wanted[place], committed[place], start) for place, start in starts.items()}
 
 
-def _in_segments(segments: list[Segment], offsets: Collection[int], at_ms: int) -> UnreadOf:
-    searches = [first_unread(_from(segments, offset), offset, at_ms=at_ms) for offset in offsets]
-    produced_at_ms = _produced(searches)
-    has_batch = is_past = bool(produced_at_ms)
-    for found in () if is_past else _from(segments, 0):
-        has_batch = True
-        is_past = bool((found.headers["max_timestamp"] <= at_ms).any())
-        if is_past:
-            break
-    return UnreadOf(segments[0].base_offset if is_past else None, has_batch, produced_at_ms)
+def _in_segments(segments: list[Segment], offsets: Collection[int], start: int) -> UnreadOf:
+    produced = {}
+    for offset in offsets:
+        found = first_unread(_from(segments, max(offset, start)), max(offset, start))
+        if found is not None:
+            # Records before the first local segment are in remote storage.
+            is_here = max(offset, start) >= segments[0].base_offset
+            produced[offset] = found._replace(is_exact=found.is_exact and is_here)
+    return UnreadOf(start, bool(produced) or any(True for _ in _from(segments, 0)), produced)
 
 
 def _from(segments: list[Segment], offset: int) -> Iterator[Scan]:
@@ -184,7 +206,7 @@ def _from(segments: list[Segment], offset: int) -> Iterator[Scan]:
 
 
 def _in_cluster(
-    options: SourceOptions, committed: Mapping[TopicPartition, Collection[int]], at_ms: int
+    options: SourceOptions, committed: Mapping[TopicPartition, Collection[int]]
 ) -> dict[TopicPartition, UnreadOf]:
     found: dict[TopicPartition, UnreadOf] = {}
     logs = sorted(live.chosen_logs(options), key=lambda log: (log.host, log.port))
@@ -193,20 +215,14 @@ def _in_cluster(
         if not listed:
             continue
         with live.open_leader(listed[0], options.security) as client:
-            found |= {log.place: _in_log(client, log, committed[log.place], at_ms) for log in listed}
+            found |= {log.place: _in_log(client, log, committed[log.place]) for log in listed}
     return found
 
 
-def _in_log(client: Client, log: live.LiveLog, offsets: Collection[int], at_ms: int) -> UnreadOf:
-    searches = [first_unread(_fetched(client, log, max(one, log.start)), one, at_ms=at_ms) for one in offsets]
-    is_past = not any(one.has_later and one.produced_at_ms is None for one in searches) or any(
-        (one.headers["max_timestamp"] <= at_ms).any() for one in _fetched(client, log, log.start)
-    )
-    return UnreadOf(log.start if is_past else None, log.start < log.end, _produced(searches))
-
-
-def _produced(searches: Iterable[FirstUnread]) -> dict[int, int]:
-    return {one.offset: one.produced_at_ms for one in searches if one.produced_at_ms is not None}
+def _in_log(client: Client, log: live.LiveLog, offsets: Collection[int]) -> UnreadOf:
+    searches = {one: first_unread(_fetched(client, log, max(one, log.start)), max(one, log.start)) for one in offsets}
+    produced = {offset: found for offset, found in searches.items() if found is not None}
+    return UnreadOf(log.start, log.start < log.end, produced)
 
 
 def _fetched(client: Client, log: live.LiveLog, offset: int) -> Iterator[Scan]:

@@ -24,7 +24,7 @@ _OWNED = "topic topic_id subtopology partition"
 _TABLES = {
     "offsets": _OFFSETS,
     "lag": _LAG,
-    "time_lag": f"{_LAG} next_produced_at_ms time_lag_ms records_lost",
+    "time_lag": f"{_LAG} next_produced_at_ms is_exact time_lag_ms records_lost",
     "lag_over_time": "group timestamp_ms lag",
     "time_lag_over_time": "group timestamp_ms waiting_since_ms time_lag_ms time_lag_max_ms",
     "status": "group topic partition status lag commits last_commit_ms is_rising",
@@ -89,7 +89,8 @@ end_offset               | bigint   | log end offset; null if there is no log of
 lag                      | bigint   | records from the committed offset to the log end offset; 0 beyond the end
 is_beyond_end            | boolean  | the log ends below the committed offset
 next_produced_at_ms      | instant  | when the oldest unread record was produced; null if there is none
-time_lag_ms              | duration | how long the oldest unread record has waited; null if the log is unknown
+is_exact                 | boolean  | that is the time of the record itself; false: of its batch, the record may be older
+time_lag_ms              | duration | how long the oldest unread record has waited; null if the log or the offset is unknown
 waiting_since_ms         | instant  | when the oldest record that waits was produced; null if none waits
 time_lag_max_ms          | duration | greatest time lag in the interval, just before a commit
 records_lost             | bigint   | offsets below the log start that the group had not read

@@ -32,11 +32,11 @@ _PLACE = ("log_topic", "log_partition")
 
 
 @over_frames
-def current(batches: Any, *, at_ms: int) -> Any:
-    """Select the batches of the incarnations at an instant; `batches` has `log_topic`, `log_partition` and `timestamp_ms`."""
+def current(batches: Any) -> Any:
+    """Select the batches of the newest incarnations among some; `batches` has `log_topic` and `log_partition`."""
     if INCARNATION not in batches.columns:
         return batches
-    newest = batches.where(fn.col("timestamp_ms") <= at_ms).groupBy(*_PLACE).agg(fn.max(INCARNATION).alias(INCARNATION))
+    newest = batches.groupBy(*_PLACE).agg(fn.max(INCARNATION).alias(INCARNATION))
     return batches.join(newest, on=[*_PLACE, INCARNATION], how="left_semi")
 
 

@@ -8,6 +8,8 @@ Burrow's status (`evaluator`) is the base. It looks at commits and log ends only
   the commits are older than a week. The verdict is STOP at once.
 - Lag that grows for hours. One decrease resets Burrow's WARN. The verdict is WARN if the low-water mark of the lag rises
   (`is_rising`).
+- Lag of which no reader gets anything: transaction markers and records of aborted transactions. Kafka counts their offsets,
+  so a group that reads transactions never reaches 0. The verdict is OK if everything else was read.
 - Records that the group can no longer read: deleted before it read them, or a committed offset beyond the end of the log. The
   verdict is LOST.
 
@@ -41,6 +43,7 @@ class PartitionFacts:
         has_members: whether the group has a member now.
         is_rising: see `is_rising`.
         records_lost: records that were deleted before the group read them.
+        is_all_read: the lag consists of transaction markers, records of aborted transactions, and gaps of compaction only.
     """
 
     status: str | None
@@ -50,6 +53,7 @@ class PartitionFacts:
     has_members: bool | None = None
     is_rising: bool = False
     records_lost: int | None = None
+    is_all_read: bool = False
     allowed_lag: int = 0
 
 
@@ -75,7 +79,7 @@ def judge(facts: PartitionFacts) -> Verdict:
         return Verdict(LOST, f"{facts.records_lost} records were deleted before the group read them")
     if facts.offset is not None and facts.end_offset is not None and facts.offset > facts.end_offset:
         return Verdict(LOST, f"the committed offset {facts.offset} is beyond the log end offset {facts.end_offset}")
-    if (facts.lag or 0) <= facts.allowed_lag:
+    if (facts.lag or 0) <= facts.allowed_lag or facts.is_all_read:
         return Verdict(OK)
     if facts.has_members is False:
         return Verdict(STOP, "the group has no members")
@@ -112,7 +116,7 @@ def verdicts(
     Return the verdict of every partition with a committed offset or share state, the worst first.
 
     Columns: `group`, `topic`, `partition`, `verdict`, `why`, `status` (Burrow's; null if all commits have expired), `lag`,
-    `time_lag_ms` (null unless `lag` has it), `commits` (in the window), `last_commit_ms`.
+    `time_lag_ms` and `is_exact` (null unless `lag` has them), `commits` (in the window), `last_commit_ms`.
 
     Args:
         lag: rows of table `lag` or `time_lag`. Rows of the latter know about deleted records.
@@ -164,9 +168,11 @@ def _row(row: Row, status: Row | None, has_members: bool | None, allowed_lag: in
         has_members=has_members,
         is_rising=bool(status is not None and status.get("is_rising")),
         records_lost=row.get("records_lost"),
+        is_all_read=row.get("time_lag_ms") == 0 and row["next_produced_at_ms"] is None,
         allowed_lag=allowed_lag,
     )
-    found = _judged(row, facts) | {"time_lag_ms": row.get("time_lag_ms"), "last_commit_ms": row["commit_timestamp_ms"]}
+    found = _judged(row, facts) | {"last_commit_ms": row["commit_timestamp_ms"]}
+    found |= {name: row.get(name) for name in ("time_lag_ms", "is_exact")}
     return found if status is None else found | {name: status[name] for name in ("status", "commits", "last_commit_ms")}
 
 
@@ -179,4 +185,5 @@ def _judged(row: Row, facts: PartitionFacts) -> Row:
     """Return a row with its verdict, for a partition without a status by Burrow."""
     verdict = judge(facts)
     known = {"verdict": verdict.name, "why": verdict.why, "status": None, "lag": row["lag"]}
-    return {**{name: row[name] for name in _PLACE}, **known, "time_lag_ms": None, "commits": 0, "last_commit_ms": None}
+    unknown = dict.fromkeys(("time_lag_ms", "is_exact", "last_commit_ms"))
+    return {**{name: row[name] for name in _PLACE}, **known, **unknown, "commits": 0}

@@ -34,7 +34,7 @@ def ends_as_of(batches: Any, *, at_ms: int) -> Any:
     Args:
         batches: `log_topic`, `log_partition`, `timestamp_ms` and `next_offset`.
     """
-    return end_offsets(current(batches, at_ms=at_ms).where(fn.col("timestamp_ms") <= at_ms))
+    return end_offsets(current(batches.where(fn.col("timestamp_ms") <= at_ms)))
 
 
 @over_frames

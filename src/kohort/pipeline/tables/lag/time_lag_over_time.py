@@ -9,14 +9,14 @@ partitions.
 The time from the first commit on is cut into equal intervals. A row is the end of an interval: the oldest record that waits
 there, and the greatest time lag inside. Rows that only continue the line are left out. After the last row the line goes on: the
 time lag grows if a record waits. So the table does not depend on the instant at which it is read, and its end equals the table
-`time_lag`.
+`time_lag` over the same batches.
 
 Approximations:
 
 - Records wait by the rules of `time_lag`. Those of an aborted transaction never wait, also not before its marker. Records below
   the log start never wait, also not before they were deleted.
 - Compacted commits are missing.
-- Inside a batch the greatest timestamp counts, as in `time_lag`.
+- Inside a batch the greatest timestamp counts: records are not read, so the line may end below the table `time_lag`.
 - If the clock of a producer goes back, the first unread record by offset counts, also while its timestamp is in the future.
 """
 
@@ -47,19 +47,20 @@ def time_lag_over_time(
     Args:
         commits: as `offset_commits` returns them.
         batches: `BATCH_COLUMNS` of the topics that groups commit to; partitions without any are ignored.
-        at_ms: the instant of the commits; later batches are ignored.
+        at_ms: the instant of both. Records with a later timestamp wait from there on: the clock of their producer was ahead.
         begins: log start offsets, as for `time_lag`.
         points: rows of a group at most, at least two. So many intervals less one are spread over its time.
     """
-    past = batches.where(fn.col("timestamp_ms") <= at_ms)
-    kept = past if begins is None else _above_starts(past, begins, at_ms=at_ms)
-    stretches = first_unread(_stretches(counting(commits), past), waiting(headers(kept)))
-    return _without_continuations(_at_ends(_in_intervals(stretches, points)))
+    kept = batches if begins is None else _above_starts(batches, begins)
+    stretches = first_unread(_stretches(counting(commits), batches), waiting(headers(kept)))
+    since_ms = fn.least("next_produced_at_ms", fn.lit(at_ms).cast("bigint"))
+    known = stretches.withColumn("next_produced_at_ms", fn.when(fn.col("next_produced_at_ms").isNotNull(), since_ms))
+    return _without_continuations(_at_ends(_in_intervals(known, points)))
 
 
-def _above_starts(batches: Any, begins: Any, *, at_ms: int) -> Any:
+def _above_starts(batches: Any, begins: Any) -> Any:
     """Remove the batches below the log start; logs that have ended have no start any more."""
-    newest = current(batches, at_ms=at_ms)
+    newest = current(batches)
     if INCARNATION not in batches.columns:
         return since(newest, begins)
     place = ["log_topic", "log_partition", INCARNATION]

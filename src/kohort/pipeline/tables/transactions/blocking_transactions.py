@@ -45,14 +45,15 @@ def blocking_transactions(batches: Any, found: Any, *, at_ms: int, long_ms: int 
 
     `verdict` is `hanging` if the coordinator has no unfinished transaction of the producer with that partition, else `long`
     if it is older than `long_ms`, else `ongoing`. A transaction that completed after `at_ms` was unfinished then: a broker
-    writes while its logs are read, and the markers of such a transaction may be missing in `batches`.
+    writes while its logs are read, and the markers of such a transaction may be missing in `batches`. One that began after
+    `at_ms` may be missing in `found`, so it is not hanging.
 
     Args:
-        batches: `INPUT_COLUMNS`; batches after `at_ms` are ignored.
+        batches: `INPUT_COLUMNS`.
         found: as `transactions.transactions` returns them, as of `at_ms` or later.
     """
     place = ["log_topic", "log_partition"]
-    known = current(batches, at_ms=at_ms).where(fn.col("timestamp_ms") <= at_ms)
+    known = current(batches)
     of_producer = [*place, "producer_id"]
     theirs = known.where(fn.col("producer_id") >= 0)
     markers = theirs.where("is_control").groupBy(*of_producer).agg(fn.max("log_offset").alias("marker_offset"))
@@ -86,7 +87,8 @@ def _judged(open_: Any, found: Any, at_ms: int, long_ms: int) -> Any:
         .distinct()
     )
     duration_ms = fn.lit(at_ms).cast("bigint") - fn.col("start_ms")
-    verdict = fn.when(fn.col("is_tracked").isNull(), HANGING).when(duration_ms > long_ms, LONG).otherwise(ONGOING)
+    is_hanging = fn.col("is_tracked").isNull() & (fn.col("start_ms") <= at_ms)
+    verdict = fn.when(is_hanging, HANGING).when(duration_ms > long_ms, LONG).otherwise(ONGOING)
     return (
         open_.join(of_producer, on="producer_id", how="left")
         .join(tracked, on=["producer_id", "topic", "partition"], how="left")
