@@ -26,6 +26,11 @@ CASES = (
     "event-time",
     "clock-ahead",
     "instant",
+    "never-committed",
+    "left-topic",
+    "open-transaction",
+    "shares",
+    "reports",
 )
 CLOCKS_S = {"+60s": 60, "+2h": 7_200}
 TODAY = None

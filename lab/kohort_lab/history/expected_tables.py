@@ -19,6 +19,7 @@ Partition = tuple[str, int]
 Key = tuple[str, str, int]
 
 _OWNED = ("group", "group_type", "topic", "topic_id", "subtopology", "partition")
+_COMMITTING = ("classic", "consumer")
 _COMMITTED = ("group", "topic", "partition", "offset", "leader_epoch", "metadata", "commit_timestamp_ms")
 
 
@@ -63,6 +64,13 @@ class ExpectedTables:
         last = {_key(row): row for row in self.counting()}
         return [{name: row[name] for name in _COMMITTED} for row in last.values() if not row["tombstone"]]
 
+    def uncommitted(self) -> list[Row]:
+        """The partitions that a member owns, and of which its group has no committed offset."""
+        committed = {_key(row) for row in self.offsets()}
+        owned = (row for row in self.assignments() if row["until_ms"] is None and row["group_type"] in _COMMITTING)
+        keys = {_key(row) for row in owned if row["topic"] is not None} - committed
+        return [dict.fromkeys(_COMMITTED) | dict(zip(_COMMITTED, key, strict=False)) for key in keys]
+
     def lag(self) -> list[Row]:
         rows = []
         for row in self.offsets():
@@ -70,20 +78,22 @@ class ExpectedTables:
             rows.append(
                 row | {"end_offset": end, "lag": max(end - row["offset"], 0), "is_beyond_end": end < row["offset"]}
             )
-        return rows
+        unknown = {"lag": None, "is_beyond_end": None}
+        return rows + [row | {"end_offset": self._log(row).next_offset} | unknown for row in self.uncommitted()]
 
     def time_lag(self) -> list[Row]:
         rows = []
         for row in self.lag():
             batches = [batch for batch in self._log(row).batches if batch.at_ms <= self.at_ms]
-            unread = [batch for batch in _waiting(batches) if batch.last_offset >= row["offset"]]
+            unread = [batch for batch in _waiting(batches) if batch.last_offset >= (row["offset"] or 0)]
             told: Row = dict.fromkeys(("next_produced_at_ms", "time_lag_ms", "records_lost"))
             if batches or not self._log(row).batches:
-                first = _produced_ms(unread[0], row["offset"]) if unread else None
+                first = _produced_ms(unread[0], row["offset"] or 0) if unread else None
                 told["next_produced_at_ms"] = first
-                told["time_lag_ms"] = 0 if first is None else self.at_ms - first
                 begin = batches[0].base_offset if batches else row["end_offset"]
-                told["records_lost"] = max(begin - row["offset"], 0)
+                if row["offset"] is not None:
+                    told["time_lag_ms"] = 0 if first is None else self.at_ms - first
+                    told["records_lost"] = max(begin - row["offset"], 0)
             rows.append(row | told)
         return rows
 

@@ -61,7 +61,7 @@ class SharePartition:
             "topic": self.topic,
             "topic_id": self.world.topic_id(self.topic),
             "partition": self.partition,
-            "start_offset": self.start_offset,
+            "start_offset": self.start_offset if self.start_offset >= 0 else None,
             "end_offset": end_offset,
             "lag": max(end_offset - self.start_offset - done, 0) if self.start_offset >= 0 else None,
             "delivery_complete_count": self.complete_count,

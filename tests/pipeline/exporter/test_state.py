@@ -5,6 +5,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from kohort.model import limits
@@ -13,10 +14,13 @@ from kohort.pipeline.decode.segments import list_segments
 from kohort.pipeline.decode.storage import mapped
 from kohort.pipeline.exporter import commits, memberships, state, transactions
 from kohort.pipeline.exporter.commits import Commits, GroupPartition, newest_rows
-from kohort.pipeline.exporter.memberships import Memberships
+from kohort.pipeline.exporter.memberships import GroupState, Memberships
 from kohort.pipeline.exporter.state import TOPICS, CoordinatorState, decoder
 from kohort.pipeline.exporter.transactions import OpenProducer, Transactions
 from kohort.pipeline.sources.live import whole_batches
+from kohort.pipeline.tables.burrow.evaluator import PAUSES
+from kohort.pipeline.tables.burrow.verdicts import GAP_MS
+from kohort.pipeline.tables.groups.group_history import GroupHistory
 from kohort.pipeline.tables.offsets.offset_commits import FATE_COLUMNS
 from kohort_lab.history import History
 from kohort_lab.history.expected_tables import ExpectedTables
@@ -72,7 +76,7 @@ def test_the_state_is_the_truth(tmp_path: Path, seed: int, is_cleaned: bool) -> 
             max(row["delivery_complete_count"], 0),
         )
         for row in expected.share_state()
-        if row["start_offset"] >= 0
+        if row["start_offset"] is not None
     }
     if is_cleaned:
         return
@@ -125,6 +129,47 @@ def test_which_commit_counts(story: str, rows: list[dict[str, Any]], offset: int
     found = Commits()
     found.replay(rows, {})
     assert (found.found[KEY].offset if KEY in found.found else None) == offset
+
+
+def test_the_longest_pause_is_that_of_the_last_commits() -> None:
+    """Of the last half of them and of the half before."""
+    found, at_ms, seen = Commits(), 0, []
+    for pause_ms in (70, 50, 60, 40):
+        for at in range(PAUSES // 2):
+            at_ms += 1 if at else pause_ms
+            found.replay([row(at_ms, at_ms, timestamp_ms=at_ms)], {})
+        seen.append(found.found[KEY].pauses_ms)
+    # Before the first commit there is no pause.
+    assert seen == [(1, 0), (50, 1), (60, 50), (40, 60)]
+
+
+def test_commits_that_were_left_out_are_no_pause() -> None:
+    rows = [row(at, at, timestamp_ms=1000 * at) for at in range(30)]
+    batch = pa.RecordBatch.from_pylist(rows)
+    found = Commits()
+    found.replay(newest_rows(batch, found.counts), {})
+    found.replay(newest_rows(pa.RecordBatch.from_pylist([row(90, 90, timestamp_ms=90_000)]), found.counts), {})
+    assert found.found[KEY].pauses_ms == (61_000, 0)
+    found = Commits()
+    found.replay([row(0, 0, timestamp_ms=0)], {})
+    found.replay(newest_rows(batch.slice(15), found.counts), {})
+    # Of the second batch only the last ten commits are known.
+    assert found.found[KEY].pauses_ms == (1_000, 0)
+
+
+def test_since_when_partitions_are_owned() -> None:
+    """One owner after the other; as `verdicts.owned_since` of the table of assignments."""
+    known = GroupState(0, GroupHistory("g", 0))
+    one, two = ("t", 0), ("t", 1)
+    known.own({one: "a"}, 10)
+    known.own({one: "b", two: "a"}, 20)
+    assert known.stays == {one: (10, None), two: (20, None)}
+    known.own({two: "a"}, 30)
+    known.own({one: "a", two: "a"}, 30 + GAP_MS)
+    assert known.stays == {one: (10, None), two: (20, None)}
+    known.own({}, 50)
+    known.own({one: "a"}, 51 + GAP_MS)
+    assert known.stays == {one: (51 + GAP_MS, None)}
 
 
 def test_lag_at_a_commit_is_that_of_the_end_before() -> None:

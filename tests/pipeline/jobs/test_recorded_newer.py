@@ -111,25 +111,34 @@ def test_assignments_of_a_group_are_an_interval_apart() -> None:
     assert any(later - earlier < 1000 for earlier, later in pairwise(times["interval-zero"]))
 
 
-def told_by_tools(recorded: Callable[[str], Path]) -> tuple[dict[Place, tuple[int, int, int]], dict[Place, int]]:
-    """Offset, end and lag of each partition, and the lag of streams groups, as Kafka's tools print them."""
+def told_by_tools(
+    recorded: Callable[[str], Path],
+) -> tuple[dict[Place, tuple[int | None, int, int | None]], dict[Place, int]]:
+    """
+    Offset, end and lag of each partition, and the lag of streams groups, as Kafka's tools print them: a dash for the offset and
+    the lag of a partition that a member owns and its group has not committed.
+    """
     text = (recorded(RUN) / "tools.txt").read_text()
     sections = {name.split()[0]: lines for name, _, lines in (part.partition("\n") for part in text.split("$ ")[:0:-1])}
     groups = [line.split() for line in sections["ConsumerGroupCommand"].splitlines()]
     streams = [line.split() for line in sections["StreamsGroupCommand"].splitlines()[1:]]
     return {
-        (words[0], words[1], int(words[2])): (int(words[4]), int(words[5]), int(words[6]))
+        (words[0], words[1], int(words[2])): (_number(words[4]), int(words[5]), _number(words[6]))
         for words in groups
-        if len(words) == 10 and words[4].isdecimal()
+        if len(words) == 10 and words[5].isdecimal()
     }, {(words[0], words[1], int(words[2])): int(words[3]) for words in streams if words}
+
+
+def _number(word: str) -> int | None:
+    return None if word == "-" else int(word)
 
 
 def test_lag_is_what_the_tools_of_kafka_print(
     rows_of: Callable[[str], list[Row]], recorded: Callable[[str], Path]
 ) -> None:
     """
-    Of every group that has offsets: before the start of a log, at it and beyond its end, of emptied logs, before and behind
-    markers of transactions. Kafka prints the lag of an offset beyond the end as a negative number.
+    Of every group that has offsets or owners: before the start of a log, at it and beyond its end, of emptied logs, before and
+    behind markers of transactions. Kafka prints the lag of an offset beyond the end as a negative number.
     """
     told, told_of_streams = told_by_tools(recorded)
     rows = {(row["group"], row["topic"], row["partition"]): row for row in rows_of("lag")}
@@ -138,10 +147,17 @@ def test_lag_is_what_the_tools_of_kafka_print(
     found = {
         key: (row["offset"], row["end_offset"], row["lag"]) for key, row in rows.items() if key[0] not in of_streams
     }
-    assert found == {key: (offset, end, max(lag, 0)) for key, (offset, end, lag) in told.items()}
-    assert (len(told), len(told_of_streams)) == (144, 4)
+    assert found == {
+        key: (offset, end, None if lag is None else max(lag, 0)) for key, (offset, end, lag) in told.items()
+    }
+    uncommitted = [key for key, (offset, _, _) in told.items() if offset is None]
+    assert (len(told), len(uncommitted), len(told_of_streams)) == (153, 9, 4)
     beyond = [key for key, row in rows.items() if row["is_beyond_end"]]
-    assert beyond == [key for key, (_, _, lag) in told.items() if lag < 0] == [("past-end", "orders", 0)]
+    assert (
+        beyond
+        == [key for key, (_, _, lag) in told.items() if lag is not None and lag < 0]
+        == [("past-end", "orders", 0)]
+    )
 
 
 def test_a_topic_that_is_deleted_takes_its_offsets(rows_of: Callable[[str], list[Row]]) -> None:

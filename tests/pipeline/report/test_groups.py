@@ -261,7 +261,7 @@ def whole() -> ReportData:
     lag |= {"commit_timestamp_ms": T, "end_offset": 1234, "lag": 1231}
     lag |= {"next_produced_at_ms": T, "time_lag_ms": 7_200_000, "records_lost": 0}
     status = {"group": "g", "topic": "orders", "partition": 0, "status": "STOP", "lag": 1231, "commits": 3}
-    status |= {"last_commit_ms": T, "is_rising": False}
+    status |= {"last_commit_ms": T, "is_rising": False, "basis": status["status"]}
     return ReportData(
         directory="/logs",
         made_at_ms=T,
@@ -309,7 +309,7 @@ def tiles(text: str) -> dict[str, str]:
 
 def test_a_share_group_is_behind_too() -> None:
     """In its part, in the index, among the offenders and in the sum; one that has committed nothing has no other place."""
-    unread = shared(1, topic=None, start_offset=-1, end_offset=None, lag=None, batches=[])
+    unread = shared(1, topic=None, start_offset=None, end_offset=None, lag=None, batches=[])
     text = render(ReportData("/", T, 1, share_state=[shared(0), unread]))
     assert tiles(text)["records behind"] == "20"
     assert tiles(text)["groups"] == "1"
@@ -442,18 +442,20 @@ def test_a_lag_that_is_unknown_is_no_zero() -> None:
     rows = [re.findall(r"<td[^>]*>([^<]*)</td>", row) for row in plain(index).split("<tr data-s")[1:]]
     dash = "\N{EN DASH}"
     assert [row[:6] for row in rows] == [
-        ["elsewhere", "simple", "OK", dash, dash, dash],
+        ["elsewhere", "simple", "UNKNOWN", dash, dash, dash],
         ["never", "consumer", "-", dash, dash, "0"],
     ]
     assert rows[1][7] == "no committed offset"
     assert "lag in 1 partition unknown: the logs of the topics are not here" in text
+    assert tiles(text)["stuck groups"] == "0"
+    assert tiles(text)["groups of unknown lag"] == "1"
 
 
 def test_lag_has_the_colour_of_its_verdict() -> None:
     """A healthy group has a lag, too: what is red is wrong."""
     lag, status = whole().lag[0] | {"group": "g"}, whole().status[0]
     for name, colour in (("OK", ""), ("WARN", " warned"), ("STOP", " behind")):
-        text = render(ReportData("/", T, 1, lag=[lag], status=[status | {"status": name}], at_ms=T))
+        text = render(ReportData("/", T, 1, lag=[lag], status=[status | {"basis": name}], at_ms=T))
         assert set(re.findall(r'<td class="n([\w ]*)">1\N{NARROW NO-BREAK SPACE}231<', text)) == {"", colour}
 
 

@@ -16,7 +16,7 @@ WAS_MS, AT_MS = EXPIRE_MS + 10_000, EXPIRE_MS + 20_000
 STRING, INTEGER = pa.string(), pa.int64()
 SCHEMAS = {
     "offset_commits": {"group": STRING, "topic": STRING, "fate": STRING, "visible_at_ms": INTEGER},
-    "status": {"group": STRING, "status": STRING, "lag": INTEGER},
+    "status": {"group": STRING, "basis": STRING, "lag": INTEGER},
     "assignments": {"group": STRING, "topic": STRING, "topic_id": STRING},
     "members": {"group": STRING},
     "share_state": {"group": STRING, "topic": STRING, "topic_id": STRING},
@@ -33,7 +33,7 @@ def commit(*, fate: str = "plain", at_ms: int = 5_000) -> dict[str, list[Row]]:
 
 
 def status(name: str, *, lag: int) -> dict[str, list[Row]]:
-    return {"status": [G | {"status": name, "lag": lag}]}
+    return {"status": [G | {"basis": name, "lag": lag}]}
 
 
 def write(path: Path, rows: list[Row], columns: dict[str, pa.DataType]) -> None:
@@ -72,6 +72,7 @@ CASES: dict[str, tuple[dict[str, list[Row]], dict[str, list[Row]], str, bool]] =
     "a pending commit, and no marker":   (commit(fate="pending"),                  {"batch": [{}]},           "",  False),
     "records of a topic that it commits": (commit(),                                {},                        "t", True),
     "records of a topic that it shares": ({"share_state": [G | {"topic": "t"}]},   {},                        "t", True),
+    "records of a topic that it owns":   ({"assignments": [G | {"topic": "t"}]},   {},                        "t", True),
     "records of another topic":          (commit(),                                {},                        "u", False),
     "a lag that may become STOP":        (status("WARN", lag=1),                   {},                        "",  True),
     "STOP stays STOP":                   (status("STOP", lag=1),                   {},                        "",  False),

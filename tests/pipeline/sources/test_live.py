@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 import socket
 import struct
 import subprocess
@@ -11,7 +12,9 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from typer.testing import CliRunner
 
+from kohort.cli.pipeline.commands import app
 from kohort.client.security import PLAINTEXT
 from kohort.model.errors import ConfigError
 from kohort.pipeline.decode.log import Decoder
@@ -132,6 +135,42 @@ def test_the_first_unread_record_is_fetched_alone(cluster: tuple[str, Path], mon
     assert find_unread(SourceOptions.parse({"path": path}), committed) == expected
     assert len(sizes) == 3
     assert max(sizes) <= 16 << 10
+
+
+def test_the_ends_of_logs_for_a_copy_without_them(cluster: tuple[str, Path], tmp_path: Path) -> None:
+    """`lag --ends`: offsets of a copy of the coordinator's log, lag and waiting records of the running cluster."""
+    path, data = cluster
+    for log in data.glob("__consumer_offsets-*"):
+        shutil.copytree(log, tmp_path / log.name)
+
+    def lag(*options: str) -> tuple[int, list[dict[str, Any]], str]:
+        done = CliRunner().invoke(app, ["lag", str(tmp_path), "--time", "--json", "--engine", "local", *options])
+        return done.exit_code, json.loads(done.stdout or "[]"), done.stderr
+
+    code, (row,), told = lag()
+    assert (code, row["offset"], row["lag"], row["time_lag_ms"]) == (0, 11, None, None)
+    assert "has no log of orders-0" in told
+    code, (row,), told = lag("--ends", path)
+    assert (code, row["offset"], row["end_offset"], row["lag"], told) == (0, 11, RECORDS, RECORDS - 11, "")
+    assert (row["is_exact"], row["records_lost"]) == (True, 0)
+    assert row["time_lag_ms"] > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--ends", "localhost:9092"), "name a running cluster, kafka://HOST:PORT"),
+        (("--ends", "kafka://h:1", "--history"), "cannot be used with --history or --as-of"),
+        (("--ends", "kafka://h:1", "--as-of", "5"), "cannot be used with --history or --as-of"),
+    ],
+)
+def test_ends_that_cannot_be_meant(
+    tmp_path: Path, options: tuple[str, ...], sentence: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert CliRunner().invoke(app, ["lag", str(tmp_path), *options]).exit_code == 2
+    assert sentence in capfd.readouterr().err
+    assert CliRunner().invoke(app, ["lag", "kafka://h:1", "--ends", "kafka://h:1"]).exit_code == 2
+    assert "is a running cluster" in capfd.readouterr().err
 
 
 def test_a_log_that_was_cut_meanwhile_is_a_sentence(cluster: tuple[str, Path]) -> None:

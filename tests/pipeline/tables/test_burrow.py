@@ -7,9 +7,9 @@ from kohort.pipeline.tables.burrow.evaluator import Commit, Rules, Status, evalu
 NOW_MS = 100_000
 
 
-def commits(*told: tuple[int, int, int | None]) -> tuple[Commit, ...]:
+def commits(*told: tuple[int, float, int | None]) -> tuple[Commit, ...]:
     """(offset, timestamp in seconds, lag)"""
-    return tuple(Commit(offset, at_s * 1000, lag) for offset, at_s, lag in told)
+    return tuple(Commit(offset, round(at_s * 1000), lag) for offset, at_s, lag in told)
 
 
 GROWING = commits((10, 70, 5), (20, 80, 6), (30, 90, 7))
@@ -37,6 +37,24 @@ CASES = [
     ("no commit at all",                      (),                                             17,  (47,),  Status.NOTFOUND),
 ]
 # fmt: on
+
+
+BURST = commits(*((at, 85 + at / 10, 5) for at in range(10)))
+"""Silent since 14.1 s, and the window spans 0.9 s."""
+STANDING = commits(*((7, 85 + at / 10, 5) for at in range(10)))
+
+
+@pytest.mark.parametrize(
+    ("stored", "pause_ms", "status"),
+    [
+        (BURST, 0, Status.STOP),
+        (BURST, 7_049, Status.STOP),
+        (BURST, 7_050, Status.WARN),
+        (STANDING, 7_050, Status.STALL),  # a usual pause hides no other rule
+    ],
+)
+def test_a_usual_pause_is_no_stop(stored: tuple[Commit, ...], pause_ms: int, status: Status) -> None:
+    assert evaluate(stored, current_lag=17, now_ms=100_000, ends=(47,), pause_ms=pause_ms) == status
 
 
 @pytest.mark.parametrize(("rule", "stored", "lag", "ends", "status"), CASES, ids=[case[0] for case in CASES])

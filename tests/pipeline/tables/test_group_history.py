@@ -22,11 +22,11 @@ class Records:
         self._history = GroupHistory("g", 0)
         self.at_ms = 0
 
-    def write(self, what: str, value: Row | None, member_id: str | None = None) -> None:
+    def write(self, what: str, value: Row | None, member_id: str | None = None, key: Row | None = None) -> None:
         self.at_ms += 1000
         record = {"kind": "coordinator", "record_type": f"ConsumerGroup{what}", "log_offset": self.at_ms // 1000}
         record |= {"timestamp_ms": self.at_ms, "tombstone": value is None, "value": json.dumps(value)}
-        self.rows += self._history.replay(record | {"member_id": member_id})
+        self.rows += self._history.replay(record | {"member_id": member_id, "key": json.dumps(key)})
 
     def member(self, member_id: str, *, instance_id: str | None = None, topic: str = "t") -> None:
         value = {"instanceId": instance_id, "clientId": member_id, "clientHost": "/h", "subscribedTopicNames": [topic]}
@@ -275,3 +275,37 @@ def test_a_later_epoch_whose_forerunners_are_gone_tells_no_cause() -> None:
     records.target(3, {"a": [0, 1]}, assignmentTimestamp=2000)
     (row,) = records.finished()
     assert (row["joined"], row["why"], row["moved"]) == (None, None, None)
+
+
+def subscribed_to(value: Row) -> Records:
+    records = Records()
+    records.member("a", topic="t")
+    records.write("MemberMetadata", {"clientId": "b", "clientHost": "/h", **value}, "b")
+    return records
+
+
+# the subscription of a second member, beside that of topic t; the topics of the group
+SUBSCRIPTIONS: list[tuple[Row, list[str] | None]] = [
+    ({"subscribedTopicNames": ["u", "t"]}, ["t", "u"]),
+    ({"subscribedTopicNames": []}, ["t"]),
+    ({"subscribedTopicNames": [], "subscribedTopicRegex": ""}, ["t"]),
+    ({"subscribedTopicNames": [], "subscribedTopicRegex": "x.*"}, None),  # not resolved yet
+    ({"topologyEpoch": 1}, None),
+]
+
+
+@pytest.mark.parametrize(("value", "topics"), SUBSCRIPTIONS)
+def test_what_members_subscribe_to(value: Row, topics: list[str] | None) -> None:
+    records = subscribed_to(value)
+    records.epoch(1, {})
+    assert records.finished()[-1]["subscribed"] == topics
+
+
+def test_the_topics_of_a_regular_expression_are_in_the_log() -> None:
+    records = subscribed_to({"subscribedTopicRegex": "x.*"})
+    key = {"groupId": "g", "regularExpression": "x.*"}
+    records.write("RegularExpression", {"topics": ["x1", "x2"], "version": 1, "timestamp": 0}, key=key)
+    records.epoch(1, {})
+    records.write("RegularExpression", None, key=key)
+    records.epoch(2, {})
+    assert [row["subscribed"] for row in records.finished()] == [["t", "x1", "x2"], None]

@@ -198,13 +198,20 @@ def test_what_completed_while_the_logs_were_read_does_not_hang(
     assert frames.tuples(frame, "transactional_id", "verdict", "duration_ms") == [("tx", verdict, 81)]
 
 
-@pytest.mark.parametrize(("at_ms", "verdict"), [(T + 20, "hanging"), (T + 19, "ongoing")])
-def test_what_began_while_the_logs_were_read_does_not_hang(engine: Any, at_ms: int, verdict: str) -> None:
-    """The coordinator's log was read before the transaction began, the batches of a running broker afterwards."""
+BEGUN = [
+    # instant, whether the logs of all coordinators are there
+    (T + 20, True, "hanging"),
+    (T + 19, True, "ongoing"),  # the coordinator's log was read before the transaction began
+    (T + 20, False, "unknown"),
+]
+
+
+@pytest.mark.parametrize(("at_ms", "is_whole", "verdict"), BEGUN)
+def test_what_no_coordinator_has_hangs_if_all_are_known(engine: Any, at_ms: int, is_whole: bool, verdict: str) -> None:
     batch = {"log_topic": "t", "log_partition": 0, "log_offset": 5, "next_offset": 6, "timestamp_ms": T + 20}
     batch |= {"producer_id": 7, "producer_epoch": 0, "transactional": True, "is_control": False}
     log = frames.records(engine, blocking.INPUT_COLUMNS, [batch])
-    frame = blocking.blocking_transactions(log, found(engine, []), at_ms=at_ms)
+    frame = blocking.blocking_transactions(log, found(engine, []), at_ms=at_ms, is_whole=is_whole)
     assert frames.tuples(frame, "producer_id", "verdict") == [(7, verdict)]
 
 

@@ -1,6 +1,7 @@
 """The verdicts of partitions, a table of cases: what Burrow's status misses, and what it has right."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,10 @@ from kohort.pipeline.tables import contract
 from kohort.pipeline.tables.burrow.verdicts import (
     SEVERITIES,
     PartitionFacts,
-    groups_with_members,
     is_rising,
     judge,
+    last_changes,
+    owned_since,
     verdicts,
     worst,
 )
@@ -26,6 +28,7 @@ from kohort.pipeline.tables.burrow.verdicts import (
 T = 1_795_252_834_123
 
 
+UNCOMMITTED = {"status": None, "lag": None, "end_offset": 200, "has_members": True}
 CASES: list[tuple[str, dict[str, Any], str, str]] = [
     # case                                    facts                                                        verdict   why
     ("nothing is left to read", {"status": "OK", "lag": 0}, "OK", ""),
@@ -57,7 +60,30 @@ CASES: list[tuple[str, dict[str, Any], str, str]] = [
     ("records were deleted unread", {"status": "OK", "lag": 9, "records_lost": 4}, "LOST", "4 records"),
     ("a commit beyond the end", {"status": "OK", "lag": 0, "offset": 9, "end_offset": 5}, "LOST", "beyond"),
     ("a commit at the end", {"status": "OK", "lag": 0, "offset": 5, "end_offset": 5}, "OK", ""),
-    ("the log is unknown", {"status": None, "lag": None}, "OK", ""),
+    ("the log is unknown", {"status": None, "lag": None, "offset": 5}, "UNKNOWN", "not here"),
+    (
+        "the log is unknown, no members",
+        {"status": None, "lag": None, "offset": 5, "has_members": False},
+        "UNKNOWN",
+        "not here; the group has no members",
+    ),
+    ("never committed for long", {**UNCOMMITTED, "owned_ms": 60_000}, "STOP", "no commit for 1.0 min"),
+    ("never committed, and nothing to read", {**UNCOMMITTED, "owned_ms": 60_000, "is_all_read": True}, "OK", ""),
+    ("never committed, and an empty log", {**UNCOMMITTED, "owned_ms": 60_000, "end_offset": 0}, "OK", ""),
+    ("never committed, and the log is unknown", {**UNCOMMITTED, "owned_ms": 60_000, "end_offset": None}, "UNKNOWN", ""),
+    ("commits once, then stands", {"status": "STALL", "lag": 9, "commits": 1}, "STALL", "no commit since the first"),
+    (
+        "stands at an open transaction",
+        {"status": "STALL", "lag": 9, "waits_at": "the ongoing transaction of tx"},
+        "STALL",
+        "one offset; it waits at the ongoing transaction of tx",
+    ),
+    (
+        "goes on to an open transaction",
+        {"status": "OK", "lag": 9, "waits_at": "the ongoing transaction of tx"},
+        "OK",
+        "",
+    ),
 ]
 
 LAGS: list[tuple[list[int | None], bool]] = [
@@ -82,6 +108,50 @@ def test_rules(case: str, facts: dict[str, Any], verdict: str, why: str) -> None
     assert bool(found.why) == (verdict != "OK")
 
 
+# facts of a partition that is OK for a reason that the reader wants to know
+CALM: list[tuple[dict[str, Any], str]] = [
+    ({**UNCOMMITTED, "owned_ms": 59_999}, "no commit yet, for 60.0 s"),
+    ({"status": "STOP", "lag": 9, "has_members": True, "is_subscribed": False}, "no member subscribes"),
+    (
+        {"status": "OK", "lag": 9, "has_members": True, "is_subscribed": False, "records_lost": 4},
+        "no member subscribes",
+    ),
+]
+
+
+@pytest.mark.parametrize(("facts", "why"), CALM)
+def test_what_looks_stuck_and_is_not(facts: dict[str, Any], why: str) -> None:
+    found = judge(PartitionFacts(**facts))
+    assert (found.name, found.why[: len(why)]) == ("OK", why)
+
+
+@pytest.mark.parametrize("subscribed", [None, True])
+def test_a_topic_counts_as_read_unless_all_subscriptions_are_known(subscribed: bool | None) -> None:
+    facts = PartitionFacts(status="STOP", lag=9, has_members=True, is_subscribed=subscribed)
+    assert judge(facts).name == "STOP"
+
+
+def stay(since_ms: int, until_ms: int | None, group: str = "g", partition: int = 0) -> dict[str, Any]:
+    return {"group": group, "topic": "t", "partition": partition, "since_ms": since_ms, "until_ms": until_ms}
+
+
+# the stays of a partition with its owners: since when it has one
+STAYS: list[tuple[list[dict[str, Any]], int | None]] = [
+    ([stay(5, None)], 5),
+    ([stay(5, 9)], None),
+    ([stay(5, 9), stay(9, None)], 5),
+    ([stay(9, None), stay(5, 9)], 5),
+    # A member that crashes and comes back, again and again.
+    ([stay(0, 50_000), stay(80_000, 120_000), stay(420_000, None)], 0),
+    ([stay(0, 50_000), stay(80_000, 119_999), stay(420_000, None)], 420_000),
+]
+
+
+@pytest.mark.parametrize(("stays", "since_ms"), STAYS)
+def test_since_when_a_partition_is_owned(stays: list[dict[str, Any]], since_ms: int | None) -> None:
+    assert owned_since(stays) == ({} if since_ms is None else {("g", "t", 0): since_ms})
+
+
 @pytest.mark.parametrize(("lags", "expected"), LAGS)
 def test_a_rising_low_water_mark(lags: list[int | None], expected: bool) -> None:
     assert is_rising(lags) == expected
@@ -99,7 +169,7 @@ def change(group: str, log_offset: int, *members: str, event: str = "rebalanced"
 
 def test_the_last_change_tells_the_members() -> None:
     rows = [change("a", 9), change("a", 3, "one"), change("b", 4), change("b", 7, "two")]
-    assert groups_with_members(rows) == {"a": False, "b": True}
+    assert last_changes(rows) == {"a": rows[0], "b": rows[3]}
 
 
 def lag(group: str, partition: int, offset: int, end: int | None = 100, **other: Any) -> dict[str, Any]:
@@ -109,7 +179,7 @@ def lag(group: str, partition: int, offset: int, end: int | None = 100, **other:
 
 
 def status(group: str, partition: int, name: str, **other: Any) -> dict[str, Any]:
-    row = {"group": group, "topic": "t", "partition": partition, "status": name, "lag": 1, "commits": 3}
+    row = {"group": group, "topic": "t", "partition": partition, "status": name, "basis": name, "lag": 1, "commits": 3}
     return row | {"last_commit_ms": T + 5, "is_rising": False} | other
 
 
@@ -126,10 +196,15 @@ REBALANCES = [change("alive", 1, "m"), change("dead", 2, "m"), change("dead", 3,
 def test_a_share_group_without_members_is_stuck() -> None:
     """As the exporter says. A share group commits no offsets, so Burrow says nothing; an unknown topic has its id as name."""
     state = {"topic": "t", "topic_id": "id", "partition": 0, "lag": 3, "written_at_ms": T}
+    state |= {"start_offset": 5, "end_offset": 8}
     rows = [state | {"group": "alive"}, state | {"group": "dead"}, state | {"group": "dead", "topic": None, "lag": 0}]
+    rows += [state | {"group": "alive", "topic": "gone", "end_offset": None, "lag": None}]
+    # A partition that the group has not begun is none.
+    rows += [state | {"group": "dead", "topic": "new", "start_offset": None, "lag": None}]
     found = verdicts([], [], REBALANCES, share=rows)
     assert [(row["group"], row["topic"], row["verdict"], row["why"], row["status"]) for row in found] == [
         ("dead", "t", "STOP", "the group has no members", None),
+        ("alive", "gone", "UNKNOWN", "the log of the partition is not here", None),
         ("alive", "t", "OK", "", None),
         ("dead", "id", "OK", "", None),
     ]
@@ -168,6 +243,7 @@ def out(tmp_path: Path) -> Path:
     """Published tables."""
     tables = {"time_lag": LAG, "status": STATUS, "rebalances": REBALANCES}
     tables |= {"offset_commits": [], "members": [{"group": "alive"}], "share_state": []}
+    tables |= {"assignments": [], "blocking_transactions": []}
 
     def write(directory: Path) -> None:
         for name, rows in tables.items():
@@ -233,7 +309,8 @@ def test_fail_on_of_logs_in_this_process(
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("--fail-on", "OK"), "'OK' is no verdict; verdicts are WARN, STOP, STALL, REWIND, LOST"),
+        (("--fail-on", "OK"), "'OK' is no verdict; verdicts are WARN, UNKNOWN, STOP, STALL, REWIND, LOST"),
+        (("--allow-unknown",), "use it with --fail-on VERDICT"),
         (("--fail-on", "STOP", "--history"), "cannot be used with --history"),
     ],
 )
@@ -242,3 +319,25 @@ def test_what_cannot_be_meant(
 ) -> None:
     assert CliRunner().invoke(app, ["status", str(out), *options]).exit_code == 2
     assert sentence in capfd.readouterr().err
+
+
+def test_what_cannot_be_judged_does_not_pass(recorded: Callable[[str], Path], tmp_path: Path) -> None:
+    """A copy of the coordinator's log alone: no verdict is OK, and one line names the logs that are not there."""
+    for name in ("__consumer_offsets-0", "clock-0"):
+        shutil.copytree(recorded("odd") / "deleted-records" / name, tmp_path / name)
+
+    def run(*options: str) -> tuple[int, set[str], str]:
+        done = CliRunner().invoke(app, ["status", str(tmp_path), "--engine", "local", "--json", *options])
+        return done.exit_code, {row["verdict"] for row in json.loads(done.stdout or "[]")}, done.stderr
+
+    missing = "has no logs of trimmed-0, trimmed-1, trimmed-2, trimmed-3, so the lag there is unknown"
+    code, verdicts, told = run()
+    assert (code, verdicts) == (0, {"UNKNOWN", "OK"})
+    assert missing in told
+    code, verdicts, told = run("--fail-on", "LOST")
+    assert (code, verdicts) == (1, {"UNKNOWN"})
+    assert missing in told
+    assert run("--fail-on", "STOP", "--allow-unknown") == (0, set(), "")
+    assert run("--fail-on", "WARN", "--allow-unknown")[:2] == (0, set())
+    done = CliRunner().invoke(app, ["lag", str(tmp_path), "--engine", "local"])
+    assert (done.exit_code, missing in done.stderr) == (0, True)

@@ -128,16 +128,40 @@ def burrow_rules(intervals: int | None, allowed_lag: int | None, min_distance_s:
     return Rules(**rules) if rules else None
 
 
-def check_fail_on(verdict: str | None, *, is_history: bool) -> None:
+def check_fail_on(verdict: str | None, *, is_history: bool, allows_unknown: bool) -> None:
     """
-    Check the option --fail-on.
+    Check the options --fail-on and --allow-unknown.
 
     Raises:
-        ConfigError: there is no such verdict, or the command shows history.
+        ConfigError: there is no such verdict, the command shows history, or the second option is given without the first.
     """
     from kohort.pipeline.tables.burrow.verdicts import SEVERITIES
 
+    if allows_unknown and verdict is None:
+        raise ConfigError("--allow-unknown says what --fail-on does not count; use it with --fail-on VERDICT")
     if verdict is not None and is_history:
         raise ConfigError("--fail-on judges the present; it cannot be used with --history")
     if verdict is not None and verdict.upper() not in SEVERITIES[1:]:
         raise ConfigError(f"--fail-on {verdict!r} is no verdict; verdicts are {', '.join(SEVERITIES[1:])}")
+
+
+def check_ends(ends: str | None, options: CommandOptions, *, is_history: bool) -> None:
+    """
+    Check the option --ends.
+
+    Raises:
+        ConfigError: it names no running cluster, the source has ends of its own, or the question is one of the past.
+    """
+    from kohort.pipeline.sources.live import is_live
+
+    if ends is None:
+        return
+    if not is_live(ends):
+        raise ConfigError(f"--ends {ends}: name a running cluster, kafka://HOST:PORT")
+    if is_history or options.as_of is not None:
+        raise ConfigError("--ends takes the ends of logs of now; it cannot be used with --history or --as-of")
+    if is_live(options.source):
+        raise ConfigError(
+            f"{options.source} is a running cluster, and has the ends of logs; --ends is for a copy without"
+        )
+    check_logs(options)

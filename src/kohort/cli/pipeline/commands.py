@@ -9,7 +9,14 @@ from typing import Annotated
 import typer
 
 from kohort.cli.options import SECONDS_MAX
-from kohort.cli.pipeline.checks import burrow_rules, check_fail_on, check_report_directory, errors_as_sentences, fail
+from kohort.cli.pipeline.checks import (
+    burrow_rules,
+    check_ends,
+    check_fail_on,
+    check_report_directory,
+    errors_as_sentences,
+    fail,
+)
 from kohort.cli.pipeline.columns import show_schema, to_json
 from kohort.cli.pipeline.export_command import serve_metrics
 from kohort.cli.pipeline.options import CommandOptions, Groups, LogSource, on_source
@@ -48,8 +55,21 @@ def lag(
             help="Lag of each group after every event; with --time its time lag at 300 instants (reads whole topics).",
         ),
     ] = False,
+    ends: Annotated[
+        str | None,
+        typer.Option(
+            metavar="kafka://HOST:PORT", help="Take the ends of logs from this cluster: SOURCE is a copy without them."
+        ),
+    ] = None,
 ) -> None:
-    """Committed offsets and lag of groups."""
+    """
+    Committed offsets and lag of groups.
+
+    A partition that a member owns and its group has not committed has no offset and no lag.
+    """
+    with errors_as_sentences():
+        check_ends(ends, options, is_history=history)
+    options = replace(options, ends=ends)
     if history:
         show_table(options, "time_lag_over_time" if time else "lag_over_time")
     else:
@@ -76,24 +96,27 @@ def status(
         str | None,
         typer.Option(
             metavar="VERDICT",
-            help="Print partitions with this verdict or a worse one only; exit code 1 if there are any.",
+            help="Print partitions with this verdict or a worse one, or UNKNOWN, only; exit code 1 if there are any.",
         ),
     ] = None,
+    allow_unknown: Annotated[
+        bool, typer.Option("--allow-unknown", help="With --fail-on: partitions that cannot be judged do not count.")
+    ] = False,
 ) -> None:
     """
     Verdict on each partition, the worst first, beside its status by Burrow's rules.
 
-    Verdicts, the mildest first: OK, WARN, STOP, STALL, REWIND, LOST. With --fail-on the exit code is 0 if no partition has that
-    verdict or a worse one, 1 if one has, 2 if the source cannot be read.
+    Verdicts, the mildest first: OK, WARN, UNKNOWN (the log is not there), STOP, STALL, REWIND, LOST. With --fail-on the exit
+    code is 0 if no partition has that verdict or a worse one, or UNKNOWN, 1 if one has, 2 if the source cannot be read.
     """
     with errors_as_sentences():
-        check_fail_on(fail_on, is_history=history)
+        check_fail_on(fail_on, is_history=history, allows_unknown=allow_unknown)
         rules = burrow_rules(intervals, allowed_lag, min_distance)
     options = replace(options, rules=rules)
     if history:
         show_table(options, "status_history")
     else:
-        show_verdicts(options, fail_on)
+        show_verdicts(options, fail_on, allows_unknown=allow_unknown)
 
 
 @app.command()
@@ -190,7 +213,7 @@ def export_offsets(options: CommandOptions) -> None:
     """
     from kohort.cli.groups.offset_files import csv_text
 
-    rows = read_tables(options, ("offsets",))["offsets"].to_pylist()
+    rows = read_tables(options, ("offsets",)).tables["offsets"].to_pylist()
     if not rows:
         scope = "" if options.group is None else f" of group {options.group!r}"
         fail(f"{options.source} has no offsets{scope} to export")

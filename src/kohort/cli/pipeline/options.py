@@ -71,6 +71,7 @@ class CommandOptions:
     ] = False
     transactional_id: str | None = None
     verdict: str | None = None
+    ends: str | None = None
     rules: "Rules | None" = None
 
     @property
@@ -82,7 +83,7 @@ class CommandOptions:
 
 _FIRST = ("source", "as_json", "group")
 """Shared options that are listed before the options of the command."""
-_ADDED = ("transactional_id", "verdict", "rules")
+_ADDED = ("transactional_id", "verdict", "ends", "rules")
 
 
 def on_source(

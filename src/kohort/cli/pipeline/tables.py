@@ -8,7 +8,7 @@ command runs, so that `kohort --help` stays fast.
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 import typer
 
@@ -18,6 +18,8 @@ from kohort.cli.pipeline.options import CommandOptions
 from kohort.cli.pipeline.progress import print_damage, shown_progress
 from kohort.cli.pipeline.run_command import connection_options, started
 from kohort.model.errors import ConfigError
+from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE
+from kohort.model.text import printable_lines
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 EXIT_FOUND = 1
 """The exit code of `status --fail-on` if a partition has the verdict or a worse one."""
+MISSING_NAMED = 5
+"""Partitions without a log that a sentence names; of more it tells the number."""
 _DEFAULT_REPORT = Path("kohort-report.html")
 _QUICK_BYTES_MAX = 200_000_000
 
@@ -37,14 +41,22 @@ def show_table(options: CommandOptions, name: str) -> None:
     both written and printed.
     """
     is_written = options.out is not None and not options.as_json
-    table = read_tables(options, (name,), is_written=is_written).get(name)
+    table = read_tables(options, (name,), is_written=is_written).tables.get(name)
     if table is not None:
         from kohort.cli.pipeline.aligned import print_table
 
         print_table(table, options.as_json, name)
+        print_missing_logs(options, table)
 
 
-def read_tables(options: CommandOptions, names: Sequence[str], *, is_written: bool = False) -> dict[str, "pa.Table"]:
+class Answer(NamedTuple):
+    """Tables by name, and their instant."""
+
+    tables: dict[str, "pa.Table"]
+    at_ms: int
+
+
+def read_tables(options: CommandOptions, names: Sequence[str], *, is_written: bool = False) -> Answer:
     """
     Read some tables of the same instant, in their order, out of logs or of published tables. --out writes the first one.
 
@@ -55,7 +67,8 @@ def read_tables(options: CommandOptions, names: Sequence[str], *, is_written: bo
         from kohort.pipeline.jobs import published
 
         if published.is_published(options.source):
-            return {name: _published_table(options, name) for name in names}
+            found = {name: _published_table(options, name) for name in names}
+            return Answer(found, published.instant_of(options.source))
         check_report_directory(options.report_file)
         check_out(options.out, options.master)
         first, *others = names
@@ -68,9 +81,12 @@ def read_tables(options: CommandOptions, names: Sequence[str], *, is_written: bo
                 if not found[first].num_rows:
                     _check_group(tables, options)
             found |= {name: _write_and_collect(tables, name, None) for name in others}
+            if first == "blocking_transactions" and not is_written:
+                _tell_undecided(found[first], options.source, stderr)
             _write_report(tables, options.report_file)
             _print_damage(tables)
-        return {name: _matching(table, options) for name, table in found.items()}
+            at_ms = tables.reading.at_ms if len(names) > 1 else 0
+        return Answer({name: _matching(table, options) for name, table in found.items()}, at_ms)
 
 
 def _matching(table: "pa.Table", options: CommandOptions) -> "pa.Table":
@@ -83,14 +99,17 @@ def _matching(table: "pa.Table", options: CommandOptions) -> "pa.Table":
     return table
 
 
-def show_verdicts(options: CommandOptions, fail_on: str | None) -> None:
+def show_verdicts(options: CommandOptions, fail_on: str | None, *, allows_unknown: bool = False) -> None:
     """
     Print the verdict of each partition, the worst first; see `tables.burrow.verdicts`.
 
     Args:
-        fail_on: print partitions with this verdict or a worse one only, and exit with `EXIT_FOUND` if there are any.
+        fail_on: print partitions with this verdict or a worse one only, and those that cannot be judged, and exit with
+            `EXIT_FOUND` if there are any.
+        allows_unknown: partitions that cannot be judged do not matter for `fail_on`.
     """
-    found = read_tables(options, ("status", "time_lag", "rebalances", "share_state"))
+    names = ("status", "time_lag", "rebalances", "share_state", "assignments", "blocking_transactions")
+    found, at_ms = read_tables(options, names)
     with errors_as_sentences():
         import pyarrow as pa
 
@@ -99,13 +118,60 @@ def show_verdicts(options: CommandOptions, fail_on: str | None) -> None:
 
         allowed_lag = 0 if options.rules is None else options.rules.allowed_lag
         known = (found[name].to_pylist() for name in ("time_lag", "status", "rebalances"))
-        rows = verdicts(*known, share=found["share_state"].to_pylist(), allowed_lag=allowed_lag)
+        rows = verdicts(
+            *known,
+            share=found["share_state"].to_pylist(),
+            blocking=found["blocking_transactions"].to_pylist(),
+            owned=_of_uncommitted(found["assignments"], found["time_lag"]).to_pylist(),
+            at_ms=at_ms,
+            allowed_lag=allowed_lag,
+        )
         if fail_on is not None:
-            rows = list(at_least(rows, fail_on.upper()))
+            rows = list(at_least(rows, fail_on.upper(), allows_unknown=allows_unknown))
         if rows or options.as_json or fail_on is None:
             print_table(pa.Table.from_pylist(rows), options.as_json, "verdicts")
+        if not (allows_unknown and fail_on is not None):
+            print_missing_logs(options, found["time_lag"], found["share_state"])
     if rows and fail_on is not None:
         raise typer.Exit(EXIT_FOUND)
+
+
+def _of_uncommitted(assignments: "pa.Table", lag: "pa.Table") -> "pa.Table":
+    """Return the assignments of the groups that own a partition without a committed offset."""
+    import pyarrow.compute as pc
+
+    groups = pc.unique(lag.filter(pc.is_null(lag["offset"]))["group"])
+    return assignments.filter(pc.is_in(assignments["group"], groups.cast(assignments["group"].type)))
+
+
+def _tell_undecided(blocking: "pa.Table", source: str, stderr: TextIO) -> None:
+    """Tell that a transaction may hang, if the logs of all coordinators are needed to know it."""
+    if "unknown" in blocking["verdict"].to_pylist():
+        told = f"{source} lacks logs of coordinators ({TRANSACTION_STATE}-N), so whether a transaction hangs is unknown"
+        print(printable_lines(f"kohort pipeline: {told}"), file=stderr)
+
+
+def print_missing_logs(options: CommandOptions, *tables: "pa.Table") -> None:
+    """Tell which partitions have an unknown lag, because the source has no log of them."""
+    import pyarrow.compute as pc
+
+    places = set()
+    for table in tables:
+        if {"end_offset", "topic"} <= set(table.column_names):
+            missing = table.filter(pc.is_null(table["end_offset"])).select(["topic", "partition"])
+            places |= {(row["topic"] or "an unknown topic", row["partition"]) for row in missing.to_pylist()}
+    if not places:
+        return
+    named = [f"{topic}-{partition}" for topic, partition in sorted(places)]
+    more = f" and {len(named) - MISSING_NAMED:,} more" if len(named) > MISSING_NAMED else ""
+    logs = "log" if len(named) == 1 else "logs"
+    typer.echo(
+        printable_lines(
+            f"kohort pipeline: {options.source} has no {logs} of {', '.join(named[:MISSING_NAMED])}{more}, so the lag there is"
+            " unknown. lag --ends kafka://HOST:PORT takes the ends of logs from a running cluster"
+        ),
+        err=True,
+    )
 
 
 def _check_group(tables: "Tables", options: CommandOptions) -> None:
@@ -161,7 +227,6 @@ def _open_tables(options: CommandOptions, stderr: TextIO, name: str = "offsets")
     """Start an engine, show progress, and provide the tables of a source."""
     import tempfile
 
-    from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE
     from kohort.pipeline.decode.storage import is_remote
     from kohort.pipeline.engines.choice import choose
     from kohort.pipeline.jobs.reading import LATEST_ONLY, Reading, coordinator_log_bytes
@@ -170,7 +235,8 @@ def _open_tables(options: CommandOptions, stderr: TextIO, name: str = "offsets")
 
     as_of_ms = parse_as_of(options.as_of)
     source = options.source if is_remote(options.source) else str(Path(options.source).absolute())
-    connection = connection_options(options.config) if is_live(options.source) else {}
+    is_connected = is_live(options.source) or options.ends is not None
+    connection = connection_options(options.config) if is_connected else {}
     security = connecting(connection)
     topic = TRANSACTION_STATE if "transaction" in name else CONSUMER_OFFSETS
     log_bytes = coordinator_log_bytes(options.source, topic, security=security)
@@ -196,6 +262,7 @@ def _open_tables(options: CommandOptions, stderr: TextIO, name: str = "offsets")
             # A report contains history.
             is_latest_only=name in LATEST_ONLY and options.report_file is None,
             connection=connection,
+            ends=options.ends,
         )
         if notes is not None:
             stack.enter_context(shown_progress(stderr, reading))

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from kohort.model.limits import EXPORTED_PARTITIONS_MAX, EXPORTED_PENDING_COMMITS_MAX
 from kohort.pipeline.decode.schemas import MARKER
-from kohort.pipeline.tables.burrow.evaluator import INTERVALS, Commit
+from kohort.pipeline.tables.burrow.evaluator import INTERVALS, PAUSES, Commit
 from kohort.pipeline.tables.offsets.offset_commits import is_commit_marker, replaces
 
 _SEPARATOR = "\x00"
@@ -34,10 +34,27 @@ class GroupPartition(NamedTuple):
 
 @dataclass(slots=True)
 class Committed:
-    """The commits of one partition of a group: those of the window, the newest last. `order` is the offset in the log."""
+    """
+    The commits of one partition of a group: those of the window, the newest last. `order` is the offset in the log.
+
+    Attributes:
+        pauses_ms: the longest pause between the last commits, and between those before: of half of `PAUSES` commits each.
+    """
 
     log_partition: int
     window: deque[Commit] = field(default_factory=lambda: deque(maxlen=INTERVALS))
+    pauses_ms: tuple[int, int] = (0, 0)
+    _count: int = 0
+
+    def add(self, commit: Commit, *, has_gap: bool) -> None:
+        """Add a commit; `has_gap` if commits before it were left out."""
+        if self._count >= PAUSES // 2:
+            self.pauses_ms, self._count = (0, self.pauses_ms[0]), 0
+        if self.window and not has_gap:
+            pause_ms = commit.timestamp_ms - self.timestamp_ms
+            self.pauses_ms = max(pause_ms, self.pauses_ms[0]), self.pauses_ms[1]
+        self._count += 1
+        self.window.append(commit)
 
     @property
     def offset(self) -> int:
@@ -119,7 +136,7 @@ class Commits:
             known = self.found[key] = Committed(row["log_partition"])
         end = ends.get((key.topic, key.partition))
         lag = None if end is None else max(end - row["offset"], 0)
-        known.window.append(Commit(row["offset"], at_ms, lag, order))
+        known.add(Commit(row["offset"], at_ms, lag, order), has_gap=row.get("has_gap", False))
 
     def _drop_pending(self, key: GroupPartition, log_partition: int) -> None:
         """Drop pending commits before a tombstone: the commit with the greatest log offset is the current one."""
@@ -134,7 +151,8 @@ def newest_rows(batch: pa.RecordBatch, counts: Counter[str]) -> Iterator[dict[st
     """
     Yield the rows of a batch of offset commits that the state needs: all in transactions, and the last ones of each key.
 
-    A log of millions of commits is reduced before its rows become Python objects. `counts` gets the commits that are left out.
+    A log of millions of commits is reduced before its rows become Python objects. `counts` gets the commits that are left out,
+    and `has_gap` tells the rows before which there may be one.
     """
     is_plain = ~batch.column("transactional").to_numpy(zero_copy_only=False).astype(np.bool_)
     plain = batch.filter(pa.array(is_plain))
@@ -143,12 +161,12 @@ def newest_rows(batch: pa.RecordBatch, counts: Counter[str]) -> Iterator[dict[st
     codes = keys.dictionary_encode().indices.to_numpy(zero_copy_only=False)
     order = np.argsort(codes, kind="stable")
     ordered = codes[order]
-    is_newest = np.empty(len(codes), np.bool_)
-    is_newest[order] = np.searchsorted(ordered, ordered, side="right") - np.arange(len(codes)) <= INTERVALS
-    is_chosen = ~is_plain
-    is_chosen[is_plain] = is_newest
+    to_come = np.empty(len(codes), np.int64)
+    to_come[order] = np.searchsorted(ordered, ordered, side="right") - np.arange(len(codes))
+    is_chosen, has_gap = ~is_plain, np.zeros(len(is_plain), np.bool_)
+    is_chosen[is_plain], has_gap[is_plain] = to_come <= INTERVALS, to_come == INTERVALS
     chosen = pa.array(is_chosen)
     left_out = batch.filter(pc.and_not(pc.invert(chosen), pc.fill_null(batch.column("tombstone"), False)))
     for counted in pc.value_counts(left_out.column("group")).to_pylist():
         counts[counted["values"]] += counted["counts"]
-    yield from batch.filter(chosen).to_pylist()
+    yield from batch.append_column("has_gap", pa.array(has_gap)).filter(chosen).to_pylist()

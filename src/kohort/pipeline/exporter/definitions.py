@@ -47,7 +47,8 @@ kohort_exporter_dropped_total [] Records beyond the exporter's limits, which wer
 kohort_group_lag [group] Records behind, over all partitions of a group.
 kohort_group_lag_seconds [group] How long the oldest unread record of a group has waited.
 kohort_group_members [group type] Members of a group.
-kohort_group_verdict [group] The worst verdict: 0 OK, 1 WARN, 2 STOP, 3 STALL, 4 REWIND, 5 LOST.
+kohort_group_verdict [group] The worst verdict: 0 OK, 1 WARN, 2 STOP, 3 STALL, 4 REWIND, 5 LOST, 6 UNKNOWN.
+kohort_group_unknown_partitions [group] Partitions of unknown lag: no committed offset, or no log in the source.
 kohort_group_partition_verdict [group topic partition] The verdict of a partition, if it is not OK; numbers as for groups.
 kohort_group_commits_total [group] Committed offsets that took effect, one for each partition.
 kohort_group_rebalances_total [group] Rebalances in the log and since.

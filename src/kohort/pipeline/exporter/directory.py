@@ -15,10 +15,9 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from kohort.model.errors import ConfigError
-from kohort.model.ids import INTERNAL_TOPICS, TopicPartition
+from kohort.model.ids import TopicPartition
 from kohort.model.properties import parse_properties
 from kohort.pipeline.decode.batches import Scan, scans
-from kohort.pipeline.decode.instants import end_of_logs, latest_ms
 from kohort.pipeline.decode.log import Decoder
 from kohort.pipeline.decode.log_starts import log_starts
 from kohort.pipeline.decode.segment_ends import entry_before
@@ -90,13 +89,12 @@ class Directory(Source):
         self.dropped = sum(one.dropped for one in self._ends.values())
         return logs
 
-    def instant_ms(self, now_ms: int) -> int:
-        """As in `Source`. A directory is at rest, at the end of its logs, until one of them has grown."""
+    def at_rest(self) -> str | None:
         ends = {place: one.end_offset for place, one in self._ends.items()}
         if self._first_ends is None:
             self._first_ends = ends
         self._grows = self._grows or ends != self._first_ends
-        return now_ms if self._grows else end_of_logs(latest_ms(list_segments(self.path, topics=INTERNAL_TOPICS)))
+        return None if self._grows else self.path
 
     def read(self, log: LiveLog, at: int, decoder: Decoder) -> tuple[list[pa.RecordBatch], int | None]:
         segments = self._segments[log.topic, log.partition]

@@ -5,24 +5,32 @@ import time
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import islice
+from typing import Any
 
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from kohort.client.security import PLAINTEXT, Security
-from kohort.model.ids import INTERNAL_TOPICS, TopicPartition
+from kohort.model.ids import INTERNAL_TOPICS, TRANSACTION_STATE, TopicPartition
+from kohort.model.limits import EXPORTED_PARTITIONS_MAX
 from kohort.pipeline.exporter.commits import Committed, GroupPartition
 from kohort.pipeline.exporter.definitions import SCHEMES
 from kohort.pipeline.exporter.directory import Directory
 from kohort.pipeline.exporter.follower import Cluster
+from kohort.pipeline.exporter.memberships import GroupState
 from kohort.pipeline.exporter.metrics import PartitionLag, Snapshot, families
 from kohort.pipeline.exporter.shares import SharePartition
 from kohort.pipeline.exporter.source import FAILURES, Source
 from kohort.pipeline.exporter.state import TOPICS, CoordinatorState, decoder
 from kohort.pipeline.exporter.waiting import Waiting, WaitingRecords
+from kohort.pipeline.sources.instants import Read, end_of_directory, newest_reads
 from kohort.pipeline.sources.live import LiveLog, is_live
+from kohort.pipeline.sources.positions import is_complete
 from kohort.pipeline.tables.burrow.evaluator import EXPIRE_MS, INTERVALS, Status, evaluate
-from kohort.pipeline.tables.burrow.verdicts import PartitionFacts, Verdict, is_rising, judge
+from kohort.pipeline.tables.burrow.verdicts import PartitionFacts, Verdict, is_rising, is_subscribed, judge
+from kohort.pipeline.tables.groups.group_history import CLASSIC, CONSUMER
 
 INTERVAL_S = 10.0
 HANGING_GRACE_MS = 60_000
@@ -60,6 +68,7 @@ class Exporter(Collector):
         self._waiting = WaitingRecords()
         self._ends: dict[tuple[str, int], deque[int]] = {}
         self._lags: dict[str, int] = {}
+        self._subscribed: dict[str, frozenset[str] | None] = {}
         self._decoder = decoder()
         self._families: Sequence[Metric] = ()
 
@@ -101,11 +110,14 @@ class Exporter(Collector):
         # Ends are read after the commits, so that no commit is beyond an end.
         logs = self._source.logs()
         polled_ms = int(time.time() * 1000)
-        at_ms = self._source.instant_ms(polled_ms)
+        at_rest = self._source.at_rest()
+        at_ms = polled_ms if at_rest is None else end_of_directory(at_rest, self._reads())
         stable_ends = self._source.stable_ends(logs)
         blocked = {place: end - stable_ends.get(place, end) for place, end in _ends(logs).items()}
         blocked = {place: records for place, records in blocked.items() if records > 0}
         opened = self._source.open_transactions([log for log in logs if (log.topic, log.partition) in blocked])
+        # Without the logs of all coordinators nobody knows which transactions hang.
+        knows_all = is_complete(log.partition for log in logs if log.topic == TRANSACTION_STATE)
         partitions = list(self._partitions(logs, stable_ends, at_ms))
         self._count_cost(partitions)
         groups = self._state.memberships.groups
@@ -123,7 +135,9 @@ class Exporter(Collector):
             commits=dict(counts),
             transactions=dict(self._state.transactions.open()),
             ended=dict(self._state.transactions.ended),
-            hanging=list(self._state.transactions.hanging(opened, now_ms=at_ms, grace_ms=HANGING_GRACE_MS)),
+            hanging=list(self._state.transactions.hanging(opened, now_ms=at_ms, grace_ms=HANGING_GRACE_MS))
+            if knows_all
+            else [],
             blocked=blocked,
             records=self._state.records,
             dropped=self._state.dropped + self._source.dropped,
@@ -139,10 +153,16 @@ class Exporter(Collector):
             self._state.apply(piece.log.topic, piece.rows, ends)
         self._state.memberships.remove_deleted()
 
+    def _reads(self) -> dict[tuple[str, int], Read]:
+        """Return the greatest committed offset of each partition, see `sources.instants`."""
+        found = self._state.commits.found.items()
+        return newest_reads((key.topic, key.partition, one.offset, one.timestamp_ms) for key, one in found)
+
     def _partitions(
         self, logs: Collection[LiveLog], stable_ends: Mapping[tuple[str, int], int], at_ms: int
     ) -> Iterator[PartitionLag]:
         by_place = {(log.topic, log.partition): log for log in logs}
+        self._subscribed = {}
         for place, end in _ends(logs).items():
             self._ends.setdefault(place, deque(maxlen=INTERVALS)).append(end)
         for place in [place for place in self._ends if place not in by_place]:
@@ -152,7 +172,9 @@ class Exporter(Collector):
             for key, one in self._state.commits.found.items()
             if (log := by_place.get((key.topic, key.partition))) is not None and one.offset < log.end
         }
-        names = {log.topic: log.topic_id for log in logs}
+        ids = {log.topic: log.topic_id for log in logs}
+        uncommitted = self._uncommitted(logs)
+        behind |= {Waiting(TopicPartition(*log.place), log.start) for _, _, log in uncommitted}
         shared = list(_shared(self._state.shares, logs))
         behind |= {Waiting(TopicPartition(log.topic, log.partition), one.start_offset) for one, log in shared}
         self._waiting.refresh(self._source, by_place, sorted(behind), stable_ends)
@@ -161,7 +183,42 @@ class Exporter(Collector):
         for key, one in self._state.commits.found.items():
             log = by_place.get((key.topic, key.partition))
             if log is not None:
-                yield self._partition(key, one, log, names.get(key.topic), at_ms)
+                yield self._partition(key, one, log, ids.get(key.topic), at_ms)
+            else:
+                facts = PartitionFacts(status=None, lag=None, offset=one.offset, **self._of_group(key))
+                yield PartitionLag(key, one.offset, None, None, judge(facts).name, Status.NOTFOUND)
+        for known, key, log in uncommitted:
+            yield self._without_commit(known, key, log, ids.get(key.topic), at_ms)
+
+    def _uncommitted(self, logs: Collection[LiveLog]) -> list[tuple[GroupState, GroupPartition, LiveLog]]:
+        """Return the partitions that members own, and of which their groups have no committed offset."""
+        by_owned = {(log.topic, log.partition): log for log in logs}
+        by_owned |= {(log.topic_id, log.partition): log for log in logs if log.topic_id is not None}
+        found = (
+            (known, GroupPartition(group, log.topic, log.partition), log)
+            for group, known in self._state.memberships.groups.items()
+            if known.group_type in (CLASSIC, CONSUMER)
+            for place in known.owners
+            if (log := by_owned.get(place)) is not None
+        )
+        missing = (one for one in found if one[1] not in self._state.commits.found)
+        return list(islice(missing, max(EXPORTED_PARTITIONS_MAX - len(self._state.commits.found), 0)))
+
+    def _without_commit(
+        self, known: GroupState, key: GroupPartition, log: LiveLog, topic_id: str | None, at_ms: int
+    ) -> PartitionLag:
+        stay = known.stays.get((key.topic, key.partition)) or known.stays.get((topic_id or "", key.partition))
+        is_empty = self._waiting.is_all_read(TopicPartition(*log.place), log.start, end=log.end)
+        facts = PartitionFacts(
+            status=None,
+            lag=None,
+            end_offset=log.end,
+            is_all_read=is_empty,
+            owned_ms=None if stay is None else at_ms - stay[0],
+            **self._of_group(key),
+        )
+        owner = self._owner(key, topic_id)
+        return PartitionLag(key, None, None, None, judge(facts).name, Status.NOTFOUND, owner)
 
     def _partition(
         self, key: GroupPartition, one: Committed, log: LiveLog, topic_id: str | None, at_ms: int
@@ -169,14 +226,14 @@ class Exporter(Collector):
         lag = max(log.end - one.offset, 0)
         ends = self._ends[key.topic, key.partition]
         live = [commit for commit in one.window if at_ms - commit.timestamp_ms <= EXPIRE_MS]
-        status = evaluate(live, current_lag=lag, now_ms=at_ms, ends=ends)
+        judged = partial(evaluate, live, current_lag=lag, now_ms=at_ms, ends=ends)
         return PartitionLag(
             key,
             one.offset,
             lag,
             self._waiting.time_lag_ms(TopicPartition(key.topic, key.partition), one.offset, end=log.end, at_ms=at_ms),
-            self._verdict(key, one, log, status).name,
-            status,
+            self._verdict(key, one, log, judged(pause_ms=max(one.pauses_ms))).name,
+            judged(),
             self._owner(key, topic_id),
         )
 
@@ -184,28 +241,37 @@ class Exporter(Collector):
         lag = max(log.end - one.start_offset - one.done, 0)
         group = self._state.memberships.groups.get(one.group)
         has_members = None if group is None else bool(group.members)
-        verdict = judge(PartitionFacts(status=Status.OK.name, lag=lag, has_members=has_members))
+        verdict = judge(PartitionFacts(status=Status.OK.name, lag=lag, end_offset=log.end, has_members=has_members))
         place = TopicPartition(log.topic, log.partition)
         time_lag_ms = self._waiting.time_lag_ms(place, one.start_offset, end=log.end, at_ms=at_ms) if lag else 0
         key = GroupPartition(one.group, log.topic, log.partition)
         return PartitionLag(key, one.start_offset, lag, time_lag_ms, verdict.name, Status.OK)
 
-    def _verdict(self, key: GroupPartition, one: Committed, log: LiveLog, status: Status) -> Verdict:
+    def _verdict(self, key: GroupPartition, one: Committed, log: LiveLog, basis: Status) -> Verdict:
         lags = [commit.lag for commit in one.window]
         is_known = sum(lag is not None for lag in lags) >= _KNOWN_LAGS_MIN
-        burrow = Status.OK if status is Status.WARN and not is_known else status
-        group = self._state.memberships.groups.get(key.group)
+        burrow = Status.OK if basis is Status.WARN and not is_known else basis
         facts = PartitionFacts(
             status=None if burrow is Status.NOTFOUND else burrow.name,
             lag=max(log.end - one.offset, 0),
             offset=one.offset,
             end_offset=log.end,
-            has_members=None if group is None else bool(group.members),
+            **self._of_group(key),
             is_rising=is_rising(lags),
             records_lost=max(log.start - one.offset, 0),
             is_all_read=self._waiting.is_all_read(TopicPartition(key.topic, key.partition), one.offset, end=log.end),
         )
         return judge(facts)
+
+    def _of_group(self, key: GroupPartition) -> dict[str, Any]:
+        """Return the facts about the members of a group and a topic, for `PartitionFacts`."""
+        group = self._state.memberships.groups.get(key.group)
+        if group is None:
+            return {}
+        if key.group not in self._subscribed:
+            self._subscribed[key.group] = group.history.subscribed
+        subscribed = self._subscribed[key.group]
+        return {"has_members": bool(group.members), "is_subscribed": is_subscribed(subscribed, key.topic)}
 
     def _owner(self, key: GroupPartition, topic_id: str | None) -> tuple[str, str, str]:
         group = self._state.memberships.groups.get(key.group)
@@ -223,7 +289,7 @@ class Exporter(Collector):
         """Add the growth of the lag since the last poll to the groups that had a rebalance since."""
         before, self._lags = self._lags, {}
         for one in partitions:
-            self._lags[one.key.group] = self._lags.get(one.key.group, 0) + one.lag
+            self._lags[one.key.group] = self._lags.get(one.key.group, 0) + (one.lag or 0)
         for group in self._state.memberships.take_rebalanced():
             known = self._state.memberships.groups.get(group)
             if known is not None and group in before:

@@ -9,17 +9,20 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from kohort.model.limits import EXPORTED_GROUPS_MAX
 from kohort.pipeline.decode.schemas import GROUP_METADATA
+from kohort.pipeline.tables.burrow.verdicts import GAP_MS
 from kohort.pipeline.tables.groups.group_history import (
     CLASSIC,
+    CONSUMER,
     CURRENT,
     DELETED,
     EMPTIED,
     REBALANCED,
     RECORD_TYPES,
+    REPLAYED,
     GroupHistory,
     Member,
     changed_at_ms,
@@ -27,6 +30,8 @@ from kohort.pipeline.tables.groups.group_history import (
 )
 
 _UNKNOWN = "unknown"
+
+Place: TypeAlias = tuple[str, int]
 
 
 @dataclass(slots=True)
@@ -65,6 +70,7 @@ class GroupState:
 
     Attributes:
         owners: the member id of the owner of each partition, by topic name (classic) or topic id, and partition.
+        stays: since when each partition has an owner, one member after the other, and when it lost its last one (None: not).
         protocol: the assignor of a classic group; empty if unknown.
         ended: the totals of the rebalances before the last one.
         last_change_at: the log offset of the last change.
@@ -75,7 +81,8 @@ class GroupState:
     group_type: str = CLASSIC
     protocol: str = ""
     protocol_type: str = ""
-    owners: dict[tuple[str, int], str] = field(default_factory=dict)
+    owners: dict[Place, str] = field(default_factory=dict)
+    stays: dict[Place, tuple[int, int | None]] = field(default_factory=dict)
     ended: Rebalances = field(default_factory=Rebalances)
     last_change_at: int = -1
 
@@ -87,6 +94,15 @@ class GroupState:
             if change is not None:
                 totals.add(change)
         return totals
+
+    def own(self, owners: dict[Place, str], at_ms: int) -> None:
+        """Set the owners, and forget stays that ended long ago, as `verdicts.owned_since` does."""
+        stays = {place: stay for place, stay in self.stays.items() if stay[1] is None or at_ms - stay[1] <= GAP_MS}
+        for place, (since_ms, until_ms) in stays.items():
+            if until_ms is None and place not in owners:
+                stays[place] = since_ms, at_ms
+        self.stays = stays | {place: (stays.get(place, (at_ms, None))[0], None) for place in owners}
+        self.owners = owners
 
     @property
     def members(self) -> dict[str, Member]:
@@ -118,7 +134,7 @@ class Memberships:
     def replay(self, row: Mapping[str, Any]) -> None:
         """Apply one row (`group_history.INPUT_COLUMNS`), in the order of the log."""
         is_classic = row["kind"] == GROUP_METADATA
-        if not is_classic and row["record_type"] not in RECORD_TYPES:
+        if not is_classic and row["record_type"] not in REPLAYED:
             return
         group = row["group"]
         known = self.groups.get(group)
@@ -129,11 +145,11 @@ class Memberships:
                 self.dropped += 1
                 return
             known = self.groups[group] = GroupState(row["log_partition"], GroupHistory(group, row["log_partition"]))
-        known.group_type = CLASSIC if is_classic else RECORD_TYPES[row["record_type"]][0]
+        known.group_type = CLASSIC if is_classic else RECORD_TYPES.get(row["record_type"], (CONSUMER, ""))[0]
         for change in known.history.replay(dict(row)):
             known.ended.add(change)
         self._own(known, row, is_classic=is_classic)
-        self._settle(group, known)
+        self._settle(group, known, row["timestamp_ms"])
 
     def forget(self, log_partition: int) -> None:
         """Forget everything that was read from one partition of the log: it began again."""
@@ -154,7 +170,7 @@ class Memberships:
         found, self.rebalanced = self.rebalanced, set()
         return found
 
-    def _settle(self, group: str, known: GroupState) -> None:
+    def _settle(self, group: str, known: GroupState, at_ms: int) -> None:
         """Look at the last change: later records may complete it, but its event is known."""
         last = known.history.open_change
         if last is None or last["log_offset"] == known.last_change_at:
@@ -163,20 +179,22 @@ class Memberships:
         if last["event"] == REBALANCED:
             self.rebalanced.add(group)
         if last["event"] in (DELETED, EMPTIED):
-            known.owners.clear()
+            known.own({}, at_ms)
 
     def _own(self, known: GroupState, row: Mapping[str, Any], *, is_classic: bool) -> None:
         """Keep the owners of partitions."""
         if is_classic:
             known.protocol, known.protocol_type = row["protocol"] or "", row["protocol_type"] or ""
-            known.owners = {
+            owners = {
                 (place["topic"], place["partition"]): member["member_id"]
                 for member in (row["members"] or () if not row["tombstone"] else ())
                 for place in member["assigned"] or ()
             }
-        elif RECORD_TYPES[row["record_type"]][1] == CURRENT:
+            known.own(owners, row["timestamp_ms"])
+        elif RECORD_TYPES.get(row["record_type"], ("", ""))[1] == CURRENT:
             member_id = row["member_id"]
-            known.owners = {place: owner for place, owner in known.owners.items() if owner != member_id}
+            owners = {place: owner for place, owner in known.owners.items() if owner != member_id}
             value = None if row["tombstone"] else json.loads(row["value"])
             for topic in (value or {}).get("assignedPartitions") or ():
-                known.owners.update({(topic["topicId"], each): member_id for each in topic["partitions"]})
+                owners.update({(topic["topicId"], each): member_id for each in topic["partitions"]})
+            known.own(owners, row["timestamp_ms"])

@@ -13,7 +13,7 @@ from kohort.pipeline.exporter.memberships import GroupState
 from kohort.pipeline.exporter.transactions import OpenProducer, Transaction
 from kohort.pipeline.sources.live import LiveLog
 from kohort.pipeline.tables.burrow.evaluator import Status, group_status
-from kohort.pipeline.tables.burrow.verdicts import OK, SEVERITIES
+from kohort.pipeline.tables.burrow.verdicts import NUMBERS, OK, worst
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,16 +22,17 @@ class PartitionLag:
     One partition of a group.
 
     Attributes:
-        lag: records behind.
+        offset: the committed offset; None if a member owns the partition, and its group has not committed it.
+        lag: records behind; None if there is no offset, or no log of the partition.
         time_lag_ms: None if it is unknown.
         verdict: of `tables.burrow.verdicts`.
-        status: of Burrow.
+        status: of Burrow; NOTFOUND if it knows none.
         owner: host, member id and client id of the member that owns the partition; empty if there is none.
     """
 
     key: GroupPartition
-    offset: int
-    lag: int
+    offset: int | None
+    lag: int | None
     time_lag_ms: int | None
     verdict: str
     status: Status
@@ -44,7 +45,7 @@ class Snapshot:
     Everything that is exported, as of the end of a poll. `problems` are the sentences of what could not be read.
 
     Attributes:
-        at_ms: the instant of the values, see `Source.instant_ms`.
+        at_ms: the instant of the values, see `sources.instants`; of logs that grow, `polled_ms`.
         polled_ms: the end of the poll, by the clock of this machine.
     """
 
@@ -140,45 +141,75 @@ def _add_group(found: Families, now: Snapshot, group: str, partitions: Sequence[
         _add_rebalances(found, group, known)
     if not partitions:
         return
-    total = sum(one.lag for one in partitions)
-    waits = [one.time_lag_ms / 1000 for one in partitions if one.time_lag_ms is not None]
-    found.add("kohort_group_lag", total, group)
-    found.add("kohort_group_verdict", max(SEVERITIES.index(one.verdict) for one in partitions), group)
-    found.add("kafka_consumergroup_group_sum_lag", total, *of_group)
-    found.add("kafka_consumergroup_group_max_lag", max(one.lag for one in partitions), *of_group)
-    found.add("burrow_kafka_consumer_lag_total", total, now.cluster, group)
-    found.add("burrow_kafka_consumer_status", group_status(one.status for one in partitions), now.cluster, group)
-    if waits:
-        found.add("kohort_group_lag_seconds", max(waits), group)
-        found.add("kafka_consumergroup_group_max_lag_seconds", max(waits), *of_group)
+    found.add("kohort_group_verdict", NUMBERS[worst(one.verdict for one in partitions)], group)
+    found.add("kohort_group_unknown_partitions", sum(one.lag is None for one in partitions), group)
+    status = group_status(one.status for one in partitions)
+    if status is not Status.NOTFOUND:
+        found.add("burrow_kafka_consumer_status", status, now.cluster, group)
+    known_lags = [one.lag for one in partitions if one.lag is not None]
+    if known_lags:
+        _add_lag(found, now, group, of_group, partitions, known_lags)
     of_topic: dict[str, list[PartitionLag]] = defaultdict(list)
     for one in partitions:
         of_topic[one.key.topic].append(one)
         _add_partition(found, now.cluster, one, of_group[2:])
     for topic, listed in of_topic.items():
-        lag, offsets = sum(one.lag for one in listed), sum(one.offset for one in listed)
-        found.add("kafka_consumergroup_lag_sum", lag, group, topic)
-        found.add("kafka_consumergroup_current_offset_sum", offsets, group, topic)
-        found.add("kafka_consumergroup_group_topic_sum_lag", lag, now.cluster, group, topic, *of_group[2:])
-        found.add("kminion_kafka_consumer_group_topic_lag", lag, group, topic)
-        found.add("kminion_kafka_consumer_group_topic_offset_sum", offsets, group, topic)
+        _add_topic(found, now, topic, of_group, listed)
+
+
+def _add_lag(
+    found: Families,
+    now: Snapshot,
+    group: str,
+    of_group: tuple[str, ...],
+    partitions: Sequence[PartitionLag],
+    known_lags: Sequence[int],
+) -> None:
+    total = sum(known_lags)
+    waits = [one.time_lag_ms / 1000 for one in partitions if one.time_lag_ms is not None]
+    found.add("kohort_group_lag", total, group)
+    found.add("kafka_consumergroup_group_sum_lag", total, *of_group)
+    found.add("kafka_consumergroup_group_max_lag", max(known_lags), *of_group)
+    found.add("burrow_kafka_consumer_lag_total", total, now.cluster, group)
+    if waits:
+        found.add("kohort_group_lag_seconds", max(waits), group)
+        found.add("kafka_consumergroup_group_max_lag_seconds", max(waits), *of_group)
+
+
+def _add_topic(
+    found: Families, now: Snapshot, topic: str, of_group: tuple[str, ...], listed: Sequence[PartitionLag]
+) -> None:
+    group = of_group[1]
+    lags = [one.lag for one in listed if one.lag is not None]
+    offsets = [one.offset for one in listed if one.offset is not None]
+    if lags:
+        found.add("kafka_consumergroup_lag_sum", sum(lags), group, topic)
+        found.add("kafka_consumergroup_group_topic_sum_lag", sum(lags), now.cluster, group, topic, *of_group[2:])
+        found.add("kminion_kafka_consumer_group_topic_lag", sum(lags), group, topic)
+    if offsets:
+        found.add("kafka_consumergroup_current_offset_sum", sum(offsets), group, topic)
+        found.add("kminion_kafka_consumer_group_topic_offset_sum", sum(offsets), group, topic)
 
 
 def _add_partition(found: Families, cluster: str, one: PartitionLag, state: tuple[str, ...]) -> None:
     place = (one.key.group, one.key.topic, str(one.key.partition))
-    found.add("kafka_consumergroup_current_offset", one.offset, *place)
+    if one.verdict != OK:
+        found.add("kohort_group_partition_verdict", NUMBERS[one.verdict], *place)
+    if one.offset is not None:
+        found.add("kafka_consumergroup_current_offset", one.offset, *place)
+        found.add("kafka_consumergroup_group_offset", one.offset, cluster, *place, *state, *one.owner)
+        found.add("burrow_kafka_consumer_current_offset", one.offset, cluster, *place)
+    if one.status is not Status.NOTFOUND:
+        found.add("burrow_kafka_topic_partition_status", one.status, cluster, *place)
+    if one.lag is None:
+        return
     found.add("kafka_consumergroup_lag", one.lag, *place)
-    found.add("kafka_consumergroup_group_offset", one.offset, cluster, *place, *state, *one.owner)
     found.add("kafka_consumergroup_group_lag", one.lag, cluster, *place, *state, *one.owner)
     if one.time_lag_ms is not None:
         seconds = one.time_lag_ms / 1000
         found.add("kafka_consumergroup_group_lag_seconds", seconds, cluster, *place, *state, *one.owner)
     found.add("kminion_kafka_consumer_group_topic_partition_lag", one.lag, *place)
-    found.add("burrow_kafka_consumer_current_offset", one.offset, cluster, *place)
     found.add("burrow_kafka_consumer_partition_lag", one.lag, cluster, *place)
-    found.add("burrow_kafka_topic_partition_status", one.status, cluster, *place)
-    if one.verdict != OK:
-        found.add("kohort_group_partition_verdict", SEVERITIES.index(one.verdict), *place)
 
 
 def _add_rebalances(found: Families, group: str, known: GroupState) -> None:

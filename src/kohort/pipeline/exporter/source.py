@@ -108,14 +108,9 @@ class Source(ABC):
             except FAILURES as exc:
                 self.failed(exc, log)
 
-    def instant_ms(self, now_ms: int) -> int:
-        """
-        Return the instant of the logs, at which their records have waited and their groups are judged.
-
-        Args:
-            now_ms: by the clock of this machine.
-        """
-        return now_ms
+    def at_rest(self) -> str | None:
+        """Return the directory whose logs have not grown since the first poll; None if they have, or of a running cluster."""
+        return None
 
     def _leader(self, log: LiveLog) -> Hashable:
         """Return what serves a log: if it fails, its other logs are likely to fail, too."""

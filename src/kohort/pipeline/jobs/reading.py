@@ -10,8 +10,7 @@ import pyarrow as pa
 
 from kohort.client.security import PLAINTEXT, Security
 from kohort.model.errors import ConfigError
-from kohort.model.ids import CONSUMER_OFFSETS, INTERNAL_TOPICS, SHARE_GROUP_STATE, TRANSACTION_STATE
-from kohort.pipeline.decode.instants import end_of_logs, latest_ms
+from kohort.model.ids import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from kohort.pipeline.decode.log_starts import log_starts
 from kohort.pipeline.decode.schemas import (
     BATCH,
@@ -28,9 +27,10 @@ from kohort.pipeline.decode.segments import list_segments, newest_segments
 from kohort.pipeline.engines.dispatch import cores, is_local, kept
 from kohort.pipeline.sources import progress
 from kohort.pipeline.sources.first_unread import can_find, find_unread
+from kohort.pipeline.sources.instants import end_of_directory, newest_reads
 from kohort.pipeline.sources.live import is_live, list_logs
 from kohort.pipeline.sources.options import PACK_BYTES, SourceOptions, connecting
-from kohort.pipeline.sources.positions import TopicPartition
+from kohort.pipeline.sources.positions import TopicPartition, is_complete
 from kohort.pipeline.sources.topic_ids import topic_ids
 from kohort.pipeline.tables import topic_names
 from kohort.pipeline.tables.groups import group_history
@@ -47,6 +47,7 @@ _BYTES_PER_SHUFFLE_PARTITION = 32 << 20
 _TASKS_PER_CORE = 2
 _TASK_BYTES_MIN = 4 << 20
 _BEGINS = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("begin_offset", pa.int64())])
+_ENDS = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("end_offset", pa.int64())])
 _STARTS = pa.schema(
     [("topic", pa.string()), ("partition", pa.int32()), ("start_offset", pa.int64()), ("has_batch", pa.bool_())]
 )
@@ -127,6 +128,7 @@ class Reading:
         progress_directory: Path | None = None,
         is_latest_only: bool = False,
         connection: Mapping[str, str] | None = None,
+        ends: str | None = None,
     ) -> None:
         """
         Args:
@@ -136,6 +138,7 @@ class Reading:
             is_latest_only: skip commits that a later one replaced. Much faster, and sufficient for the latest offsets, their
                 lag and the damage only.
             connection: how to connect to a cluster, as options of the source (`kafka.*`).
+            ends: a running cluster (`kafka://HOST:PORT`), in whose logs the offsets of the source count; for the present only.
 
         Raises:
             ConfigError: the connection options are invalid.
@@ -146,6 +149,7 @@ class Reading:
         self.is_latest_only = is_latest_only
         self.connection = dict(connection or {})
         self.security = connecting(self.connection)
+        self.logs_in = ends or self.directory
         self.planned_bytes = 0
         self._opened_ms = int(time.time() * 1000)
         self._spark = spark
@@ -169,6 +173,18 @@ class Reading:
         return kept(reduced(records))
 
     @property
+    def _last_of_all(self) -> Any:
+        """The last effective commit of each key of all groups, of which only one may be asked for: the instant is the same."""
+        if self.is_latest_only and self.groups is None:
+            return self.last_records
+        columns = latest_offsets.COMMIT_COLUMNS
+        if self.groups is None:
+            return latest_offsets.last_commits(self.records.select(*columns))
+        return latest_offsets.last_commits(
+            self._load((OFFSET_COMMIT, MARKER), columns, [CONSUMER_OFFSETS], newest=False)
+        )
+
+    @property
     def is_live(self) -> bool:
         """Whether the source is a running cluster."""
         return is_live(self.directory)
@@ -177,13 +193,17 @@ class Reading:
     def at_ms(self) -> int:
         """
         The instant of the tables: the requested one; otherwise, for a running cluster, that before the first read by the clock
-        of the reader, and for a directory the end of its logs, see `decode.instants`.
+        of the reader, and for a directory the end of its logs, see `sources.instants`.
         """
         if self.as_of_ms is not None:
             return self.as_of_ms
-        if self.is_live:
+        if is_live(self.logs_in):
             return self._opened_ms
-        return end_of_logs(latest_ms(list_segments(self.directory, topics=INTERNAL_TOPICS)))
+        latest = latest_offsets.offsets_of(self._last_of_all)
+        columns = ("topic", "partition", "offset", "commit_timestamp_ms")
+        # A path in an object store is not looked into, so its topics tell no time.
+        commits = latest.select(*columns).collect() if can_find(self.directory) else ()
+        return end_of_directory(self.directory, newest_reads(commits))
 
     @cached_property
     def offset_commits(self) -> Any:
@@ -201,11 +221,16 @@ class Reading:
     def topic_names(self) -> Any:
         """Topic names by topic id."""
         columns = topic_names.INPUT_COLUMNS
-        known = (self.records, self.member_records)
+        # For the newest offsets the names of existing topics are enough.
+        known = (self.member_records,) if self.is_latest_only else (self.records, self.member_records)
         named = [frame.select(*(name for name in columns if name in frame.columns)) for frame in known]
-        found = topic_names.topic_names(named[0].unionByName(named[1], allowMissingColumns=True))
+        told = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), named)
+        found = topic_names.topic_names(told)
         # The source names existing topics, also for commits of old clients without ids; records name deleted topics.
-        return kept(topic_names.with_known(found, topic_ids(self.directory, self.security)))
+        existing = topic_ids(self.directory, self.security)
+        if self.logs_in != self.directory:
+            existing |= topic_ids(self.logs_in, self.security)
+        return kept(topic_names.with_known(found, existing))
 
     @cached_property
     def share_state(self) -> Any:
@@ -228,6 +253,16 @@ class Reading:
         """The records of the transaction coordinator's log, and damage."""
         columns, kinds = transactions.INPUT_COLUMNS, (TRANSACTION, DAMAGE)
         return kept(self._with_damage("transaction_records", kinds, columns, TRANSACTION_STATE))
+
+    @cached_property
+    def has_all_transactions(self) -> bool:
+        """
+        Whether the source has the logs of all transaction coordinators: those of a broker among several have gaps between their
+        numbers.
+        """
+        if self.is_live:
+            return True
+        return is_complete(one.partition for one in list_segments(self.directory, topics={TRANSACTION_STATE}))
 
     @property
     def all_transactions(self) -> Any:
@@ -281,6 +316,10 @@ class Reading:
         """Return the log end offsets of some topics."""
         if self.as_of_ms is not None:
             return offset_lag.ends_as_of(self.batches(topics), at_ms=self.as_of_ms)
+        if self.logs_in != self.directory:
+            logs = list_logs(self.logs_in, topics=topics, security=self.security) if topics else ()
+            rows = [{"topic": one.topic, "partition": one.partition, "end_offset": one.end} for one in logs]
+            return self._spark.createDataFrame(pa.Table.from_pylist(rows, _ENDS))
         return offset_lag.end_offsets(self._read([SEGMENT], offset_lag.INPUT_COLUMNS, topics, newest=True))
 
     def unread(self, offsets: Any) -> tuple[Any, Any] | None:
@@ -291,7 +330,7 @@ class Reading:
             `starts` and `unread` as `time_lag.with_time_lag` takes them; None if all batches have to be read: for an instant of
             the past, logs in an object store, and too many offsets.
         """
-        if self.as_of_ms is not None or not can_find(self.directory):
+        if self.as_of_ms is not None or not can_find(self.logs_in):
             return None
         places = offsets.select("topic", "partition", "offset").distinct().limit(LOOKUPS_MAX + 1).collect()
         if len(places) > LOOKUPS_MAX:
@@ -299,7 +338,7 @@ class Reading:
         committed: dict[TopicPartition, list[int]] = {}
         for topic, partition, offset in places:
             committed.setdefault((topic, partition), []).append(offset or 0)
-        options = SourceOptions.parse({**self.connection, "path": self.directory})
+        options = SourceOptions.parse({**self.connection, "path": self.logs_in})
         found = find_unread(options, committed) if committed else {}
         starts = [
             {"topic": topic, "partition": partition, "start_offset": one.start_offset, "has_batch": True}
@@ -324,8 +363,8 @@ class Reading:
         """Return the log start offsets of some topics, or of all: `topic`, `partition`, `begin_offset`; None for the past."""
         if self.as_of_ms is not None:
             return None
-        if self.is_live:
-            logs = list_logs(self.directory, topics=topics, security=self.security)
+        if is_live(self.logs_in):
+            logs = list_logs(self.logs_in, topics=topics, security=self.security)
             return self._begins({(log.topic, log.partition): log.start for log in logs})
         return self._begins(log_starts(list_segments(self.directory, topics=topics)))
 
@@ -366,7 +405,8 @@ class Reading:
     def _load(
         self, kinds: Sequence[str], columns: Sequence[str], topics: Collection[str] | None, *, newest: bool
     ) -> Any:
-        options = {**self.connection, "path": self.directory, "kinds": ",".join(kinds), "columns": ",".join(columns)}
+        connection = self.connection if self.is_live else {}
+        options = {**connection, "path": self.directory, "kinds": ",".join(kinds), "columns": ",".join(columns)}
         options |= {"topics": "*" if topics is None else ",".join(sorted(topics)), "newest": str(newest).lower()}
         if not self.is_live:
             segments = list_segments(self.directory, topics=topics)

@@ -10,7 +10,7 @@ from kohort.pipeline.tables.burrow.evaluator import BURROWS, Rules
 from kohort.pipeline.tables.burrow.status import burrow_history, burrow_status
 from kohort.pipeline.tables.groups import memberships, ownership, rebalances
 from kohort.pipeline.tables.lag import lag_over_time, offset_lag, time_lag, time_lag_over_time
-from kohort.pipeline.tables.offsets import commit_frequency, latest_offsets
+from kohort.pipeline.tables.offsets import commit_frequency, latest_offsets, uncommitted
 from kohort.pipeline.tables.shares import share_state
 from kohort.pipeline.tables.transactions import blocking_transactions, transactions
 
@@ -35,8 +35,8 @@ class Tables:
 
     @cached_property
     def lag(self) -> Any:
-        """Committed offsets and lag of each group."""
-        return offset_lag.lag(self.offsets, self.reading.end_offsets(_topics(self.offsets)))
+        """Committed offsets and lag of each group, and the partitions that its members own without a committed offset."""
+        return offset_lag.lag(self._standing, self.reading.end_offsets(_topics(self._standing)))
 
     @cached_property
     def lag_over_time(self) -> Any:
@@ -55,11 +55,11 @@ class Tables:
     @cached_property
     def time_lag(self) -> Any:
         """`lag` with how long the oldest unread record has waited."""
-        found = self.reading.unread(self.offsets)
+        found = self.reading.unread(self._standing)
         if found is not None:
             return time_lag.with_time_lag(self.lag, *found, at_ms=self.reading.at_ms)
-        batches = self.reading.batches(_topics(self.offsets))
-        begins = self.reading.log_begins(_topics(self.offsets))
+        topics = _topics(self._standing)
+        batches, begins = self.reading.batches(topics), self.reading.log_begins(topics)
         return time_lag.time_lag(self.lag, batches, at_ms=self.reading.at_ms, begins=begins)
 
     @cached_property
@@ -133,7 +133,10 @@ class Tables:
         """Transactions that are open in the logs of topics. Reads all batch headers of all topics."""
         # The instant first: a broker may be writing, and the transactions have to be those of that instant or later.
         at_ms, found = self.reading.at_ms, self.reading.all_transactions
-        return blocking_transactions.blocking_transactions(self.reading.all_batches, found, at_ms=at_ms)
+        is_whole = self.reading.has_all_transactions
+        return blocking_transactions.blocking_transactions(
+            self.reading.all_batches, found, at_ms=at_ms, is_whole=is_whole
+        )
 
     @cached_property
     def transaction_statistics(self) -> Any:
@@ -154,6 +157,11 @@ class Tables:
     def damage(self) -> Any:
         """Damage in the coordinator's log."""
         return self.reading.damage()
+
+    @cached_property
+    def _standing(self) -> Any:
+        """`offsets`, and a row without an offset for each partition that a member owns and its group has not committed."""
+        return kept(uncommitted.with_uncommitted(self.offsets, self.assignments))
 
     @cached_property
     def _topics(self) -> list[str]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from kohort.pipeline.report.formatting import duration, number
-from kohort.pipeline.tables.burrow.verdicts import BAD, SEVERITIES, WARN
+from kohort.pipeline.tables.burrow.verdicts import BAD, SEVERITIES, UNKNOWN, WARN
 
 DASH = "\N{EN DASH}"
 
@@ -42,7 +42,7 @@ def verdict_cell(verdict: str, why: str = "") -> str:
 
 
 def _colour(verdict: str) -> str:
-    return " behind" if verdict in BAD else " warned" if verdict == WARN else ""
+    return " behind" if verdict in BAD else " warned" if verdict in (WARN, UNKNOWN) else ""
 
 
 def table(head: str, body: Iterable[str], *, label: str, finds: bool = False) -> str:

@@ -142,7 +142,7 @@ def share(page: GroupPage) -> str:
         return ""
     head = heads("Partition", right=("Start", "End", "Lag", "Done", "Again", "Deliveries"), last=("Written (UTC)",))
     body = (
-        f'<tr><td>{escape(place_name(row))}</td><td class="n">{number(_start(row))}</td>'
+        f'<tr><td>{escape(place_name(row))}</td><td class="n">{number(row["start_offset"])}</td>'
         f'<td class="n">{number(row["end_offset"])}</td>{lag_cell(row["lag"], page.worst)}'
         f'<td class="n">{number(max(row["delivery_complete_count"], 0))}</td><td class="n">{number(_again(row))}</td>'
         f'<td class="n">{number(max((one["deliveries"] for one in row["batches"]), default=None))}</td>'
@@ -151,12 +151,6 @@ def share(page: GroupPage) -> str:
     )
     note = "Again: records that wait for redelivery. Deliveries: the greatest delivery count of a record."
     return card("Share state", head, body, of=page.name, note=f'<p class="soft">{note}</p>')
-
-
-def _start(row: Row) -> int | None:
-    """Return the start offset; None if nothing was read yet."""
-    start: int = row["start_offset"]
-    return start if start >= 0 else None
 
 
 def _again(row: Row) -> int:

@@ -17,7 +17,7 @@ from kohort.pipeline.report.script import SCRIPT
 from kohort.pipeline.report.style import STYLE
 from kohort.pipeline.report.timeline import in_progress, most_changed, state, timeline
 from kohort.pipeline.report.top_issues import top_issues
-from kohort.pipeline.tables.burrow.verdicts import BAD, OK, SEVERITIES, WARN
+from kohort.pipeline.tables.burrow.verdicts import BAD, SEVERITIES, UNKNOWN, WARN
 from kohort.pipeline.tables.burrow.verdicts import verdicts as partition_verdicts
 from kohort.pipeline.tables.groups.group_history import changed_at_ms
 
@@ -107,21 +107,16 @@ def _source(data: ReportData) -> str:
 
 
 def _verdicts(data: ReportData) -> list[Row]:
-    """Return the verdict of each partition. The reason names the open transaction that a group waits at."""
-    rows = partition_verdicts(data.lag, data.status, data.rebalances, share=data.share_state)
-    committed = {(row["group"], row["topic"], row["partition"]): row["offset"] for row in data.lag}
-    first: dict[tuple[str, int], Row] = {}
-    for one in sorted(data.blocking_transactions, key=lambda one: -one["start_offset"]):
-        first[one["topic"], one["partition"]] = one
-    found = []
-    for row in rows:
-        blocker = first.get((row["topic"], row["partition"]))
-        offset = committed.get((row["group"], row["topic"], row["partition"]))
-        if blocker is not None and offset == blocker["start_offset"] and row["verdict"] != OK:
-            of = blocker["transactional_id"] or f"producer {blocker['producer_id']}"
-            row = row | {"why": f"{row['why']}; it waits at the {blocker['verdict']} transaction of {of}"}
-        found.append(row)
-    return found
+    """Return the verdict of each partition."""
+    return partition_verdicts(
+        data.lag,
+        data.status,
+        data.rebalances,
+        share=data.share_state,
+        blocking=data.blocking_transactions,
+        owned=data.assignments,
+        at_ms=data.at_ms,
+    )
 
 
 def _top_issues(data: ReportData, listed: Sequence[GroupPage], verdicts: Sequence[Row]) -> str:
@@ -170,6 +165,7 @@ def _tiles(data: ReportData, listed: Sequence[GroupPage]) -> str:
     facts = [
         ("behind" if stuck else "", number(stuck), f"stuck groups ({of})" if of else "stuck groups"),
         ("warned" if standing[WARN] else "", number(standing[WARN]), "groups with growing lag"),
+        *([("warned", number(standing[UNKNOWN]), "groups of unknown lag")] if standing[UNKNOWN] else []),
         ("", number(sum(not group.is_deleted for group in listed)), "groups"),
         ("", number(total_lag), "records behind"),
         ("", duration(max(waits, default=None)), "longest wait"),

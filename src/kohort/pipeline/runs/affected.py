@@ -5,13 +5,13 @@ All other rows of the previous version are carried over. The new rows and the pr
 group is affected if
 
 - it has a new record, or a pending commit that a new marker may decide;
-- a topic that it has ever committed has new records, or records that were dated after the previous instant;
+- a topic that it has ever committed or owned has new records, or records that were dated after the previous instant;
 - its status may change with time: it has a lag and is not yet STOP, or a commit enters or leaves Burrow's window. STOP stays
   STOP, and a group without lag stays OK, until something happens;
 - it owns partitions of a topic whose name was unknown.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from kohort.pipeline.decode.schemas import BATCH, MARKER
+from kohort.pipeline.decode.schemas import BATCH, MARKER, OFFSET_COMMIT
 from kohort.pipeline.tables.burrow.evaluator import EXPIRE_MS, Status
 from kohort.pipeline.tables.offsets.offset_commits import PENDING
 
@@ -77,7 +77,7 @@ def find_affected(
     """
     rows = _NewRows(new)
     commits, expire_ms = _table(before, "offset_commits"), EXPIRE_MS
-    is_undecided = (ds.field("status") != STOP) & (ds.field("lag") > 0)
+    is_undecided = (ds.field("basis") != STOP) & (ds.field("lag") > 0)
     visible_ms = ds.field("visible_at_ms")
     is_entering_or_leaving = (visible_ms > was_ms) | (
         (visible_ms >= was_ms - expire_ms) & (visible_ms < at_ms - expire_ms)
@@ -89,7 +89,8 @@ def find_affected(
     if rows.has(MARKER):
         groups |= _values(commits, "group", ds.field("fate") == PENDING)
     groups |= _values(commits, "group", ds.field("topic").isin(topic_values) | is_entering_or_leaving)
-    groups |= _values(_table(before, "share_state"), "group", ds.field("topic").isin(topic_values))
+    for name in ("share_state", "assignments"):
+        groups |= _values(_table(before, name), "group", ds.field("topic").isin(topic_values))
     groups |= _values(_table(before, "status"), "group", is_undecided)
     for name in ("assignments", "share_state"):
         groups |= _values(_table(before, name), "group", is_named_late)
@@ -118,6 +119,21 @@ def latest_ms(parts: Iterable[Path], before: Mapping[str, int]) -> dict[str, int
                 if latest is not None:
                     found[row["log_topic"]] = max(latest, found.get(row["log_topic"], latest))
     return found
+
+
+def commits_in(parts: Iterable[Path]) -> Iterator[tuple[str, int, int | None, int | None]]:
+    """Yield topic, partition, offset and time of the greatest commits of each partition in some parts, whatever their fate."""
+    for part in parts:
+        kind = part / f"kind={OFFSET_COMMIT}"
+        table = ds.dataset(kind, format="parquet") if kind.is_dir() else None
+        columns = ["topic", "partition", "offset", "commit_timestamp_ms"]
+        for batch in table.to_batches(columns=columns) if table is not None else ():
+            some = pa.Table.from_batches([batch])
+            place = ["topic", "partition"]
+            first = some.group_by([*place, "offset"]).aggregate([("commit_timestamp_ms", "min")])
+            greatest = some.group_by(place).aggregate([("offset", "max")])
+            for row in first.join(greatest, [*place, "offset"], [*place, "offset_max"], "left semi").to_pylist():
+                yield row["topic"], row["partition"], row["offset"], row["commit_timestamp_ms_min"]
 
 
 def first_ms(part: Path, topics: Collection[str]) -> dict[str, int]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from kohort.model.ids import TRANSACTION_STATE
 from kohort.pipeline.decode import schemas
 from kohort.pipeline.decode.schemas import (
     BATCH,
@@ -22,6 +23,8 @@ from kohort.pipeline.jobs.reading import Reading
 from kohort.pipeline.runs.affected import VALUES_MAX, Affected
 from kohort.pipeline.runs.bronze import Bronze
 from kohort.pipeline.runs.state import RunState
+from kohort.pipeline.sources.live import is_live
+from kohort.pipeline.sources.positions import is_complete
 from kohort.pipeline.tables.incarnations import INCARNATION, since
 from kohort.pipeline.tables.transactions import blocking_transactions
 
@@ -91,6 +94,11 @@ class BronzeReading(Reading):
             return None
         begins = self._state.begins
         return self._begins({one: begins[one] for one in begins if topics is None or one[0] in topics})
+
+    @cached_property
+    def has_all_transactions(self) -> bool:
+        logs = (partition for topic, partition in self._state.positions if topic == TRANSACTION_STATE)
+        return is_live(self.directory) or is_complete(logs)
 
     @property
     def all_transactions(self) -> Any:

@@ -28,12 +28,12 @@ from typing import Any
 
 from kohort.model.errors import ConfigError
 from kohort.model.ids import CONSUMER_OFFSETS, INTERNAL_TOPICS
-from kohort.pipeline.decode.instants import end_of_logs
 from kohort.pipeline.decode.schemas import BATCH
+from kohort.pipeline.decode.segments import list_segments
 from kohort.pipeline.jobs import published
 from kohort.pipeline.jobs.pointer import Published
 from kohort.pipeline.runs import bronze
-from kohort.pipeline.runs.affected import READ, Affected, find_affected, first_ms, latest_ms
+from kohort.pipeline.runs.affected import READ, Affected, commits_in, find_affected, first_ms, latest_ms
 from kohort.pipeline.runs.carried_over import KEYS, carry_over
 from kohort.pipeline.runs.incarnations import (
     EndedIncarnation,
@@ -47,6 +47,7 @@ from kohort.pipeline.runs.lock import locked
 from kohort.pipeline.runs.state import Known, Part, RunRequest, RunState, lost_records
 from kohort.pipeline.sources import progress
 from kohort.pipeline.sources.directory import DirectoryLogs
+from kohort.pipeline.sources.instants import end_of_logs, newest_reads, proofs, right_topics
 from kohort.pipeline.sources.live import is_live
 from kohort.pipeline.sources.options import SourceOptions
 from kohort.pipeline.sources.positions import TopicPartition
@@ -292,7 +293,7 @@ class Run:
         Return when the logs of topics began again: with their first record, but not before the last record read of the old
         ones, nor after the end of all logs. The logs do not record when a topic was deleted.
         """
-        end_ms = self._end_ms(known.latest_ms)
+        end_ms = self._end_ms(known.latest_ms, known.proofs)
         first = first_ms(new, {one.topic for one in ended})
         was = {} if state.known is None else state.known.latest_ms
         return {one.topic: min(max(first.get(one.topic, end_ms), was.get(one.topic, 0)), end_ms) for one in ended}
@@ -304,12 +305,20 @@ class Run:
         if known is None:
             known, read = Known(), [*(files.path(part.name) for part in state.parts), *read]
         latest = latest_ms(read, known.latest_ms)
-        at_ms = self._end_ms(latest) if self.request.as_of_ms is None else self.request.as_of_ms
-        return replace(known, latest_ms=latest, at_ms=at_ms)
+        proved = {**known.proofs, **self._proofs(read)}
+        at_ms = self._end_ms(latest, proved) if self.request.as_of_ms is None else self.request.as_of_ms
+        return replace(known, latest_ms=latest, at_ms=at_ms, proofs=proved)
 
-    def _end_ms(self, latest_ms: Mapping[str, int]) -> int:
+    def _proofs(self, read: Sequence[Path]) -> dict[TopicPartition, bool]:
+        """Return whether the commits in some parts prove the timestamps of their topics right, see `sources.instants`."""
+        if is_live(self.source.path):
+            return {}
+        reads = newest_reads(commits_in(read))
+        return proofs(list_segments(self.source.path, topics={topic for topic, _ in reads}), reads)
+
+    def _end_ms(self, latest_ms: Mapping[str, int], proved: Mapping[TopicPartition, bool]) -> int:
         """Return the end of all logs; that of a running cluster is now."""
-        return int(time.time() * 1000) if is_live(self.source.path) else end_of_logs(latest_ms)
+        return int(time.time() * 1000) if is_live(self.source.path) else end_of_logs(latest_ms, right_topics(proved))
 
     def _affected(self, before: Published, state: RunState, following: RunState, new: Path | None) -> Affected | None:
         """Return what the new rows affect; None if all tables have to be made again."""

@@ -44,11 +44,25 @@ class Known:
         latest_ms: the greatest timestamp of a batch, by topic.
         names: topic names by topic id.
         at_ms: the instant of the tables.
+        proofs: whether commits prove the timestamps of a partition right, see `sources.instants`.
     """
 
     latest_ms: Mapping[str, int] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
     at_ms: int = 0
+    proofs: Mapping[TopicPartition, bool] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> "Known":
+        """
+        Raises:
+            TypeError, LookupError, ConfigError: the stored form is another one.
+        """
+        proofs = {place: bool(is_right) for place, is_right in from_json(stored.get("proofs", {})).items()}
+        return cls(**{**stored, "proofs": proofs})
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "proofs": to_json({place: int(is_right) for place, is_right in self.proofs.items()})}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +113,7 @@ class RunState:
                 incarnations=from_json(stored.get("lives", {})),
                 topic_ids=dict(stored.get("topic_ids", {})),
                 scanned=tuple(ScannedSegment(*one) for one in stored["walked"]),
-                known=Known(**stored["known"]) if stored.get("known") is not None else None,
+                known=Known.from_json(stored["known"]) if stored.get("known") is not None else None,
             )
         except (TypeError, LookupError, ValueError) as exc:
             raise ConfigError(
@@ -117,7 +131,7 @@ class RunState:
             "lives": to_json(self.incarnations),
             "topic_ids": dict(self.topic_ids),
             "walked": [list(one) for one in self.scanned],
-            "known": None if self.known is None else asdict(self.known),
+            "known": None if self.known is None else self.known.to_json(),
         }
 
 

@@ -14,7 +14,7 @@ timestamp, which is not exact.
 Source: KIP-98 (the records that an ABORT marker ends); Kafka CompletedFetch (the records that `read_committed` skips).
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import NamedTuple
@@ -181,15 +181,15 @@ def find_unread(
 def _in_segments(segments: list[Segment], offsets: Collection[int], start: int) -> UnreadOf:
     produced = {}
     for offset in offsets:
-        found = first_unread(_from(segments, max(offset, start)), max(offset, start))
+        found = first_unread(batches_from(segments, max(offset, start)), max(offset, start))
         if found is not None:
             # Records before the first local segment are in remote storage.
             is_here = max(offset, start) >= segments[0].base_offset
             produced[offset] = found._replace(is_exact=found.is_exact and is_here)
-    return UnreadOf(start, bool(produced) or any(True for _ in _from(segments, 0)), produced)
+    return UnreadOf(start, bool(produced) or any(True for _ in batches_from(segments, 0)), produced)
 
 
-def _from(segments: list[Segment], offset: int) -> Iterator[Scan]:
+def batches_from(segments: Sequence[Segment], offset: int) -> Iterator[Scan]:
     """Yield the batches from an offset on, and maybe some before it."""
     first = max((at for at, one in enumerate(segments) if one.base_offset <= offset), default=0)
     for number, segment in enumerate(segments[first:]):

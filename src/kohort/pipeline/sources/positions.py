@@ -4,7 +4,7 @@ Kafka connector.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 from kohort.model.errors import ConfigError
@@ -67,3 +67,9 @@ def parse(text: str, name: str) -> int | Positions:
         raise ConfigError(
             f'{name} is earliest, latest or offsets such as {{"topic": {{"0": 12}}}}, not {text!r}'
         ) from exc
+
+
+def is_complete(partitions: Iterable[int]) -> bool:
+    """Tell whether some partitions are all of a topic, as far as their numbers tell: there is one, and no gap below it."""
+    found = set(partitions)
+    return bool(found) and found == set(range(len(found)))

@@ -17,7 +17,7 @@ _OFFSETS = "group topic partition offset leader_epoch metadata commit_timestamp_
 _LAG = f"{_OFFSETS} end_offset lag is_beyond_end"
 _REBALANCES = (
     "group group_type log_partition log_offset began_at_ms completed_at_ms event generation protocol_type protocol leader"
-    " members joined left fenced changed why moved sync_ms duration_ms"
+    " members joined left fenced changed why moved sync_ms duration_ms subscribed"
 )
 _OWNED = "topic topic_id subtopology partition"
 
@@ -27,7 +27,7 @@ _TABLES = {
     "time_lag": f"{_LAG} next_produced_at_ms is_exact time_lag_ms records_lost",
     "lag_over_time": "group timestamp_ms lag",
     "time_lag_over_time": "group timestamp_ms waiting_since_ms time_lag_ms time_lag_max_ms",
-    "status": "group topic partition status lag commits last_commit_ms is_rising",
+    "status": "group topic partition status lag commits last_commit_ms is_rising basis",
     "status_history": "group topic partition since_ms until_ms status lag_max",
     "commit_frequency": (
         "group topic partition commits first_commit_ms last_commit_ms interval_p50_ms interval_max_ms unmoved rewinds"
@@ -99,6 +99,7 @@ status                   | string   | by Burrow's rules: OK, WARN, STOP, STALL o
 commits                  | bigint   | effective commits
 last_commit_ms           | instant  | when the last commit took effect
 is_rising                | boolean  | the lag has grown over the whole window
+basis                    | string   | the status, in which a usual pause between commits is no STOP; verdicts begin with it
 since_ms                 | instant  | begin of the interval
 until_ms                 | instant  | end of the interval; null if it lasts
 lag_max                  | bigint   | greatest lag in the interval
@@ -129,6 +130,7 @@ why                      | array<string> | causes: joined, left, fenced, subscri
 moved                    | int      | partitions, or active tasks, with another owner
 sync_ms                  | duration | time of the last phase
 duration_ms              | duration | whole duration; null if the log does not tell
+subscribed               | array<string> | topics that the members after the change subscribe to; null if the log does not tell
 lag_before               | bigint   | lag of the group at the begin of the rebalance
 lag_after                | bigint   | lag of the group at its completion
 lag_cost                 | bigint   | growth of the lag during the rebalance
@@ -169,7 +171,7 @@ last_log_offset          | bigint   | offset of the last record in the coordinat
 age_ms                   | duration | time since the begin of the transaction
 is_overdue               | boolean  | open for longer than its timeout
 last_timestamp_ms        | instant  | last record of the transaction in the log
-verdict                  | string   | hanging, long or ongoing
+verdict                  | string   | hanging, long or ongoing; unknown if the log of its coordinator may be missing
 blocked_records          | bigint   | offsets that read_committed consumers cannot read
 transactions             | bigint   | number of transactions
 committed                | bigint   | committed ones
@@ -190,7 +192,7 @@ problem                  | string   | what is wrong
 
 transaction_statistics.fenced             | bigint | aborted by fencing
 damage.log_offset                         | bigint | offset of the record; null if it is not known
-share_state.start_offset                  | bigint | first offset that is not done; -1 if nothing was read yet
+share_state.start_offset                  | bigint | first offset that is not done; null if nothing was read yet
 share_state.lag                           | bigint | records from the start offset on whose delivery is not complete (KIP-1226)
 blocking_transactions.start_offset        | bigint | first offset of the transaction in the log
 lag_over_time.lag                         | bigint | sum over the partitions of the group

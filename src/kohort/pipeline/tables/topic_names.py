@@ -27,9 +27,8 @@ def topic_names(records: Any) -> Any:
     Return `topic_id` and `topic`, one row per id.
 
     Args:
-        records: `INPUT_COLUMNS`.
+        records: `INPUT_COLUMNS`; without `topic` and `topic_id` commits name no topics.
     """
-    committed = records.where((fn.col("kind") == OFFSET_COMMIT) & fn.col("topic_id").isNotNull())
     value = fn.from_json("value", _VALUE)
     listed = fn.concat(
         fn.coalesce(value["initializingTopics"], fn.array().cast(_TOPIC)),
@@ -41,7 +40,10 @@ def topic_names(records: Any) -> Any:
         .select(fn.explode(listed).alias("named"))
         .select(fn.col("named.topicId").alias("topic_id"), fn.col("named.topicName").alias("topic"))
     )
-    both = committed.select("topic_id", "topic").unionByName(shared)
+    both = shared
+    if "topic_id" in records.columns:
+        committed = records.where((fn.col("kind") == OFFSET_COMMIT) & fn.col("topic_id").isNotNull())
+        both = committed.select("topic_id", "topic").unionByName(shared)
     # A topic is never renamed. Two names of one id would be a forgery; either will do.
     return both.where(fn.col("topic").isNotNull()).groupBy("topic_id").agg(fn.min("topic").alias("topic"))
 

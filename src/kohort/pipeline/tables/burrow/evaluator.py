@@ -17,6 +17,10 @@ INTERVALS = 10
 REFRESH_MS = 10_000
 """How often Burrow polls log end offsets, by default."""
 EXPIRE_MS = 604_800_000
+PAUSES = 100
+"""Commits whose pauses are usual."""
+PAUSE_FACTOR = 2
+"""How many times as long as the longest of its last pauses a group may be silent without STOP as a verdict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,20 +91,28 @@ def window(commits: Iterable[Commit], rules: Rules = BURROWS) -> tuple[Commit, .
 
 
 def evaluate(
-    commits: Sequence[Commit], rules: Rules = BURROWS, *, current_lag: int, now_ms: int, ends: Iterable[int] = ()
+    commits: Sequence[Commit],
+    rules: Rules = BURROWS,
+    *,
+    current_lag: int,
+    now_ms: int,
+    ends: Iterable[int] = (),
+    pause_ms: int = 0,
 ) -> Status:
     """
     Return the status of one partition.
 
     Args:
-        commits: as `window` returns them.
-        ends: the stored log end offsets.
+        commits: as `window` returns them. ends: the stored log end offsets. pause_ms: the longest of the last pauses between
+        commits. Silence up to `PAUSE_FACTOR` times this is no STOP; Burrow does
+            not look at pauses, so 0 gives its status.
     """
     if not commits:
         return Status.NOTFOUND
     if len(commits) / rules.intervals < rules.complete_min or current_lag <= rules.allowed_lag:
         return Status.OK
-    if _is_stopped(commits, now_ms) and not any(end <= commits[-1].offset for end in ends):
+    is_silent = now_ms - commits[-1].timestamp_ms > PAUSE_FACTOR * pause_ms
+    if is_silent and _is_stopped(commits, now_ms) and not any(end <= commits[-1].offset for end in ends):
         return Status.STOP
     if _is_rewound(commits):
         return Status.REWIND

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from kohort.pipeline.engines.dispatch import Window, fn, map_in_arrow, over_frames
-from kohort.pipeline.tables.burrow.evaluator import BURROWS, Commit, Rules, evaluate, window
+from kohort.pipeline.tables.burrow.evaluator import BURROWS, PAUSES, Commit, Rules, evaluate, window
 from kohort.pipeline.tables.burrow.history import BurrowHistory
 from kohort.pipeline.tables.burrow.verdicts import is_rising
 from kohort.pipeline.tables.contract import arrow_schema
@@ -26,7 +26,8 @@ def burrow_status(commits: Any, batches: Any, *, at_ms: int, rules: Rules = BURR
     Return the status of every partition with a committed offset at `at_ms`.
 
     Unlike in Burrow, commits of aborted transactions do not count, and a tombstone clears the window: a partition whose offset
-    was deleted or has expired is not listed. `is_rising` is that of `verdicts`.
+    was deleted or has expired is not listed. `is_rising` and `basis` are for `verdicts`: the latter is the status, in which a
+    usual pause between commits is no STOP.
 
     Args:
         commits: as `offset_commits` returns them.
@@ -86,7 +87,10 @@ def _ring(batches: Any, rules: Rules, at_ms: int) -> Any:
 
 
 def _windows(events: Any, rules: Rules) -> Any:
-    """Collect the last commits of each partition since its last tombstone; all of them if close commits count as one."""
+    """
+    Collect the last commits of each partition since its last tombstone (all of them if close commits count as one), and the
+    longest pause between the last `PAUSES` commits.
+    """
     backwards = Window.partitionBy(*_PARTITION).orderBy(fn.desc("order"))
     committed = events.where(fn.col("committed").isNotNull())
     is_over = fn.max(fn.col("committed.offset").isNull()).over(backwards)
@@ -94,9 +98,13 @@ def _windows(events: Any, rules: Rules) -> Any:
     lag = fn.when(~fn.col("is_late"), fn.col("behind")).alias("lag")
     commit = fn.struct("order", fn.col("committed.offset").alias("offset"), "timestamp_ms", lag)
     live = committed.withColumn("is_over", is_over).where(~fn.col("is_over"))
-    if not rules.distance_min_ms:
-        live = live.withColumn("place", fn.row_number().over(backwards)).where(fn.col("place") <= rules.intervals)
-    return live.groupBy(*_PARTITION).agg(fn.sort_array(fn.collect_list(commit)).alias("window"))
+    pause = fn.col("timestamp_ms") - fn.lead("timestamp_ms").over(backwards)
+    live = live.withColumns({"place": fn.row_number().over(backwards), "pause_ms": pause})
+    kept = commit if rules.distance_min_ms else fn.when(fn.col("place") <= rules.intervals, commit)
+    return live.groupBy(*_PARTITION).agg(
+        fn.sort_array(fn.collect_list(kept)).alias("window"),
+        fn.max(fn.when(fn.col("place") < PAUSES, fn.col("pause_ms"))).alias("pause_ms"),
+    )
 
 
 def _evaluated(row: dict[str, Any], at_ms: int, rules: Rules) -> dict[str, Any] | None:
@@ -107,10 +115,11 @@ def _evaluated(row: dict[str, Any], at_ms: int, rules: Rules) -> dict[str, Any] 
         return None
     lag = max((row["end_now"] or 0) - commits[-1].offset, 0)
     ends = [end for end in row["ends"] or () if end is not None]
-    status = evaluate(commits, rules, current_lag=lag, now_ms=at_ms, ends=ends)
+    judged = partial(evaluate, commits, rules, current_lag=lag, now_ms=at_ms, ends=ends)
     return {
         **{name: row[name] for name in _PARTITION},
-        "status": status.name,
+        "status": judged().name,
+        "basis": judged(pause_ms=row["pause_ms"] or 0).name,
         "lag": lag,
         "commits": len(commits),
         "last_commit_ms": commits[-1].timestamp_ms,

@@ -6,27 +6,42 @@ Burrow's status (`evaluator`) is the base. It looks at commits and log ends only
 
 - A group without members that has lag. Burrow says OK until the silence exceeds the span of the window, and says nothing once
   the commits are older than a week. The verdict is STOP at once.
+- A live member that never commits: Burrow knows no such partition. The verdict is STOP after `UNCOMMITTED_MS`, if the log has a
+  record. Whether the member is stuck at its first record, or has `auto.offset.reset=latest` and commits after records only, the
+  logs do not tell.
 - Lag that grows for hours. One decrease resets Burrow's WARN. The verdict is WARN if the low-water mark of the lag rises
   (`is_rising`).
+- A pause that is usual. A member that commits in bursts is silent between them, for longer than the window spans; Burrow says
+  STOP. The verdict waits for twice the longest of the last pauses (`evaluator.usual_pause_ms`).
 - Lag of which no reader gets anything: transaction markers and records of aborted transactions. Kafka counts their offsets,
   so a group that reads transactions never reaches 0. The verdict is OK if everything else was read.
+- A topic that the live members have left: its offsets stay until they expire, and nobody reads it. The verdict is OK.
 - Records that the group can no longer read: deleted before it read them, or a committed offset beyond the end of the log. The
   verdict is LOST.
+- A log that is not there, as in a copy of `__consumer_offsets` alone. Nobody knows the lag, and the verdict is UNKNOWN.
 
 Plain functions over rows, without Spark.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
+
+from kohort.pipeline.report.formatting import duration
 
 Row: TypeAlias = dict[str, Any]
 
-OK, WARN, STOP, LOST = "OK", "WARN", "STOP", "LOST"
-SEVERITIES = (OK, WARN, STOP, "STALL", "REWIND", LOST)
+OK, WARN, UNKNOWN, STOP, LOST = "OK", "WARN", "UNKNOWN", "STOP", "LOST"
+SEVERITIES = (OK, WARN, UNKNOWN, STOP, "STALL", "REWIND", LOST)
 """All verdicts, the mildest first, in Burrow's order."""
 BAD = SEVERITIES[SEVERITIES.index(STOP) :]
 """Verdicts of partitions that do not recover by themselves."""
+NUMBERS: Mapping[str, int] = {OK: 0, WARN: 1, STOP: 2, "STALL": 3, "REWIND": 4, LOST: 5, UNKNOWN: 6}
+"""Numbers of verdicts in metrics."""
+UNCOMMITTED_MS = 60_000
+"""How long a member may own a partition with records without a commit."""
+GAP_MS = 300_000
+"""How long a partition may be without an owner, as between two starts of a member that crashes, and count as owned."""
 
 _PLACE = ("group", "topic", "partition")
 _RISING_MIN = 4
@@ -39,32 +54,44 @@ class PartitionFacts:
     Facts about one partition of a group; None is unknown.
 
     Attributes:
-        status: Burrow's status; None if it has no commit in the window, because all have expired.
+        status: Burrow's status, in which a usual pause is no STOP; None if it has no commit in the window, because all have
+            expired.
+        commits: commits in the window.
+        offset: the committed offset; None if there is none.
+        end_offset: of the log; None if the log is not there.
         has_members: whether the group has a member now.
+        is_subscribed: whether a member subscribes to the topic.
         is_rising: see `is_rising`.
         records_lost: records that were deleted before the group read them.
         is_all_read: the lag consists of transaction markers, records of aborted transactions, and gaps of compaction only.
+        owned_ms: how long members have owned a partition without a committed offset.
+        waits_at: the open transaction at the committed offset, in words.
     """
 
     status: str | None
     lag: int | None
+    commits: int = 0
     offset: int | None = None
     end_offset: int | None = None
     has_members: bool | None = None
+    is_subscribed: bool | None = None
     is_rising: bool = False
     records_lost: int | None = None
     is_all_read: bool = False
+    owned_ms: int | None = None
+    waits_at: str = ""
     allowed_lag: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A verdict, and the reason in words; empty for OK."""
+    """A verdict, and the reason in words; empty for OK in most cases."""
 
     name: str
     why: str = ""
 
 
+_NO_MEMBERS = "the group has no members"
 _REASONS = {
     "WARN": "commits advance, and the lag does not shrink",
     "STOP": "no commit for longer than the span of the last ones",
@@ -74,22 +101,49 @@ _REASONS = {
 
 
 def judge(facts: PartitionFacts) -> Verdict:
-    """Return the verdict of one partition: the first rule that applies."""
+    """Return the verdict of one partition."""
+    found = _rule(facts)
+    return (
+        Verdict(found.name, f"{found.why}; it waits at {facts.waits_at}")
+        if facts.waits_at and found.name != OK
+        else found
+    )
+
+
+def _rule(facts: PartitionFacts) -> Verdict:
+    """Return the first rule that applies."""
+    if facts.has_members and facts.is_subscribed is False:
+        return Verdict(OK, "no member subscribes to the topic any more")
     if facts.records_lost:
         return Verdict(LOST, f"{facts.records_lost} records were deleted before the group read them")
     if facts.offset is not None and facts.end_offset is not None and facts.offset > facts.end_offset:
         return Verdict(LOST, f"the committed offset {facts.offset} is beyond the log end offset {facts.end_offset}")
-    if (facts.lag or 0) <= facts.allowed_lag or facts.is_all_read:
+    if facts.lag is None:
+        return _without_lag(facts)
+    if facts.lag <= facts.allowed_lag or facts.is_all_read:
         return Verdict(OK)
     if facts.has_members is False:
-        return Verdict(STOP, "the group has no members")
+        return Verdict(STOP, _NO_MEMBERS)
     if facts.status in BAD:
-        return Verdict(facts.status, _REASONS[facts.status])
+        is_first = facts.status == "STALL" and facts.commits == 1
+        return Verdict(facts.status, "no commit since the first" if is_first else _REASONS[facts.status])
     if facts.status is None:
         return Verdict(STOP, "the last commit has expired")
     if facts.status == WARN:
         return Verdict(WARN, _REASONS[WARN])
     return Verdict(WARN, "the lag rises, with single decreases") if facts.is_rising else Verdict(OK)
+
+
+def _without_lag(facts: PartitionFacts) -> Verdict:
+    if facts.end_offset is None:
+        told = "the log of the partition is not here"
+        return Verdict(UNKNOWN, f"{told}; {_NO_MEMBERS}" if facts.has_members is False else told)
+    if facts.is_all_read or facts.end_offset <= facts.allowed_lag:
+        return Verdict(OK)
+    owned = duration(facts.owned_ms)
+    if facts.owned_ms is not None and facts.owned_ms >= UNCOMMITTED_MS:
+        return Verdict(STOP, f"no commit for {owned} since a member has the partition, and its log has records")
+    return Verdict(OK, f"no commit yet, for {owned} since a member has the partition")
 
 
 def is_rising(lags: Sequence[int | None]) -> bool:
@@ -110,10 +164,13 @@ def verdicts(
     rebalances: Iterable[Row],
     *,
     share: Iterable[Row] = (),
+    blocking: Iterable[Row] = (),
+    owned: Iterable[Row] = (),
+    at_ms: int = 0,
     allowed_lag: int = 0,
 ) -> list[Row]:
     """
-    Return the verdict of every partition with a committed offset or share state, the worst first.
+    Return the verdict of every partition with a committed offset, a live owner or share state, the worst first.
 
     Columns: `group`, `topic`, `partition`, `verdict`, `why`, `status` (Burrow's; null if all commits have expired), `lag`,
     `time_lag_ms` and `is_exact` (null unless `lag` has them), `commits` (in the window), `last_commit_ms`.
@@ -121,17 +178,25 @@ def verdicts(
     Args:
         lag: rows of table `lag` or `time_lag`. Rows of the latter know about deleted records.
         status: rows of table `status`.
-        rebalances: rows of table `rebalances`, for the members of groups.
+        rebalances: rows of table `rebalances`, for the members of groups and their subscriptions.
         share: rows of table `share_state`. Share groups commit no offsets, so Burrow has no status; without members they are
-            STOP like other groups. An unknown topic has its id as name.
+            STOP like other groups. An unknown topic has its id as name. Without a start offset the group has not begun.
+        blocking: rows of table `blocking_transactions`; the reason names the one that a group waits at.
+        owned: rows of table `assignments`, at least of groups that own partitions without a committed offset.
+        at_ms: the instant of the tables.
     """
     by_place = {tuple(row[name] for name in _PLACE): row for row in status}
-    members = groups_with_members(rebalances)
-    rows = [
-        _row(row, by_place.get(tuple(row[name] for name in _PLACE)), members.get(row["group"]), allowed_lag)
-        for row in lag
-    ]
-    rows += (_share_row(row, members.get(row["group"]), allowed_lag) for row in share)
+    changes, first_open = last_changes(rebalances), _first_open(blocking)
+    since = owned_since(owned)
+    rows = []
+    for row in lag:
+        place = tuple(row[name] for name in _PLACE)
+        owned_ms = at_ms - since[place] if place in since else None
+        facts = _facts(row, by_place.get(place), changes.get(row["group"]), first_open.get(place[1:]), owned_ms)
+        rows.append(_row(row, by_place.get(place), replace(facts, allowed_lag=allowed_lag)))
+    rows += (
+        _share_row(row, changes.get(row["group"]), allowed_lag) for row in share if row["start_offset"] is not None
+    )
     return sorted(rows, key=worst_first)
 
 
@@ -145,39 +210,102 @@ def worst(names: Iterable[str]) -> str:
     return max(names, key=SEVERITIES.index, default="")
 
 
-def at_least(rows: Iterable[Row], verdict: str) -> Iterator[Row]:
-    """Yield the rows with this verdict or a worse one."""
-    return (row for row in rows if SEVERITIES.index(row["verdict"]) >= SEVERITIES.index(verdict))
+def at_least(rows: Iterable[Row], verdict: str, *, allows_unknown: bool = False) -> Iterator[Row]:
+    """
+    Yield the rows with this verdict or a worse one, and those of which nothing is known.
+
+    Args:
+        allows_unknown: without the latter.
+    """
+    least = SEVERITIES.index(verdict)
+    for row in rows:
+        if SEVERITIES.index(row["verdict"]) >= least if row["verdict"] != UNKNOWN else not allows_unknown:
+            yield row
 
 
-def groups_with_members(rebalances: Iterable[Row]) -> dict[str, bool]:
-    """Return whether each group has members after its last change. Groups that never had a member are missing."""
-    found: dict[str, tuple[int, bool]] = {}
+def last_changes(rebalances: Iterable[Row]) -> dict[str, Row]:
+    """Return the last change of each group: its members of now, and their subscriptions."""
+    found: dict[str, Row] = {}
     for row in rebalances:
-        if row["log_offset"] >= found.get(row["group"], (-1, False))[0]:
-            found[row["group"]] = row["log_offset"], bool(row["members"])
-    return {group: has_members for group, (_, has_members) in found.items()}
+        if row["group"] not in found or row["log_offset"] >= found[row["group"]]["log_offset"]:
+            found[row["group"]] = row
+    return found
 
 
-def _row(row: Row, status: Row | None, has_members: bool | None, allowed_lag: int) -> Row:
-    facts = PartitionFacts(
-        status=None if status is None else status["status"],
+def owned_since(owned: Iterable[Row]) -> dict[tuple[Any, ...], int]:
+    """Return since when members of a group have owned each partition that has an owner, one member after the other."""
+    stays: dict[tuple[Any, ...], list[tuple[int, int | None]]] = {}
+    for row in owned:
+        stays.setdefault(tuple(row[name] for name in _PLACE), []).append((row["since_ms"], row["until_ms"]))
+    found = {}
+    for place, intervals in stays.items():
+        since_ms: int | None = None
+        for begin_ms, end_ms in sorted(intervals, key=lambda one: one[0], reverse=True):
+            if since_ms is None and end_ms is not None:
+                continue
+            if since_ms is None or end_ms is None or since_ms - end_ms <= GAP_MS:
+                since_ms = begin_ms
+        if since_ms is not None:
+            found[place] = since_ms
+    return found
+
+
+def _first_open(blocking: Iterable[Row]) -> dict[tuple[Any, ...], Row]:
+    """Return the first open transaction of each partition, where readers with `read_committed` stop."""
+    return {
+        (row["topic"], row["partition"]): row for row in sorted(blocking, key=lambda row: -int(row["start_offset"]))
+    }
+
+
+def _facts(
+    row: Row, status: Row | None, change: Row | None, opened: Row | None, owned_ms: int | None
+) -> PartitionFacts:
+    known = {} if status is None else status
+    waits = opened is not None and opened["start_offset"] == row["offset"]
+    return PartitionFacts(
+        status=known.get("basis"),
+        commits=known.get("commits", 0),
         lag=row["lag"],
         offset=row["offset"],
         end_offset=row["end_offset"],
-        has_members=has_members,
-        is_rising=bool(status is not None and status.get("is_rising")),
+        has_members=None if change is None else bool(change["members"]),
+        is_subscribed=None if change is None else is_subscribed(change.get("subscribed"), row["topic"]),
+        is_rising=bool(known.get("is_rising")),
         records_lost=row.get("records_lost"),
-        is_all_read=row.get("time_lag_ms") == 0 and row["next_produced_at_ms"] is None,
-        allowed_lag=allowed_lag,
+        is_all_read=_is_all_read(row),
+        owned_ms=owned_ms,
+        waits_at=_named(opened) if opened is not None and waits else "",
     )
+
+
+def is_subscribed(subscribed: Collection[str] | None, topic: str) -> bool | None:
+    """Tell whether a topic is among those that the members of a group subscribe to; None if these are unknown."""
+    return None if subscribed is None else topic in subscribed
+
+
+def _is_all_read(row: Row) -> bool:
+    """Tell whether no record behind the committed offset waits, or, without one, whether the log has none."""
+    if "next_produced_at_ms" not in row or row["next_produced_at_ms"] is not None:
+        return False
+    return bool(row["time_lag_ms"] == 0 or row["offset"] is None)
+
+
+def _named(opened: Row) -> str:
+    kind = "open" if opened["verdict"] == "unknown" else opened["verdict"]
+    return f"the {kind} transaction of {opened['transactional_id'] or 'producer ' + str(opened['producer_id'])}"
+
+
+def _row(row: Row, status: Row | None, facts: PartitionFacts) -> Row:
     found = _judged(row, facts) | {"last_commit_ms": row["commit_timestamp_ms"]}
     found |= {name: row.get(name) for name in ("time_lag_ms", "is_exact")}
     return found if status is None else found | {name: status[name] for name in ("status", "commits", "last_commit_ms")}
 
 
-def _share_row(row: Row, has_members: bool | None, allowed_lag: int) -> Row:
-    facts = PartitionFacts(status=OK, lag=row["lag"], has_members=has_members, allowed_lag=allowed_lag)
+def _share_row(row: Row, change: Row | None, allowed_lag: int) -> Row:
+    has_members = None if change is None else bool(change["members"])
+    facts = PartitionFacts(
+        status=OK, lag=row["lag"], end_offset=row["end_offset"], has_members=has_members, allowed_lag=allowed_lag
+    )
     return _judged(row, facts) | {"topic": row["topic"] or row["topic_id"], "last_commit_ms": row["written_at_ms"]}
 
 

@@ -38,6 +38,7 @@ INPUT_COLUMNS = (
     "members",
     "record_type",
     "member_id",
+    "key",
     "value",
 )
 """Columns that a history reads, of `kind` group_metadata and coordinator."""
@@ -70,6 +71,12 @@ RECORD_TYPES = {
     for what in (MEMBER_METADATA, GROUP_EPOCH, TARGET_MEMBER, TARGET_EPOCH, CURRENT)
 }
 """The records of consumer, share and streams groups that the history needs."""
+
+
+REGULAR_EXPRESSION = "ConsumerGroupRegularExpression"
+"""The record of the topics that match a regular expression of a subscription."""
+REPLAYED = (*RECORD_TYPES, REGULAR_EXPRESSION)
+"""All records that the history needs, beside those of classic groups."""
 
 
 def record_types(what: str) -> dict[str, str]:
@@ -122,6 +129,8 @@ class GroupHistory:
     overtaken: Row | None = None
     _open: Row | None = None
     _targets: dict[str, frozenset[Place]] = field(default_factory=dict)
+    _matching: dict[str, frozenset[str]] = field(default_factory=dict)
+    """The topics that match a regular expression."""
     _target_epoch: int | None = None
     _assigned_at_ms: int | None = None
     _metadata_hash: int | None = None
@@ -138,10 +147,23 @@ class GroupHistory:
         """Tell whether the last change is a rebalance that is not complete."""
         return self._open is not None and self._open["event"] == REBALANCED and self._open["completed_at_ms"] is None
 
+    @property
+    def subscribed(self) -> frozenset[str] | None:
+        """Return the topics that the members subscribe to; None if a subscription is unknown, as those of streams groups."""
+        found: set[str] = set()
+        for member in self.members.values():
+            topics = _topics_of(member.subscription, self._matching)
+            if topics is None:
+                return None
+            found |= topics
+        return frozenset(found)
+
     def replay(self, record: Row) -> Iterator[Row]:
         """Apply a record (`INPUT_COLUMNS`); yield rows that later records cannot change."""
         if record["kind"] == GROUP_METADATA:
             yield from self._replay_classic(record)
+        elif record["record_type"] == REGULAR_EXPRESSION:
+            self._replay_expression(record)
         elif record["record_type"] in RECORD_TYPES:
             group_type, record_name = RECORD_TYPES[record["record_type"]]
             value = None if record["tombstone"] else json.loads(record["value"])
@@ -231,6 +253,13 @@ class GroupHistory:
             self.members[name].epoch, self.members[name].state = value["memberEpoch"], value["state"]
             self._settle(record, group_type)
 
+    def _replay_expression(self, record: Row) -> None:
+        expression = json.loads(record["key"])["regularExpression"]
+        if record["tombstone"]:
+            self._matching.pop(expression, None)
+        else:
+            self._matching[expression] = frozenset(json.loads(record["value"])["topics"])
+
     def _assigned(self, value: Row | None) -> None:
         owners: dict[Place, frozenset[str]] = {}
         for name, places in self._targets.items():
@@ -278,6 +307,7 @@ class GroupHistory:
 
     def _row(self, record: Row, group_type: str, event: str, *, metadata_hash: int | None = None) -> Row:
         joined, left, fenced, changed = self._differences()
+        subscribed = self.subscribed
         row = dict.fromkeys(COLUMNS["rebalances"]) | {
             "group": self.group,
             "group_type": group_type,
@@ -290,6 +320,7 @@ class GroupHistory:
             "left": left,
             "fenced": fenced,
             "changed": changed,
+            "subscribed": None if subscribed is None else sorted(subscribed),
         }
         if joined is not None:
             row["why"] = [] if event in (CREATED, DELETED) else self._why(row, group_type, metadata_hash)
@@ -380,6 +411,15 @@ def _subscription(value: Row) -> Any:
     """Return the part of a member's metadata on which its assignment depends."""
     names = tuple(sorted(value.get("subscribedTopicNames") or ()))
     return (names, value.get("subscribedTopicRegex"), value.get("serverAssignor"), value.get("topologyEpoch"))
+
+
+def _topics_of(subscription: Any, matching: Mapping[str, frozenset[str]]) -> frozenset[str] | None:
+    """Return the topics of a member's subscription; None if they are unknown."""
+    if not isinstance(subscription, tuple):
+        return subscription if isinstance(subscription, frozenset) else None
+    names, expression, _, topology_epoch = subscription
+    matched = matching.get(expression) if expression else frozenset()
+    return None if matched is None or topology_epoch is not None else matched.union(names)
 
 
 def _subscribed(subscription: bytes | None) -> frozenset[str] | None:

@@ -27,7 +27,7 @@ from typing import Any
 from kohort.pipeline.decode.schemas import COORDINATOR, GROUP_METADATA
 from kohort.pipeline.engines.dispatch import Window, fn, over_frames
 from kohort.pipeline.tables.contract import arrow_schema
-from kohort.pipeline.tables.groups.group_history import INPUT_COLUMNS, RECORD_TYPES, GroupHistory
+from kohort.pipeline.tables.groups.group_history import INPUT_COLUMNS, REPLAYED, GroupHistory
 from kohort.pipeline.tables.replayed import replayed
 
 
@@ -47,7 +47,7 @@ def rebalances(records: Any) -> Any:
         records: `group_history.INPUT_COLUMNS`.
     """
     is_ours = (fn.col("kind") == GROUP_METADATA) | (
-        (fn.col("kind") == COORDINATOR) & fn.col("record_type").isin(*RECORD_TYPES)
+        (fn.col("kind") == COORDINATOR) & fn.col("record_type").isin(*REPLAYED)
     )
     return replayed(
         records.where(is_ours).select(*INPUT_COLUMNS),

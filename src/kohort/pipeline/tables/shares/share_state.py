@@ -38,7 +38,7 @@ def _history(_: int, group: str, topic_id: str, partition: int) -> ShareHistory:
 def share_lag(state: Any, names: Any, ends: Any) -> Any:
     """
     Add `topic`, `end_offset` and `lag` to `share_state`: records from the start offset on whose delivery is not complete. Both
-    are null if there is no log of the partition, or no start offset yet.
+    are null if there is no log of the partition, or no start offset yet: then `start_offset` is null, too, as in Kafka's Admin.
 
     Source: KIP-1226 (share lag is end offset - start offset - delivery complete count).
 
@@ -49,6 +49,7 @@ def share_lag(state: Any, names: Any, ends: Any) -> Any:
     done = fn.greatest(fn.col("delivery_complete_count"), fn.lit(0))
     behind = fn.col("end_offset") - fn.col("start_offset") - done
     is_known = fn.col("end_offset").isNotNull() & (fn.col("start_offset") >= 0)
+    start_offset = fn.when(fn.col("start_offset") >= 0, fn.col("start_offset"))
     lag = fn.when(is_known, fn.greatest(behind, fn.lit(0))).cast("bigint")
     known = state.join(names, on="topic_id", how="left").join(ends, on=["topic", "partition"], how="left")
-    return known.withColumn("lag", lag).select(*COLUMNS["share_state"])
+    return known.withColumns({"lag": lag, "start_offset": start_offset}).select(*COLUMNS["share_state"])

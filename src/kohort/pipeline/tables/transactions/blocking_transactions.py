@@ -32,11 +32,13 @@ INPUT_COLUMNS = (
 LONG_MS = 15 * 60_000
 """Kafka's default `transaction.max.timeout.ms`, which its tool uses as the minimum age."""
 
-ONGOING, LONG, HANGING = "ongoing", "long", "hanging"
+ONGOING, LONG, HANGING, UNKNOWN = "ongoing", "long", "hanging", "unknown"
 
 
 @over_frames
-def blocking_transactions(batches: Any, found: Any, *, at_ms: int, long_ms: int = LONG_MS) -> Any:
+def blocking_transactions(
+    batches: Any, found: Any, *, at_ms: int, long_ms: int = LONG_MS, is_whole: bool = True
+) -> Any:
     """
     Return one row for every transaction that is open in a partition.
 
@@ -46,11 +48,13 @@ def blocking_transactions(batches: Any, found: Any, *, at_ms: int, long_ms: int 
     `verdict` is `hanging` if the coordinator has no unfinished transaction of the producer with that partition, else `long`
     if it is older than `long_ms`, else `ongoing`. A transaction that completed after `at_ms` was unfinished then: a broker
     writes while its logs are read, and the markers of such a transaction may be missing in `batches`. One that began after
-    `at_ms` may be missing in `found`, so it is not hanging.
+    `at_ms` may be missing in `found`, so it is not hanging. Where a log of a coordinator is missing, no transaction is hanging:
+    the verdict of those that no coordinator has is `unknown`.
 
     Args:
         batches: `INPUT_COLUMNS`.
         found: as `transactions.transactions` returns them, as of `at_ms` or later.
+        is_whole: `found` has the transactions of all coordinators.
     """
     place = ["log_topic", "log_partition"]
     known = current(batches)
@@ -73,10 +77,10 @@ def blocking_transactions(batches: Any, found: Any, *, at_ms: int, long_ms: int 
     first = fn.min("start_offset").over(Window.partitionBy(*place))
     blocked = open_.join(ends, on=place, how="left").withColumn("blocked_records", fn.col("end_offset") - first)
     named = blocked.withColumnRenamed("log_topic", "topic").withColumnRenamed("log_partition", "partition")
-    return _judged(named, found, at_ms, long_ms)
+    return _judged(named, found, at_ms, long_ms, HANGING if is_whole else UNKNOWN)
 
 
-def _judged(open_: Any, found: Any, at_ms: int, long_ms: int) -> Any:
+def _judged(open_: Any, found: Any, at_ms: int, long_ms: int, untracked: str) -> Any:
     of_producer = found.groupBy("producer_id").agg(
         fn.max_by("transactional_id", "last_log_offset").alias("transactional_id")
     )
@@ -88,7 +92,7 @@ def _judged(open_: Any, found: Any, at_ms: int, long_ms: int) -> Any:
     )
     duration_ms = fn.lit(at_ms).cast("bigint") - fn.col("start_ms")
     is_hanging = fn.col("is_tracked").isNull() & (fn.col("start_ms") <= at_ms)
-    verdict = fn.when(is_hanging, HANGING).when(duration_ms > long_ms, LONG).otherwise(ONGOING)
+    verdict = fn.when(is_hanging, untracked).when(duration_ms > long_ms, LONG).otherwise(ONGOING)
     return (
         open_.join(of_producer, on="producer_id", how="left")
         .join(tracked, on=["producer_id", "topic", "partition"], how="left")

@@ -1,0 +1,134 @@
+"""
+The instant of logs at rest: the end of the logs in a directory, which is "now" for all tables, reports and metrics of it.
+
+It is when a broker last wrote, as far as the logs tell. Coordinators write by the clock of their broker. The timestamps of
+other records come from producers, whose clocks may be wrong by any time, or are those of events. They count for topics whose
+readers prove them right: the record before a committed offset was appended before the commit, so its timestamp must not be
+later. The clock of the reader says nothing about a copy, and plays no part.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from kohort.model.ids import INTERNAL_TOPICS
+from kohort.pipeline.decode.batch_rows import first_timestamps_ms
+from kohort.pipeline.decode.segment_ends import SegmentEnd, segment_end
+from kohort.pipeline.decode.segments import Segment, by_partition, list_segments
+from kohort.pipeline.decode.storage import is_remote
+from kohort.pipeline.sources.first_unread import batches_from
+from kohort.pipeline.sources.positions import TopicPartition
+from kohort.wire.batch_header import CONTROL
+
+SKEW_MS = 5_000
+"""By how much the clocks of brokers and producers may differ and count as right."""
+SILENCE_MAX_MS = 7 * 86_400_000
+"""How much later than the last write of a coordinator a record counts: after that its groups have expired, which is a write."""
+PROOFS_MAX = 50_000
+"""Committed offsets that are looked up; of more, none is."""
+
+
+class Read(NamedTuple):
+    """A committed offset of a partition, and when it was committed."""
+
+    offset: int
+    committed_ms: int
+
+
+def end_of_directory(path: str, committed: Mapping[TopicPartition, Read]) -> int:
+    """
+    Return the end of the logs in a directory; 0 if no coordinator has written.
+
+    Args:
+        committed: a committed offset of each partition that has one, as `newest_reads` returns them.
+
+    Raises:
+        ConfigError: the directory cannot be read.
+    """
+    segments = list_segments(path, topics=INTERNAL_TOPICS | {topic for topic, _ in committed})
+    return end_of_logs(latest_ms(segments), right_topics(proofs(segments, committed)))
+
+
+def end_of_logs(latest_ms: Mapping[str, int], right: Collection[str] = ()) -> int:
+    """
+    Return the end of some logs.
+
+    Args:
+        latest_ms: the greatest timestamp of a batch, by topic.
+        right: the topics of others than coordinators whose timestamps count.
+    """
+    written_ms = max((at_ms for topic, at_ms in latest_ms.items() if topic in INTERNAL_TOPICS), default=0)
+    others = (latest_ms.get(topic, 0) for topic in right)
+    return max(written_ms, *(at_ms for at_ms in others if at_ms <= written_ms + SILENCE_MAX_MS), 0)
+
+
+def latest_ms(segments: Iterable[Segment]) -> dict[str, int]:
+    """Return the greatest timestamp of each topic, from the newest segment of each log that has a batch."""
+    found: dict[str, int] = {}
+    for (topic, _), log in by_partition(sorted(segments)).items():
+        ends = (_end_if_there(segment) for segment in reversed(log))
+        at_ms = next((end.timestamp_ms for end in ends if end is not None and end.timestamp_ms is not None), None)
+        if at_ms is not None:
+            found[topic] = max(at_ms, found.get(topic, at_ms))
+    return found
+
+
+def newest_reads(commits: Iterable[tuple[str, int, int | None, int | None]]) -> dict[TopicPartition, Read]:
+    """
+    Return the greatest committed offset of each partition, and when it was first committed.
+
+    Args:
+        commits: topic, partition, offset and time of commits; those without offset or time do not count.
+    """
+    found: dict[TopicPartition, Read] = {}
+    for topic, partition, offset, committed_ms in commits:
+        if offset is None or committed_ms is None:
+            continue
+        known = found.get((topic, partition))
+        if known is None or (offset, -committed_ms) > (known.offset, -known.committed_ms):
+            found[topic, partition] = Read(offset, committed_ms)
+    return found
+
+
+def proofs(segments: Iterable[Segment], committed: Mapping[TopicPartition, Read]) -> dict[TopicPartition, bool]:
+    """
+    Return whether the record before each committed offset has a timestamp that the commit proves right, not later than the
+    commit; without the partitions that have no such record. Logs in an object store are not looked at.
+    """
+    if len(committed) > PROOFS_MAX:
+        return {}
+    logs = by_partition(sorted(one for one in segments if one.place in committed and not is_remote(one.path)))
+    found = {}
+    for place, log in logs.items():
+        produced_ms = _read_at_ms(log, committed[place].offset)
+        if produced_ms is not None:
+            found[place] = produced_ms <= committed[place].committed_ms + SKEW_MS
+    return found
+
+
+def right_topics(proved: Mapping[TopicPartition, bool]) -> set[str]:
+    """Return the topics that have a proof, and none of the contrary."""
+    return {topic for topic, _ in proved} - {topic for (topic, _), is_right in proved.items() if not is_right}
+
+
+def _read_at_ms(log: Sequence[Segment], offset: int) -> int | None:
+    """Return the timestamp of the first record of the last batch with data that begins before an offset, near the offset."""
+    at_ms = None
+    for found in batches_from(log, max(offset - 2, 0)):
+        base_offsets = found.headers["base_offset"].astype(np.int64)
+        is_data = (found.headers["attributes"].astype(np.int16) & CONTROL) == 0
+        chosen = np.flatnonzero((base_offsets < offset) & is_data & (found.headers["count"] > 0))
+        if len(chosen):
+            at_ms = first_timestamps_ms(found.of(chosen[-1:]))[0].as_py()
+        if int(found.next_offsets[-1]) >= offset:
+            break
+    return at_ms
+
+
+def _end_if_there(segment: Segment) -> SegmentEnd | None:
+    """Return the end of a segment; None if the file was removed since it was listed."""
+    try:
+        return segment_end(segment)
+    except FileNotFoundError:
+        return None
