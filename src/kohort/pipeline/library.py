@@ -108,18 +108,22 @@ def commits(records: "DataFrame", *, as_of_ms: int | None = None) -> "DataFrame"
     return offset_commits(_until(records, as_of_ms).select(*INPUT_COLUMNS))
 
 
-def lag(latest: "DataFrame", batches: "DataFrame", *, at_ms: int) -> "DataFrame":
+def lag(latest: "DataFrame", batches: "DataFrame", *, at_ms: int, owned: "DataFrame | None" = None) -> "DataFrame":
     """
-    Return the lag of each group, in records and in time; see `tables.lag`.
+    Return the lag of each group, in records and in time; see `tables.lag`. The time is that of the headers of batches.
 
     Args:
         latest: the result of `offsets`, for the same instant.
+        owned: the result of `assignments`, for the same instant: partitions that a member owns and its group has not committed
+            have a row, too.
         batches: `kind` batch and segment of the topics that groups commit to, read with options `topics` and `kinds`. Without
             rows of kind segment, the lag of a log without a batch is null.
     """
     from kohort.pipeline.tables.lag.offset_lag import lag as behind
     from kohort.pipeline.tables.lag.time_lag import time_lag
+    from kohort.pipeline.tables.offsets.uncommitted import with_uncommitted
 
+    latest = latest if owned is None else with_uncommitted(latest, owned)
     return time_lag(behind(latest, _ends(batches, at_ms)), _until(_batches(batches), at_ms), at_ms=at_ms)
 
 
