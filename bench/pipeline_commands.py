@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -32,6 +33,8 @@ from bench.pipeline_logs import PARTITIONS, write_logs, write_topics
 MEASURES: Final = ("questions", "growth", "engines")
 KEYS: Final = (6_000, 60_000)
 QUESTIONS: Final = ("offsets", "lag", "rebalances")
+
+KOHORT: Final = (sys.executable, "-m", "kohort.cli.main", "pipeline")
 
 Figures = dict[str, Any]
 
@@ -92,10 +95,10 @@ def engines(millions: list[float], directory: str | None) -> list[Figures]:
     return told
 
 
-def watched(arguments: list[str]) -> Figures:
+def watched(arguments: list[str], command: Sequence[str] = KOHORT) -> Figures:
     """Run a command, and sample the memory and the processor time of its processes."""
     begun, most, used = time.perf_counter(), 0, dict[tuple[int, float], float]()
-    process = started(arguments)
+    process = started(arguments, command)
     root = psutil.Process(process.pid)
     while process.poll() is None:
         total = 0
@@ -108,7 +111,7 @@ def watched(arguments: list[str]) -> Figures:
         most = max(most, total)
         time.sleep(SAMPLE_S)
     if process.returncode:
-        sys.exit(f"kohort pipeline {' '.join(arguments)} ended with exit code {process.returncode}")
+        sys.exit(f"{' '.join((*command[2:], *arguments))} ended with exit code {process.returncode}")
     return {
         "seconds": round(time.perf_counter() - begun, 1),
         "cpu_s": round(sum(used.values()), 1),
@@ -122,9 +125,8 @@ def family(root: psutil.Process) -> list[psutil.Process]:
     return []
 
 
-def started(arguments: list[str]) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-m", "kohort.cli.main", "pipeline", *arguments]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def started(arguments: list[str], command: Sequence[str] = KOHORT) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen([*command, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def main() -> None:

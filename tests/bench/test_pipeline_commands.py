@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from bench.pipeline_logs import write_logs, write_topics
 from kohort.pipeline.jobs.local import local_table
 from tests.conftest import NIGHTLY
@@ -30,4 +32,15 @@ def test_commands_are_measured() -> None:
     assert set(told["questions"]) == {"6000 keys", "60000 keys"}
     measured = [*told["questions"]["6000 keys"].values(), *(told["growth"][0][word] for word in ("offsets", "run"))]
     measured += [one for word in ("offsets", "rebalances") for one in told["engines"][0][word].values()]
+    assert all(one["seconds"] > 0 and one["memory_mib"] > 0 for one in measured)
+
+
+@NIGHTLY
+@pytest.mark.java
+@pytest.mark.maven
+def test_both_engines_are_measured_beside_a_plain_job() -> None:
+    command = [sys.executable, "-m", "bench.pipeline_connector", "--millions", "0.01"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=True)
+    told = json.loads(done.stdout)
+    measured = [told[name] for name in ("offsets, local", "offsets, spark", "connector, count", "connector, decode")]
     assert all(one["seconds"] > 0 and one["memory_mib"] > 0 for one in measured)

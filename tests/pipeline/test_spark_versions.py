@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.spark, NIGHTLY]
 ROOT = Path(__file__).parents[2]
 OWN = "own"
 VERSIONS = os.environ.get("KOHORT_SPARK_VERSIONS", OWN).split()
-WORK = ROOT / "build" / "spark"
+WORK = ROOT / "build" / "pyspark"
 BY_LIBRARY = {"lag", "share_state"}
 """Functions that make frames of their own, which only Spark has; `test_library.py` compares them with the commands."""
 
