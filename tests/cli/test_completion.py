@@ -53,7 +53,7 @@ def test_topics_of_the_broker(shell: str, bootstrap: str) -> None:
 
 # fmt: off
 LINES = {  # the end of the line: what is offered, in bash
-    "kohort to":                                      ["top", "topics"],
+    "kohort to":                                      ["top", "topics", "tokens"],
     "kohort topics describe pa":                      ["payments"],
     "kohort groups delete-offsets g --topic pay":     ["payments"],
     "kohort serve --metrics":                         ["--metrics-port", "--metrics-token-file"],

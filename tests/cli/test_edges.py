@@ -38,6 +38,11 @@ FILES = {  # commands that read {}, a file or directory; what they say of a miss
         "takes commands at .*: Connection refused",
         "Connection refused",
     ),
+    "users set carol --password-file {}": (
+        "missing cannot be read: .*No such file",
+        "folder cannot be read: .*Is a directory",
+        "no broker answers",
+    ),
     "pipeline lag {}": (
         "is not a directory; name the data",
         "holds no log of a group coordinator",
@@ -76,6 +81,28 @@ WORDS = {
     "topics list --timeout 0": "greater than or equal to 0.1",
     "topics list --bootstrap host:99999": "'host:99999' is not a broker address; write host:port",
     "brokers stop one": "valid integer",
+    "acls create": "give --principal TYPE:NAME, such as User:alice",
+    "acls create --principal alice --operation read --topic t": "'alice' is not a principal of the form TYPE:NAME",
+    "acls create --principal User:a --operation read": "give a resource: --topic, --group, ",
+    "acls create --principal User:a --topic t": r"give --operation \(all, read, write, .*\), --producer or --consumer",
+    "acls create --principal User:a --topic t --operation raed": "--operation 'raed' is none of all, .*; did you mean read?",
+    "acls create --principal User:a --group g --producer": "--producer and --consumer need no ACL for the group g;",
+    "acls list --pattern literally": "--pattern 'literally' is none of any, match, literal, prefixed; did you mean literal?",
+    "acls list --permission allowed": "--permission 'allowed' is none of deny, allow; did you mean allow?",
+    "acls list --principal alice": "'alice' is not a principal of the form TYPE:NAME",
+    "acls delete": "say which ACLs: by --principal, a resource, --operation, --host or --permission; or --all",
+    "acls delete --dry-run": "say which ACLs: ",
+    "acls delete --all --topic t": "say which ACLs: ",
+    "users set carol": "there is no password: give --password-file FILE, or set KOHORT_USER_PASSWORD",
+    "users set carol --password-file empty": "the password is empty",
+    "users set carol --password-file text --iterations 4095": "greater than or equal to 4096",
+    "users set carol --password-file text --mechanism plain": "--mechanism 'plain' is none of scram-sha-256, scram-sha-512",
+    "users set carol --password-file damaged.latin": "damaged.latin cannot be read: .*utf-8",
+    "tokens create --owner alice": "'alice' is not a principal of the form TYPE:NAME",
+    "tokens create --renewer alice": "'alice' is not a principal of the form TYPE:NAME",
+    "tokens create --max-life 7d": "'7d' is not a duration; write for example ",
+    "tokens renew x --for 1h": "'1h' is not a duration; write for example ",
+    "tokens end x --after soon": "'soon' is not a duration; write for example ",
     "top --once --metrics nonsense": "--metrics must be HOST:PORT",
     f"top --once --metrics {NOBODY}": "no metrics at 127.0.0.1:1: .*refused",
     "pipeline schema ofsets": "there is no table 'ofsets'",
@@ -130,6 +157,16 @@ CLUSTER = {  # commands that ask a broker
     "transactions force-terminate x",
     "transactions hang --topic t --partition 0 --switch-verification-off",
     "groups import offsets.csv --group g",
+    "acls list",
+    "acls create --principal User:a --operation read --topic t",
+    "acls delete --all",
+    "users list",
+    "users set carol --password-file text",
+    "users delete carol",
+    "tokens create",
+    "tokens list",
+    "tokens renew x",
+    "tokens end x",
 }
 
 
@@ -145,6 +182,7 @@ def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("text", SEGMENT, INDEX, "leader-epoch-checkpoint")
     for name in (*names, *(f"damaged.{kind}" for kind in ("snapshot", "txnindex", "checksums", "journal"))):
         (tmp_path / name).write_text("this is no segment\n" * 20)
+    (tmp_path / "damaged.latin").write_bytes(b"\xe4")
 
 
 def refused(words: list[str], capfd: pytest.CaptureFixture[str]) -> str:

@@ -11,6 +11,7 @@ from kohort.cli.completion import ServeCommand
 from kohort.cli.groups import write_commands as groups
 from kohort.cli.options import new_app
 from kohort.cli.pipeline import commands as pipeline
+from kohort.cli.security import acls, tokens, users
 from kohort.cli.serve import SUMMARY as SERVE_SUMMARY
 from kohort.cli.serve import serve
 from kohort.cli.topics import commands as topics
@@ -29,6 +30,8 @@ too. TLS and SASL settings are read from a --command-config FILE. --json prints 
   kohort groups describe billing               show members, offsets and lag
   kohort groups reset-offsets billing --topic orders --to-earliest
   kohort transactions find-hanging             find transactions that block consumers for ever
+  kohort users set alice                       give a user a password
+  kohort acls create --principal User:alice --producer --topic orders
   kohort top                                   watch what a broker does
   kohort log dump FILE                         print a segment or an index
   kohort pipeline --help                       explain what groups did, from their logs
@@ -81,5 +84,8 @@ app.add_typer(transactions.app)
 app.command("offsets", epilog=offsets.EPILOG)(offsets.offsets)
 app.command("config", epilog=config.EPILOG)(config.config)
 app.command("top", epilog=top.EPILOG)(top.top)
+app.add_typer(users.app)
+app.add_typer(acls.app)
+app.add_typer(tokens.app)
 app.add_typer(pipeline.app)
 app.add_typer(log.app)

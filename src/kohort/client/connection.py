@@ -254,6 +254,12 @@ def error_name(code: int) -> str:
     return ErrorCode(code).name if code in ErrorCode._value2member_map_ else f"error {code}"
 
 
+def reason(code: int, message: str | None) -> str:
+    """Return the broker's message and error code."""
+    name = error_name(code)
+    return f"{message.rstrip('.')} ({name})" if message else name
+
+
 def refusal(code: int, what: str, message: str | None = None) -> CoordinatorError:
     """Make an exception out of an error code in a response."""
     known = ErrorCode(code) if code in ErrorCode._value2member_map_ else ErrorCode.UNKNOWN_SERVER_ERROR

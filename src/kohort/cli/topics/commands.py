@@ -9,7 +9,7 @@ from kohort.cli.completion import complete_topics
 from kohort.cli.options import AsJson
 from kohort.cli.output import print_changes, print_json, print_rows, print_table, raise_all
 from kohort.cli.topics import queries
-from kohort.client.connection import error_name
+from kohort.client.connection import reason
 from kohort.model.errors import ConfigError, ErrorCode
 from kohort.model.ids import TopicPartition
 from kohort.wire import messages
@@ -164,10 +164,4 @@ def _config(text: str) -> Any:
 
 def _raise_refused(results: list[Any], ignored: set[ErrorCode], failed: str) -> None:
     refused = [result for result in results if result.error_code and result.error_code not in ignored]
-    raise_all(f"topic {result.name} {failed}: {_reason(result)}" for result in refused)
-
-
-def _reason(result: Any) -> str:
-    """Return the broker's message and error code."""
-    name = error_name(result.error_code)
-    return f"{result.error_message.rstrip('.')} ({name})" if result.error_message else name
+    raise_all(f"topic {result.name} {failed}: {reason(result.error_code, result.error_message)}" for result in refused)
