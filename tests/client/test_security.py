@@ -278,9 +278,9 @@ class Broker:
 
 
 def test_the_broker_has_to_know_the_password() -> None:
-    scram("sha256", "user", "pencil", Broker("pencil").exchange, "nonce")
+    scram("SCRAM-SHA-256", "user", "pencil", Broker("pencil").exchange, "nonce")
     with pytest.raises(ConfigError, match="cannot prove that it knows the password"):
-        scram("sha256", "user", "pencil", Broker("pencil", is_false=True).exchange, "nonce")
+        scram("SCRAM-SHA-256", "user", "pencil", Broker("pencil", is_false=True).exchange, "nonce")
 
 
 def test_the_example_of_the_standard() -> None:
@@ -296,7 +296,7 @@ def test_the_example_of_the_standard() -> None:
         sent.append(message)
         return answers[len(sent) - 1]
 
-    scram("sha256", "user", "pencil", exchange, nonce)
+    scram("SCRAM-SHA-256", "user", "pencil", exchange, nonce)
     assert sent == [
         f"n,,n=user,r={nonce}".encode(),
         f"c=biws,r={nonce}{more},p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=".encode(),
@@ -355,7 +355,7 @@ IMPOSTORS = {
 def test_a_broker_that_does_not_know_the_password_is_not_believed(impostor: str) -> None:
     answers = iter(IMPOSTORS[impostor])
     with pytest.raises(ConfigError, match=r"the broker (does not follow|cannot prove)"):
-        scram("sha256", "user", "pencil", lambda _: next(answers), "rOprNGfwEbeRWgbNEkqO")
+        scram("SCRAM-SHA-256", "user", "pencil", lambda _: next(answers), "rOprNGfwEbeRWgbNEkqO")
 
 
 def test_a_file_of_kafkas_tools(tmp_path: Path) -> None:

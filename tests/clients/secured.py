@@ -1,15 +1,28 @@
-"""Brokers that ask for a login and have an authorizer: Apache Kafka, and what tests need to log in there."""
+"""Brokers that ask for a login and have an authorizer: Kohort and Apache Kafka, and what tests need to log in there."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
 from kohort.testing.kafka import KafkaNode
+from kohort.testing.served import ServedKohort
 
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 PASSWORDS = {"admin": "admin-secret", "alice": "alice-secret", "bob": "bob-secret"}
 """The users of PLAIN; admin is a super user."""
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+AUTHORIZER = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:admin;User:ANONYMOUS",
+    "delegation.token.secret.key": "the key of the tokens",
+}
+
+
+def secured_kohort(directory: Path, properties: Mapping[str, str] | None = None) -> ServedKohort:
+    """A broker whose users exist for all mechanisms of passwords."""
+    users = [word for name, password in PASSWORDS.items() for word in ("--user", f"{name}:{password}")]
+    return ServedKohort(directory, AUTHORIZER | dict(properties or {}), options=users)
 
 
 def secured_kafka(directory: Path, properties: Mapping[str, str] | None = None) -> KafkaNode:
@@ -25,11 +38,8 @@ def secured_kafka(directory: Path, properties: Mapping[str, str] | None = None) 
         "sasl.enabled.mechanisms": ",".join(MECHANISMS),
         f"{listener}.plain.sasl.jaas.config": f"{PLAIN_MODULE} {own} {users};",
         **{f"{listener}.{name.lower()}.sasl.jaas.config": f"{SCRAM_MODULE};" for name in MECHANISMS[1:]},
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": "User:admin;User:ANONYMOUS",
-        "delegation.token.secret.key": "the key of the tokens",
     }
-    return KafkaNode(directory, secured | dict(properties or {}))
+    return KafkaNode(directory, AUTHORIZER | secured | dict(properties or {}))
 
 
 def client_properties(user: str, password: str, mechanism: str = "PLAIN", *, is_token: bool = False) -> dict[str, str]:

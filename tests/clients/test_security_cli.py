@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 
 from kohort.testing.kafka import UnavailableKafkaError
 from tests.clients.kohort_command import kohort
-from tests.clients.secured import PASSWORDS, client_properties, secured_kafka, write_properties
+from tests.clients.secured import PASSWORDS, client_properties, secured_kafka, secured_kohort, write_properties
 from tests.clients.waiting import wait_until
 
 ROW = ("principal", "permission", "operation", "resource_type", "name", "pattern", "host")
@@ -37,11 +37,14 @@ class Secured:
         return kohort(*words, "--command-config", self.file(user), bootstrap=self.bootstrap).stdout
 
 
-@pytest.fixture(scope="module", params=[pytest.param("kafka", marks=[pytest.mark.java, pytest.mark.maven])])
+BROKERS = ["kohort", pytest.param("kafka", marks=[pytest.mark.java, pytest.mark.maven])]
+
+
+@pytest.fixture(scope="module", params=BROKERS)
 def secured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     directory = tmp_path_factory.mktemp("secured-cli")
     try:
-        node = secured_kafka(directory / "kafka")
+        node = secured_kohort(directory / "node") if request.param == "kohort" else secured_kafka(directory / "node")
     except UnavailableKafkaError as exc:
         pytest.skip(str(exc))
     with node:

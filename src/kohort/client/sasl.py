@@ -13,11 +13,8 @@ from typing import Final
 
 from kohort.model.errors import ConfigError
 from kohort.model.numbers import is_number
+from kohort.security.credentials import ITERATIONS_MIN, SCRAM_HASHES, keys_of
 
-HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-"""The hash function of each SCRAM mechanism."""
-_ITERATIONS_MIN: Final = 4_096
-"""Fewer would let whoever listens at a broker's address try passwords quickly. Source: Kafka ScramMechanism."""
 _ITERATIONS_MAX: Final = 1_000_000
 _NO_SCRAM: Final = "the broker does not follow the SCRAM protocol"
 
@@ -31,34 +28,36 @@ def plain(username: str, password: str, exchange: Exchange) -> None:
 
 
 def scram(
-    algorithm: str, username: str, password: str, exchange: Exchange, nonce: str, *, is_token: bool = False
+    mechanism: str, username: str, password: str, exchange: Exchange, nonce: str, *, is_token: bool = False
 ) -> None:
     """
     Authenticate with SCRAM without channel binding, and check the server's signature.
 
     Args:
-        algorithm: the name of the hash function.
         nonce: unpredictable, of printable characters without a comma.
         is_token: `username` is the id of a delegation token, and `password` its HMAC in base64.
 
     Raises:
         ConfigError: the broker cannot prove that it knows the password, or breaks the protocol.
     """
+    algorithm = SCRAM_HASHES[mechanism]
     bare = f"n={username.replace('=', '=3D').replace(',', '=2C')},r={nonce}{',tokenauth=true' if is_token else ''}"
     first = _text(exchange(f"n,,{bare}".encode()))
     fields = _fields(first)
     iterations = fields.get("i", "")
     is_whole = fields.get("r", "").startswith(nonce) and "s" in fields
-    if not is_whole or not is_number(iterations, _ITERATIONS_MIN, _ITERATIONS_MAX):
+    # Fewer iterations would let whoever listens at a broker's address try passwords quickly.
+    if not is_whole or not is_number(iterations, ITERATIONS_MIN, _ITERATIONS_MAX):
         raise ConfigError(_NO_SCRAM)
     salted = hashlib.pbkdf2_hmac(algorithm, password.encode(), _decoded(fields["s"]), int(iterations))
     final = f"c=biws,r={fields['r']}"
     signed = f"{bare},{first},{final}".encode()
+    stored_key, server_key = keys_of(mechanism, salted)
     client_key = hmac.digest(salted, b"Client Key", algorithm)
-    signature = hmac.digest(hashlib.new(algorithm, client_key).digest(), signed, algorithm)
+    signature = hmac.digest(stored_key, signed, algorithm)
     proof = b64encode(bytes(one ^ other for one, other in zip(client_key, signature, strict=True))).decode()
     verdict = _fields(_text(exchange(f"{final},p={proof}".encode())))
-    expected = hmac.digest(hmac.digest(salted, b"Server Key", algorithm), signed, algorithm)
+    expected = hmac.digest(server_key, signed, algorithm)
     if not hmac.compare_digest(_decoded(verdict.get("v", "")), expected):
         raise ConfigError(
             "the broker cannot prove that it knows the password: it may not be the broker that it claims to be"

@@ -34,14 +34,15 @@ from pathlib import Path
 from typing import Any, Self
 
 from kohort.client.oauth import CONFIGS, Tokens
-from kohort.client.sasl import HASHES, Exchange, oauthbearer, plain, scram
+from kohort.client.sasl import Exchange, oauthbearer, plain, scram
 from kohort.model.errors import ConfigError
 from kohort.model.properties import parse_properties
+from kohort.security.credentials import SCRAM_HASHES
 from kohort.security.jaas import parse_jaas
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _OAUTHBEARER = "OAUTHBEARER"
-MECHANISMS = ("PLAIN", *HASHES, _OAUTHBEARER)
+MECHANISMS = ("PLAIN", *SCRAM_HASHES, _OAUTHBEARER)
 SUPPORTED_CONFIGS = {
     "security.protocol",
     "ssl.truststore.location",
@@ -138,8 +139,7 @@ class Security:
             plain(self.username, self.password, exchange)
         elif self.mechanism is not None:
             nonce = secrets.token_urlsafe(24)
-            algorithm = HASHES[self.mechanism]
-            scram(algorithm, self.username, self.password, exchange, nonce, is_token=self.is_token)
+            scram(self.mechanism, self.username, self.password, exchange, nonce, is_token=self.is_token)
 
     def _endpoint_context(self) -> ssl.SSLContext:
         """TLS with an endpoint of tokens trusts the authorities of the system, and those of the broker's listener."""
@@ -181,5 +181,5 @@ def _credentials(configs: Mapping[str, str]) -> dict[str, Any]:
     username, password = (configs.get(f"sasl.{name}", options.get(name)) for name in ("username", "password"))
     if username is None or password is None:
         raise ConfigError("SASL needs sasl.username and sasl.password, or both in sasl.jaas.config")
-    is_token = mechanism in HASHES and options.get("tokenauth", "").lower() == "true"
+    is_token = mechanism in SCRAM_HASHES and options.get("tokenauth", "").lower() == "true"
     return {"mechanism": mechanism, "username": username, "password": password, "is_token": is_token}

@@ -16,8 +16,8 @@ from kohort.cli.options import AsJson
 from kohort.cli.output import print_changes, print_rows, raise_all
 from kohort.cli.security.words import code_of, name_of
 from kohort.client.connection import reason, refusal
-from kohort.client.sasl import HASHES
 from kohort.model.errors import ConfigError, ErrorCode
+from kohort.security.credentials import ITERATIONS_MAX, ITERATIONS_MIN, SCRAM_HASHES
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 
@@ -34,8 +34,6 @@ Examples:
   kohort users list""",
 )
 
-ITERATIONS_MIN: Final = 4_096
-ITERATIONS_MAX: Final = 16_384
 _SALT_BYTES: Final = 24
 _VARIABLE: Final = "KOHORT_USER_PASSWORD"
 
@@ -164,7 +162,7 @@ def _upsertion(
     name: str, code: int, password: str, iterations: int
 ) -> m.AlterUserScramCredentialsRequestScramCredentialUpsertion:
     salt = secrets.token_bytes(_SALT_BYTES)
-    algorithm = HASHES[_Mechanism(code).label]
+    algorithm = SCRAM_HASHES[_Mechanism(code).label]
     return m.AlterUserScramCredentialsRequestScramCredentialUpsertion(
         name=name,
         mechanism=code,
