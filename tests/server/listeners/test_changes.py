@@ -48,7 +48,7 @@ class Fixture:
         plain, encrypted = (endpoint.port for endpoint in self.node.bound[1])
         return f"PLAINTEXT://127.0.0.1:{plain},SSL://127.0.0.1:{encrypted}"
 
-    async def alter(self, *changes: tuple[str, str | None]) -> tuple[int, str]:
+    async def alter(self, *changes: tuple[str, str | None], broker: str = "1") -> tuple[int, str]:
         configs = [
             m.IncrementalAlterConfigsRequestAlterableConfig(
                 name=name, config_operation=0 if value is not None else 1, value=value
@@ -56,7 +56,7 @@ class Fixture:
             for name, value in changes
         ]
         resource = m.IncrementalAlterConfigsRequestAlterConfigsResource(
-            resource_type=4, resource_name="1", configs=configs
+            resource_type=4, resource_name=broker, configs=configs
         )
         request = m.IncrementalAlterConfigsRequest(resources=[resource])
         (answer,) = (await self.client.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request)).responses
@@ -170,6 +170,40 @@ def test_listeners_come_and_go(tmp_path: Path) -> None:
 
     plain = "PLAINTEXT://b.example:1,SSL://b.example:2"
     play(story, tmp_path, **{"advertised.listeners": plain})
+
+
+def test_a_virtual_broker_has_listeners_of_its_own(tmp_path: Path) -> None:
+    """Also after it was stopped and started."""
+    store = AUTHORITY.store(tmp_path / "started.pem", common_name="srv")
+
+    async def story(node: Node, connect: Connect) -> None:
+        (port,) = free_ports(1)
+        second = node.bound[2]
+        fixture = Fixture(node, connect, await connect(second[0]), tmp_path)
+        own = f"PLAINTEXT://127.0.0.1:{second[0].port},SSL://127.0.0.1:{second[1].port},OTHER://127.0.0.1:{port}"
+        changes = {"listeners": own} | {f"listener.name.other.{key}": text for key, text in key_store(store).items()}
+        assert await fixture.alter(*changes.items(), broker="2") == (0, "")
+        for _ in range(2):
+            for endpoint in (second[1], Endpoint("127.0.0.1", port)):
+                streams = await asyncio.open_connection(*endpoint, ssl=AUTHORITY.client_context(), server_hostname=HOST)
+                client = Client(*streams)
+                told = await client.ask(ApiKey.METADATA, 12, m.MetadataRequest(topics=()))
+                ports = {each.node_id: each.port for each in told.brokers}
+                assert ports == ({1: node.bound[1][1].port, 2: endpoint.port} if endpoint.port != port else {2: port})
+                client.writer.close()
+            await node.stop_broker(2)
+            with pytest.raises(OSError, match=r"[Rr]efused|Connect call failed"):
+                await connect(Endpoint("127.0.0.1", port))
+            await node.start_broker(2)
+        assert await Fixture(node, connect, await connect(node.bound[1][0]), tmp_path).subject() == "srv"
+
+    stores = {f"listener.name.ssl.{key}": value for key, value in key_store(store).items()}
+    play_at(
+        story,
+        2,
+        configs=stores | {"listener.security.protocol.map": MAP},
+        listeners="PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0",
+    )
 
 
 def test_a_new_listener_has_the_keys_of_the_same_request(tmp_path: Path) -> None:
