@@ -100,6 +100,7 @@ class Allowing:
         /,
         *,
         logs_refusal: bool = True,
+        logs_permission: bool = True,
         count: int = 1,
     ) -> bool:
         assert (host, count) == ("127.0.0.1", 1)

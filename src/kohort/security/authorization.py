@@ -23,6 +23,7 @@ class Authorizer(Protocol):
         /,
         *,
         logs_refusal: bool = True,
+        logs_permission: bool = True,
         count: int = 1,
     ) -> bool:
         """
@@ -32,6 +33,7 @@ class Authorizer(Protocol):
             host: the client's address in Java's text, without the slash.
             name: of the resource, taken literally.
             logs_refusal: false for the first of two alternatives, the filters of lists, and authorized operations.
+            logs_permission: false for authorized operations.
             count: how often the request names the resource, for the audit log.
         """
 

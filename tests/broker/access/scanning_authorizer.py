@@ -75,6 +75,7 @@ class ScanningAuthorizer:
         /,
         *,
         logs_refusal: bool = True,
+        logs_permission: bool = True,
         count: int = 1,
     ) -> bool:
         self.counts[name] = count

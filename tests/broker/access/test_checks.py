@@ -368,11 +368,12 @@ def test_lists_and_first_alternatives_log_no_refusal(broker: Secured) -> None:
     broker.authorizer.asked.clear()
     broker.ask_as("alice", ApiKey.METADATA, m.MetadataRequest(topics=None), 12)
     broker.ask_as("alice", ApiKey.LIST_GROUPS, m.ListGroupsRequest())
-    broker.ask_as(
-        "alice", ApiKey.DESCRIBE_CLUSTER, m.DescribeClusterRequest(include_cluster_authorized_operations=True)
-    )
     assert asked_by_alice(broker)
     assert not [entry for entry in asked_by_alice(broker) if entry[3]]
+    broker.authorizer.asked.clear()
+    described = m.DescribeClusterRequest(include_cluster_authorized_operations=True)
+    broker.ask_as("alice", ApiKey.DESCRIBE_CLUSTER, described)
+    assert asked_by_alice(broker) == [(Operation.DESCRIBE, ResourceType.CLUSTER, "kafka-cluster", True)]
     broker.authorizer.asked.clear()
     broker.ask_as("alice", ApiKey.CREATE_TOPICS, created("n"))
     assert asked_by_alice(broker) == [

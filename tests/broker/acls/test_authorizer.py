@@ -175,6 +175,7 @@ def test_the_audit_log_has_the_text_and_the_levels_of_kafka(audit: pytest.LogCap
     fetch.may(ALICE, HOST, Operation.READ, *topic)
     fetch.may(ALICE, HOST, Operation.READ, *topic)
     fetch.may(ALICE, HOST, Operation.READ, *topic, logs_refusal=False)
+    fetch.may(ALICE, HOST, Operation.READ, *topic, logs_refusal=False, logs_permission=False)
     fetch.may(ALICE, HOST, Operation.READ, ResourceType.TRANSACTIONAL_ID, "x", logs_refusal=False)
     fetch.may(Principal("admin"), HOST, Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     fetch.may_for_any(Principal("bob"), HOST, Operation.WRITE, ResourceType.TOPIC)
@@ -189,6 +190,7 @@ def test_the_audit_log_has_the_text_and_the_levels_of_kafka(audit: pytest.LogCap
     texts = [
         (logging.INFO, "bob", f"Denied operation = READ{head}Topic:LITERAL:t-a{tail}1 based on rule DefaultDeny"),
         (logging.INFO, "alice", write),
+        (logging.DEBUG, "alice", read),
         (logging.DEBUG, "alice", read),
         (logging.DEBUG, "alice", read),
         (TRACE, "alice", read),

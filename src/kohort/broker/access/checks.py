@@ -469,7 +469,7 @@ class ClusterOperations(Check):
         if not request.include_cluster_authorized_operations:
             return None
         bits = 0
-        if requester.may_at_cluster(Operation.DESCRIBE, logs_refusal=False):
+        if requester.may_at_cluster(Operation.DESCRIBE):
             bits = requester.operations(ResourceType.CLUSTER, CLUSTER_NAME)
 
         def complete(response: Any) -> Any:

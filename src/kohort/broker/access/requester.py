@@ -116,9 +116,16 @@ class Requester:
         self, operation: Operation, resource_type: ResourceType, name: str, *, logs_refusal: bool = True, count: int = 1
     ) -> bool:
         """See `kohort.security.authorization.Authorizer.may`."""
-        logs_refusal = logs_refusal and not self.is_repeating
+        is_first = not self.is_repeating
         return self._authorizer.may(
-            self._principal, self._host, operation, resource_type, name, logs_refusal=logs_refusal, count=count
+            self._principal,
+            self._host,
+            operation,
+            resource_type,
+            name,
+            logs_refusal=logs_refusal and is_first,
+            logs_permission=is_first,
+            count=count,
         )
 
     def may_at_cluster(self, operation: Operation, *, logs_refusal: bool = True) -> bool:
@@ -155,7 +162,8 @@ class Requester:
     def operations(self, resource_type: ResourceType, name: str) -> int:
         """What the user may do to a resource, one bit an operation. Source: Kafka AuthHelper.authorizedOperations."""
         bits = 0
+        asker, quietly = (self._principal, self._host), {"logs_refusal": False, "logs_permission": False}
         for operation in OPERATIONS_OF[resource_type]:
-            if self.may(operation, resource_type, name, logs_refusal=False):
+            if self._authorizer.may(*asker, operation, resource_type, name, **quietly):
                 bits |= 1 << operation
         return bits

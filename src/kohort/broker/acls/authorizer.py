@@ -70,6 +70,7 @@ class AclAuthorizer:
         /,
         *,
         logs_refusal: bool = True,
+        logs_permission: bool = True,
         count: int = 1,
     ) -> bool:
         asked = (principal, host, operation, resource_type, name)
@@ -83,10 +84,12 @@ class AclAuthorizer:
         if logs_refusal and not is_allowed:
             self._count(principal)
         level = logging.DEBUG if is_allowed else logging.INFO
-        if _audit.isEnabledFor(level if logs_refusal else TRACE):
+        if not (logs_permission if is_allowed else logs_refusal):
+            level = TRACE
+        if _audit.isEnabledFor(level):
             rule = self._decisions.rule(str(principal), host, operation, resource_type, name)
             resource = f"{_TYPE_NAMES[resource_type]}:LITERAL:{name}"
-            self._write(level if logs_refusal else TRACE, principal, host, operation, resource, count, rule, is_allowed)
+            self._write(level, principal, host, operation, resource, count, rule, is_allowed)
         return is_allowed
 
     def may_for_any(
