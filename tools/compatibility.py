@@ -79,6 +79,8 @@ def _lines(facts: Mapping[str, Any]) -> Iterator[str]:
             what = f"{row['run']} ({_test(row)})" if "test" in row else row["run"]
             shown = version(row["version"]) if ":" in row["version"] else row["version"]
             yield f"| {row['name']} | {shown} | {what} | {row.get('result', 'passes')} | {row.get('limits', 'none')} |"
+    yield "\n## Logins\n"
+    yield facts["logins"].strip()
     yield "\n## Tools of Apache Kafka\n"
     yield facts["tools"].strip() + "\n"
     yield "| tool | calls | known limits |"

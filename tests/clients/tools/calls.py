@@ -7,6 +7,8 @@ A call is a tool with its arguments, as at a shell. `recorded.py` has what the t
 import shlex
 from typing import NamedTuple
 
+from tests.clients.secured import PASSWORDS, client_properties
+
 TOOLS = {
     "topics": "org.apache.kafka.tools.TopicCommand",
     "configs": "org.apache.kafka.tools.ConfigCommand",
@@ -23,6 +25,7 @@ TOOLS = {
     "client-metrics": "org.apache.kafka.tools.ClientMetricsCommand",
     "broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
     "acls": "org.apache.kafka.tools.AclCommand",
+    "delegation-tokens": "org.apache.kafka.tools.DelegationTokenCommand",
     "cluster": "org.apache.kafka.tools.ClusterTool",
     "producer-perf-test": "org.apache.kafka.tools.ProducerPerformance",
     "consumer-perf-test": "org.apache.kafka.tools.ConsumerPerformance",
@@ -40,7 +43,8 @@ TOOLS = {
 class Call(NamedTuple):
     """
     Attributes:
-        words: the tool and its arguments. `{file:NAME}` stands for a file of `FILES`.
+        words: the tool and its arguments. `{file:NAME}` stands for a file of `FILES`, and `{hmac}` for the secret of the token
+            that was printed last.
         stdin: the lines that it reads.
         is_sorted: whether the order of its lines is not kept, because it is that of a hash table.
         shown: only lines with this text are kept.
@@ -59,9 +63,9 @@ class Call(NamedTuple):
     def tool(self) -> str:
         return self.words.split()[0]
 
-    def arguments(self, bootstrap: str, files: dict[str, str]) -> list[str]:
+    def arguments(self, bootstrap: str, files: dict[str, str], hmac: str = "") -> list[str]:
         """The arguments with the address of the broker, and files in place of their names."""
-        text = self.words
+        text = self.words.replace("{hmac}", hmac)
         for name, path in files.items():
             text = text.replace("{file:" + name + "}", path)
         _, *arguments = shlex.split(text)
@@ -81,6 +85,10 @@ FILES = {
     "moves-away": '{"version": 1, "partitions": [{"topic": "moves", "partition": 0, "replicas": [7]}]}',
     "moves-unknown": '{"version": 1, "partitions": [{"topic": "no-such", "partition": 0, "replicas": [1]}]}',
     "offsets-csv": '"resets",0,2\n"resets",1,1\n',
+    **{
+        name: "".join(f"{key}={text}\n" for key, text in client_properties(name, PASSWORDS[name]).items())
+        for name in PASSWORDS
+    },
 }
 """Files that tools read, by name."""
 
@@ -362,6 +370,52 @@ SUBJECTS: dict[str, tuple[Call, ...]] = {
         Call("acls --remove --force --group g-1 --resource-pattern-type match", is_sorted=True),
         Call("acls --remove --force --topic no-such", is_sorted=True),
         Call("acls --list", is_sorted=True),
+    ),
+    "scram-users": (
+        Call("configs --describe --entity-type users"),
+        Call("configs --alter --entity-type users --entity-name u --add-config SCRAM-SHA-256=[password=secret]"),
+        Call("configs --describe --entity-type users --entity-name u"),
+        Call(
+            "configs --alter --entity-type users --entity-name v"
+            " --add-config 'SCRAM-SHA-512=[iterations=8192,password=secret]'"
+        ),
+        Call("configs --describe --entity-type users", is_sorted=True),
+        Call("configs --alter --user u --add-config producer_byte_rate=1024"),
+        Call("configs --describe --user u", is_sorted=True),
+        Call("configs --alter --user u --add-config SCRAM-SHA-256=[iterations=100,password=secret]"),
+        Call("configs --alter --user u --add-config SCRAM-SHA-256=[iterations=99999,password=secret]"),
+        Call("configs --alter --user u --delete-config SCRAM-SHA-512"),
+        Call("configs --alter --user u --delete-config SCRAM-SHA-256"),
+        Call("configs --alter --user no-such --delete-config SCRAM-SHA-512"),
+        Call("configs --describe --user u"),
+        Call("configs --describe --user no-such"),
+    ),
+    "delegation-tokens": (
+        Call("delegation-tokens --command-config {file:alice} --describe"),
+        Call(
+            "delegation-tokens --command-config {file:alice} --create --max-life-time-period -1 --renewer-principal User:bob"
+        ),
+        Call("delegation-tokens --command-config {file:alice} --describe"),
+        Call("delegation-tokens --command-config {file:bob} --describe"),
+        Call("delegation-tokens --command-config {file:bob} --describe --owner-principal User:alice"),
+        Call("delegation-tokens --command-config {file:bob} --describe --owner-principal User:carol"),
+        Call("delegation-tokens --command-config {file:bob} --renew --renew-time-period -1 --hmac {hmac}"),
+        Call("delegation-tokens --command-config {file:admin} --renew --renew-time-period -1 --hmac {hmac}"),
+        Call(
+            "delegation-tokens --command-config {file:alice} --create --max-life-time-period -1 --owner-principal User:bob"
+        ),
+        Call(
+            "delegation-tokens --command-config {file:alice} --create --max-life-time-period -1 --renewer-principal Group:bob"
+        ),
+        Call("delegation-tokens --command-config {file:bob} --expire --expiry-time-period -1 --hmac {hmac}"),
+        Call("delegation-tokens --command-config {file:bob} --expire --expiry-time-period -1 --hmac {hmac}"),
+        Call("delegation-tokens --command-config {file:alice} --renew --renew-time-period -1 --hmac AAAA"),
+        Call(
+            "delegation-tokens --command-config {file:admin} --create --max-life-time-period 3600000 --owner-principal User:bob"
+        ),
+        Call("delegation-tokens --command-config {file:bob} --describe"),
+        Call("delegation-tokens --command-config {file:alice} --describe"),
+        Call("delegation-tokens --command-config {file:bob} --expire --expiry-time-period 1000 --hmac {hmac}"),
     ),
     "consumer-groups": (
         Call("topics --create --topic resets --replica-assignment 1,1"),

@@ -8,10 +8,12 @@ import json
 import re
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from kohort.testing.kafka import KafkaNode
 from tests.clients.jvm import Jvm
+from tests.clients.secured import secured_kafka
 from tests.clients.tools.calls import FILES, SUBJECTS, TOOLS, Call
 from tests.clients.tools.runner import Outcome, ToolRunner
 
@@ -30,9 +32,14 @@ OF_SUBJECTS = {
 }
 """Further settings that a subject needs."""
 
+_PAUSE_S = 0.5
+NEED_LOGIN = ("delegation-tokens",)
+"""Subjects for brokers of `tests.clients.secured`."""
+
 Output = dict[str, int | list[str]]
 """Exit code, lines of stdout and of stderr."""
 
+_HMAC = re.compile(r"[A-Za-z0-9+/]{86}==")
 _VARIABLE = (
     (r"\x1b\[[0-9;]*m", ""),
     (r"(127\.0\.0\.1|localhost):\d+", "ADDRESS"),
@@ -50,6 +57,9 @@ _VARIABLE = (
     (r"(?<=^1 )[\w-]{22} \d+ ", ""),
     (r"\d+ ms ago", "AGO"),
     (r"(?<= Epoch: )\d+", "EPOCH"),
+    (_HMAC.pattern, "HMAC"),
+    (r"(?<=tokenId : )\S{22}|^[\w-]{22}(?= HMAC)", "ID"),
+    (r"\b\d{4}-\d\d-\d\dT\d\d:\d\d\b", "DATE"),
 )
 """Patterns, and the words that stand for what they match."""
 _FIGURES = (
@@ -83,15 +93,26 @@ def _plain(call: Call, line: str) -> str:
     return line.strip()
 
 
-def run(runner: ToolRunner, bootstrap: str, calls: tuple[Call, ...], directory: Path) -> list[Output]:
-    """Run the calls of a subject, one after the other."""
+def run(
+    runner: ToolRunner, bootstrap: str, calls: tuple[Call, ...], directory: Path, *, pause_s: float = 0
+) -> list[Output]:
+    """
+    Run the calls of a subject, one after the other.
+
+    Args:
+        pause_s: between two of them. A broker of Kafka follows its controller some time later.
+    """
     files = {name: str(directory / f"{name}.json") for name in FILES}
     for name, path in files.items():
         Path(path).write_text(FILES[name])
-    return [
-        normalized(call, runner.run(TOOLS[call.tool], call.arguments(bootstrap, files), call.stdin, call.until))
-        for call in calls
-    ]
+    hmac = ""
+    outputs = []
+    for call in calls:
+        outcome = runner.run(TOOLS[call.tool], call.arguments(bootstrap, files, hmac), call.stdin, call.until)
+        hmac = "".join(_HMAC.findall(outcome.out)[-1:]) or hmac
+        outputs.append(normalized(call, outcome))
+        time.sleep(pause_s)
+    return outputs
 
 
 def recorded(subject: str) -> list[Output]:
@@ -103,15 +124,16 @@ def recorded(subject: str) -> list[Output]:
 def main(subjects: list[str]) -> None:
     found = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
     asked = list(subjects or SUBJECTS)
-    usual = [subject for subject in asked if subject not in OF_SUBJECTS]
-    groups = [usual, *([subject] for subject in asked if subject in OF_SUBJECTS)]
+    own = {*OF_SUBJECTS, *NEED_LOGIN}
+    groups = [[subject for subject in asked if subject not in own], *([subject] for subject in asked if subject in own)]
     with Jvm() as jvm:
         runner = ToolRunner(jvm)
         for together in filter(None, groups):
             settings = SETTINGS | OF_SUBJECTS.get("".join(together[:1]), {})
-            with tempfile.TemporaryDirectory() as directory, KafkaNode(Path(directory), settings) as node:
+            make = secured_kafka if together[0] in NEED_LOGIN else KafkaNode
+            with tempfile.TemporaryDirectory() as directory, make(Path(directory), settings) as node:
                 for subject in together:
-                    found[subject] = run(runner, node.bootstrap, SUBJECTS[subject], Path(directory))
+                    found[subject] = run(runner, node.bootstrap, SUBJECTS[subject], Path(directory), pause_s=_PAUSE_S)
                     known = {name: found[name] for name in SUBJECTS if name in found}
                     RECORDED.write_text(json.dumps(known, indent=1) + "\n")
 

@@ -7,8 +7,9 @@ import pytest
 
 from kohort.testing.served import ServedKohort
 from tests.clients.jvm import Jvm
+from tests.clients.secured import secured_kohort
 from tests.clients.tools.calls import SUBJECTS
-from tests.clients.tools.outputs import OF_SUBJECTS, SETTINGS, recorded, run
+from tests.clients.tools.outputs import NEED_LOGIN, OF_SUBJECTS, SETTINGS, recorded, run
 from tests.clients.tools.runner import ToolRunner
 from tests.conftest import NIGHTLY
 
@@ -26,7 +27,8 @@ def runner(java: object) -> Iterator[ToolRunner]:
 @pytest.fixture
 def address(subject: str, tmp_path: Path) -> Iterator[str]:
     """A broker of the subject's own: some tools list everything that there is."""
-    with ServedKohort(tmp_path / "broker", SETTINGS | OF_SUBJECTS.get(subject, {})) as served:
+    make = secured_kohort if subject in NEED_LOGIN else ServedKohort
+    with make(tmp_path / "broker", SETTINGS | OF_SUBJECTS.get(subject, {})) as served:
         yield served.bootstrap
 
 
