@@ -27,6 +27,8 @@ class Unusable(DataSource):  # type: ignore[misc]
 
 
 try:
+    if sys.version_info < (3, 11):  # noqa: UP036  (Spark runs this file with whatever Python it has)
+        raise ImportError("Kohort needs Python 3.11 or newer")
     from kohort.pipeline.sources.coordinator_log import CoordinatorLogSource as DefaultSource
 except (ImportError, SyntaxError) as exc:
     Unusable.reason = str(exc)
