@@ -20,4 +20,4 @@ def test_it_is_in_javas_text_on_both_ip_versions() -> None:
             await client.ask(ApiKey.DESCRIBE_CLUSTER, 1, m.DescribeClusterRequest(endpoint_type=1))
         assert sorted(each.client_host for each in served(node)) == ["/0:0:0:0:0:0:0:1", "/127.0.0.1"]
 
-    play_at(story, listeners="PLAINTEXT://[::]:0")
+    play_at(story, listeners="PLAINTEXT://[::]:0", allow_anonymous=True)
