@@ -36,6 +36,11 @@ def test_a_source_that_cannot_be_imported_says_why(monkeypatch: pytest.MonkeyPat
             ImportError, match=r"the format kohort cannot be used by Python 3\..*: import of kohort.*halted"
         ):
             source({}).schema()
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "version_info", (3, 10, 13))
+        old = reload(pyspark_kohort).DefaultSource
+        with pytest.raises(ImportError, match=r"used by Python 3\.10\.13 .*: Kohort needs Python 3\.11 or newer"):
+            old({}).schema()
     assert reload(pyspark_kohort).DefaultSource is CoordinatorLogSource
 
 
