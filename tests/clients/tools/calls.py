@@ -97,7 +97,7 @@ _KEYED = "--reader-property parse.key=true --reader-property key.separator=:"
 _TEN_LINES = "".join(f"{number % 4}:{number}\n" for number in range(10))
 _ALL = "--from-beginning --timeout-ms 60000"
 
-_NOT_SERVED = "Sasl|DelegationToken|Scram|Share|Streams|RaftVoter|Telemetry"
+_NOT_SERVED = "Share|Streams|RaftVoter|Telemetry"
 
 SUBJECTS: dict[str, tuple[Call, ...]] = {
     "topics": (
