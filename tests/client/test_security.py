@@ -150,6 +150,14 @@ def test_every_way_in(secured: Secured) -> None:
         assert topics(secured, **sasl(secured, mechanism, scram)) == BOTH
     mutual = {"security.protocol": "SSL", **truststore, "ssl.keystore.location": str(secured.own)}
     assert topics(secured, **mutual) == BOTH
+    key, chain = secured.own.read_text().split("-----BEGIN CERT")
+    texts = {
+        "security.protocol": "SSL",
+        "ssl.truststore.certificates": secured.certificate.read_text().replace("\n", "\\n"),
+        "ssl.keystore.key": key,
+        "ssl.keystore.certificate.chain": f"-----BEGIN CERT{chain}",
+    }
+    assert topics(secured, **texts) == BOTH
     said = {"sasl.username": "reader", "sasl.password": PASSWORD, "sasl.jaas.config": ""}
     assert topics(secured, **{**sasl(secured, "SCRAM-SHA-512", ""), **said}) == BOTH
 
@@ -310,6 +318,10 @@ REFUSED = {
     "kerberos":      ({"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"},  "not GSSAPI"),
     "nobody":        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"},   "SASL needs sasl.username and"),
     "a key store":   ({"ssl.truststore.type": "JKS"},                                 "only PEM files"),
+    "no text":       ({"ssl.truststore.certificates": "secret"},                      "certificates cannot be used: no cert"),
+    "half a pair":   ({"ssl.keystore.key": "secret"},                                 "need each other"),
+    "no key":        ({"ssl.keystore.key": "secret", "ssl.keystore.certificate.chain": "x"}, "key cannot be used: 0 private"),
+    "two stores":    ({"ssl.truststore.certificates": "x", "ssl.truststore.location": "y"},  "give either"),
 }
 # fmt: on
 
@@ -317,8 +329,9 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_be_is_a_sentence(name: str) -> None:
     options, text = REFUSED[name]
-    with pytest.raises(ConfigError, match=text):
+    with pytest.raises(ConfigError, match=text) as refused:
         Security.parse(options)
+    assert "secret" not in str(refused.value)
 
 
 def test_a_file_that_is_no_certificate(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ TLS and SASL settings of a connection, by the names of Kafka's client configurat
 | `security.protocol`                       | `PLAINTEXT` (default), `SSL`, `SASL_PLAINTEXT`, `SASL_SSL`                  |
 | `ssl.truststore.location`                 | a PEM file with trusted certificates; default: those of the system          |
 | `ssl.keystore.location`                   | a PEM file with the client's certificate and key, for mutual TLS            |
+| `ssl.truststore.certificates`             | the trusted certificates themselves, in PEM, instead of a file              |
+| `ssl.keystore.key`                        | the key itself, and `ssl.keystore.certificate.chain` its certificates       |
 | `ssl.key.password`                        | the password of that key                                                    |
 | `ssl.endpoint.identification.algorithm`   | `https` (default): verify the host name; empty: accept any name             |
 | `sasl.mechanism`                          | `PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512` or `OAUTHBEARER`                  |
@@ -28,9 +30,10 @@ Source: Kafka SaslConfigs, SslConfigs; KIP-651 (PEM).
 
 import secrets
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any, Self
 
 from kohort.client.oauth import CONFIGS, Tokens
@@ -39,15 +42,22 @@ from kohort.model.errors import ConfigError
 from kohort.model.properties import parse_properties
 from kohort.security.credentials import SCRAM_HASHES
 from kohort.security.jaas import parse_jaas
+from kohort.security.pem import certificates, private_key
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _OAUTHBEARER = "OAUTHBEARER"
+_TRUSTED = "ssl.truststore.certificates"
+_KEY = "ssl.keystore.key"
+_CHAIN = "ssl.keystore.certificate.chain"
 MECHANISMS = ("PLAIN", *SCRAM_HASHES, _OAUTHBEARER)
 SUPPORTED_CONFIGS = {
     "security.protocol",
     "ssl.truststore.location",
+    "ssl.truststore.certificates",
     "ssl.truststore.type",
     "ssl.keystore.location",
+    "ssl.keystore.key",
+    "ssl.keystore.certificate.chain",
     "ssl.keystore.type",
     "ssl.key.password",
     "ssl.endpoint.identification.algorithm",
@@ -67,6 +77,8 @@ class Security:
     Attributes:
         is_token: the credentials of SCRAM are those of a delegation token.
         tokens: where the tokens of OAUTHBEARER come from.
+        truststore, keystore: files in PEM.
+        trusted: certificates in PEM instead of the file; `key_pair`: key and certificates likewise.
     """
 
     is_encrypted: bool = False
@@ -79,6 +91,8 @@ class Security:
     verify_hostname: bool = True
     is_token: bool = False
     tokens: Tokens | None = None
+    trusted: str | None = None
+    key_pair: str | None = field(default=None, repr=False)
 
     @classmethod
     def parse(cls, configs: Mapping[str, str]) -> Self:
@@ -101,6 +115,7 @@ class Security:
             keystore=configs.get("ssl.keystore.location"),
             key_password=configs.get("ssl.key.password"),
             verify_hostname=configs.get("ssl.endpoint.identification.algorithm", "https") != "",
+            **_texts(configs),
         )
 
     def ssl_context(self) -> ssl.SSLContext:
@@ -111,12 +126,21 @@ class Security:
             ConfigError: a file cannot be read, or contains no certificate.
         """
         try:
-            context = ssl.create_default_context(cafile=self.truststore)
+            context = ssl.create_default_context(cafile=self.truststore, cadata=self.trusted)
+            password = self.key_password or ""
             if self.keystore is not None:
-                context.load_cert_chain(self.keystore, password=self.key_password or "")
+                context.load_cert_chain(self.keystore, password=password)
+            elif self.key_pair is not None:
+                # The library reads files only. This one is its owner's alone.
+                with NamedTemporaryFile(suffix=".pem") as file:
+                    file.write(self.key_pair.encode())
+                    file.flush()
+                    context.load_cert_chain(file.name, password=password)
         except (OSError, ssl.SSLError) as exc:
-            names = " or ".join(name for name in (self.truststore, self.keystore) if name)
-            raise ConfigError(f"{names} cannot be used for TLS; both must be PEM files: {exc}") from exc
+            texts = ((self.trusted, _TRUSTED), (self.key_pair, _KEY))
+            named = (self.truststore, self.keystore, *(name for text, name in texts if text is not None))
+            names = " or ".join(name for name in named if name)
+            raise ConfigError(f"{names} cannot be used for TLS; it must be PEM: {exc}") from exc
         context.check_hostname = self.verify_hostname
         return context
 
@@ -144,8 +168,8 @@ class Security:
     def _endpoint_context(self) -> ssl.SSLContext:
         """TLS with an endpoint of tokens trusts the authorities of the system, and those of the broker's listener."""
         context = ssl.create_default_context()
-        if self.truststore is not None:
-            context.load_verify_locations(self.truststore)
+        if self.truststore is not None or self.trusted is not None:
+            context.load_verify_locations(self.truststore, cadata=self.trusted)
         return context
 
 
@@ -167,6 +191,26 @@ def read_properties(path: Path) -> dict[str, str]:
         raise ConfigError(f"{path} cannot be read: {exc}") from exc
     except ValueError as exc:
         raise ConfigError(f"{path}, {exc}") from exc
+
+
+def _texts(configs: Mapping[str, str]) -> dict[str, Any]:
+    """The stores that are texts in the configuration. Lines may end with `\\n`, as in a file of properties."""
+    texts = {name: configs[name].replace("\\n", "\n") for name in (_TRUSTED, _KEY, _CHAIN) if name in configs}
+    for store, names in (("truststore", {_TRUSTED}), ("keystore", {_KEY, _CHAIN})):
+        if names & texts.keys() and f"ssl.{store}.location" in configs:
+            raise ConfigError(f"give either ssl.{store}.location or {' and '.join(sorted(names))}")
+    if (_KEY in texts) != (_CHAIN in texts):
+        raise ConfigError(f"{_KEY} and {_CHAIN} need each other")
+    found = {name: _read(name, text, private_key if name == _KEY else certificates) for name, text in texts.items()}
+    stores = {"trusted": found.get(_TRUSTED, ""), "key_pair": found.get(_KEY, "") + found.get(_CHAIN, "")}
+    return {name: text for name, text in stores.items() if text}
+
+
+def _read(name: str, text: str, read: Callable[[str], str]) -> str:
+    try:
+        return read(text)
+    except ConfigError as exc:
+        raise ConfigError(f"{name} cannot be used: {exc}") from None
 
 
 def _credentials(configs: Mapping[str, str]) -> dict[str, Any]:
