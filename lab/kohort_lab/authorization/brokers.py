@@ -29,12 +29,13 @@ from kohort.wire.generated.gradual import drain
 from kohort.wire.headers import read_request_header
 from kohort.wire.readers import request_reader, response_reader
 from kohort_lab.authorization.questions import EVERYTHING, Question
-from kohort_lab.authorization.rules import ADDRESSES, NAMES, USERS
+from kohort_lab.authorization.rules import ADDRESSES, NAMES, USERS, token_of
 
 SETTINGS: Final = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
     "auto.create.topics.enable": "false",
+    "delegation.token.secret.key": "secret",
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
     "offsets.topic.replication.factor": "1",
@@ -50,6 +51,10 @@ _PLAIN: Final = "org.apache.kafka.common.security.plain.PlainLoginModule require
 
 class AskedBroker:
     """A broker that users ask. `ask_first` asks as the super user."""
+
+    def __init__(self) -> None:
+        self._token_ids: dict[str, str] = {}
+        """By what stands for them in ACLs."""
 
     def ask(self, user: str, address: str, question: Question) -> Any:
         """The answer to a question of a user at an address."""
@@ -76,6 +81,12 @@ class AskedBroker:
         for api, request in ((ApiKey.HEARTBEAT, leave), (ApiKey.END_TXN, end), (ApiKey.INIT_PRODUCER_ID, producer)):
             self._until(partial(self._is_ready, api, request))
 
+        for user in USERS:
+            own = m.CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=-1)
+            made = self.ask(user, ADDRESSES[0], Question(ApiKey.CREATE_DELEGATION_TOKEN, 3, own, 0))
+            assert not made.error_code, made
+            self._token_ids[token_of(user)] = made.token_id
+
     def _is_ready(self, api: ApiKey, request: Any) -> bool:
         return self.ask_first(api, 3, request).error_code not in _AGAIN
 
@@ -83,6 +94,7 @@ class AskedBroker:
         """Replace all ACLs, and wait until the broker decides by the new ones."""
         everything = m.DeleteAclsFilter(**EVERYTHING)
         self.ask_first(ApiKey.DELETE_ACLS, 3, m.DeleteAclsRequest(filters=[everything]))
+        acls = [acl._replace(name=self._token_ids.get(acl.name, acl.name)) for acl in acls]
         creations = [
             m.CreateAclsRequestAclCreation(
                 resource_type=acl.resource_type,
@@ -138,6 +150,7 @@ class AskedKafka(AskedBroker):
     """One node of Apache Kafka with a listener for PLAIN."""
 
     def __init__(self, directory: Path) -> None:
+        super().__init__()
         port, users_port, controller_port = free_ports(3)
         users = " ".join(f'user_{user}="{user}-secret"' for user in USERS)
         clients = f"PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{users_port}"
@@ -183,6 +196,7 @@ class AskedKohort(AskedBroker):
     """Kohort over memory, in virtual time. Requests and answers pass through the codec."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._node = node = VirtualNode()
         hosted = Coordinators(node.defer)
         self._broker = Broker(

@@ -11,7 +11,7 @@ import msgspec
 
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
-from kohort_lab.authorization.rules import NAMES
+from kohort_lab.authorization.rules import NAMES, USERS
 
 EVERYTHING: Final[dict[str, Any]] = {
     "resource_type_filter": 1,
@@ -25,7 +25,10 @@ EVERYTHING: Final[dict[str, Any]] = {
 """The fields of a filter that selects all ACLs."""
 
 _VARIABLE: Final = frozenset(
-    ("brokers", "cluster_id", "controller_id", "topic_id", "throttle_time_ms", "producer_id", "node_id", "host", "port")
+    (
+        *("brokers", "cluster_id", "controller_id", "topic_id", "throttle_time_ms", "producer_id", "node_id", "host"),
+        *("port", "token_id", "hmac", "issue_timestamp", "expiry_timestamp", "max_timestamp"),
+    )
 )
 _REFUSED: Final = "Cluster authorization failed."
 
@@ -167,11 +170,23 @@ def _cluster() -> Iterator[Question]:
     ]
     alter = m.IncrementalAlterConfigsRequest(resources=altered, validate_only=True)
     yield Question(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, alter, len(altered))
-    acls = m.DescribeAclsRequest(**EVERYTHING)
+    acls = m.DescribeAclsRequest(**EVERYTHING | {"resource_type_filter": 2})
     yield Question(ApiKey.DESCRIBE_ACLS, 3, acls, 1)
     yield Question(ApiKey.DELETE_ACLS, 3, m.DeleteAclsRequest(filters=[_nothing()]), 1)
     yield Question(ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, m.DescribeClientQuotasRequest(components=[], strict=False), 1)
     yield Question(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, m.ListPartitionReassignmentsRequest(timeout_ms=5_000), 1)
+
+
+def _tokens() -> Iterator[Question]:
+    described = m.DescribeDelegationTokenRequest(owners=None)
+    yield Question(ApiKey.DESCRIBE_DELEGATION_TOKEN, 3, described, 2 * len(USERS))
+    renewer = m.CreateDelegationTokenRequestCreatableRenewers(principal_type="Group", principal_name="none")
+    for user in USERS:
+        request = m.CreateDelegationTokenRequest(
+            owner_principal_type="User", owner_principal_name=user, renewers=[renewer], max_lifetime_ms=-1
+        )
+        # Nobody may have a group as a renewer, so no token is made.
+        yield Question(ApiKey.CREATE_DELEGATION_TOKEN, 3, request, 1)
 
 
 def _nothing() -> m.DeleteAclsFilter:
@@ -179,4 +194,4 @@ def _nothing() -> m.DeleteAclsFilter:
     return m.DeleteAclsFilter(**EVERYTHING | {"resource_name_filter": "none"})
 
 
-_MAKERS: Final[tuple[Callable[[], Iterable[Question]], ...]] = (_topics, _groups, _transactions, _cluster)
+_MAKERS: Final[tuple[Callable[[], Iterable[Question]], ...]] = (_topics, _groups, _transactions, _cluster, _tokens)

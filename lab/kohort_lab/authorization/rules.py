@@ -1,5 +1,6 @@
 """Random sets of ACLs over few names, so that literals, prefixes and wildcards meet."""
 
+from collections.abc import Callable
 from random import Random
 from typing import Final
 
@@ -44,9 +45,24 @@ def _acl(rng: Random) -> Acl:
     )
 
 
+def token_of(user: str) -> str:
+    """What stands in an ACL for the id of a user's token, which each broker chooses."""
+    return f"token of {user}"
+
+
 def _name(rng: Random, resource_type: ResourceType, pattern: PatternType) -> str:
     if resource_type == ResourceType.CLUSTER:
         return CLUSTER_NAME
+    if resource_type in _OF_USERS and rng.random() < 0.7:
+        make, prefixes = _OF_USERS[resource_type]
+        return rng.choice([*map(make, USERS), *(prefixes if pattern == PatternType.PREFIXED else ())])
     if pattern == PatternType.PREFIXED:
         return rng.choice(_PREFIXES)
     return "*" if rng.random() < 0.2 else rng.choice(NAMES)
+
+
+_OF_USERS: Final[dict[ResourceType, tuple[Callable[[str], str], tuple[str, ...]]]] = {
+    ResourceType.DELEGATION_TOKEN: (token_of, ()),
+    ResourceType.USER: ("User:{}".format, ("User:", "User:a")),
+}
+"""Names of resources that belong to users, and prefixes of them."""
