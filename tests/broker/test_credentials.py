@@ -9,6 +9,7 @@ from kohort.broker.credentials import BrokerCredentials
 from kohort.model.principals import Principal
 from kohort.security.sasl.authenticator import Step
 from kohort.security.sasl.listener import SaslConfig, SaslListener
+from kohort.security.sasl.scram import ScramUsers
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from tests.broker.harness import Harness
@@ -42,9 +43,8 @@ def delete(harness: Harness, user: str, mechanism: str) -> None:
 
 def listener(harness: Harness, **passwords: str) -> SaslListener:
     config = SaslConfig(("PLAIN", SHA_256, SHA_512))
-    return SaslListener(
-        config, BrokerCredentials(harness.broker.catalog, passwords, harness.broker.tokens.login), lambda bits: 5
-    )
+    credentials = BrokerCredentials(harness.broker.catalog, passwords, harness.broker.tokens.login)
+    return SaslListener(config, credentials, ScramUsers(credentials, lambda bits: 5))
 
 
 def login(shared: SaslListener, user: str, password: str, mechanism: str, extensions: str = "") -> Step:
@@ -102,6 +102,21 @@ def test_users_of_the_options_have_every_mechanism(mechanism: str) -> None:
     assert login(shared, "alice", "one", mechanism).principal == Principal("alice")
     assert login(shared, "alice", "two", mechanism).principal is None
     assert login(shared, "bob", "one", mechanism).principal is None
+
+
+def test_first_derivations_are_those_of_the_options() -> None:
+    harness = Harness()
+    store(harness, "alice", SHA_256, "two")
+    credentials = BrokerCredentials(harness.broker.catalog, {"alice": "one", "bob": "b"}, harness.broker.tokens.login)
+    users = ScramUsers(credentials, lambda bits: 5)
+    for mechanism, names in ((SHA_256, ["bob"]), (SHA_512, ["alice", "bob"])):
+        works = list(users.first_derivations(mechanism))
+        for derive, keep in works:
+            keep(derive())
+        assert len(works) == len(names)
+        assert [
+            name for name in ("alice", "bob") if users.derived(mechanism, name, credentials.password(name) or "")
+        ] == names
 
 
 def test_stored_credential_comes_before_the_password_of_the_options() -> None:

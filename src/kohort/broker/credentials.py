@@ -1,6 +1,6 @@
 """The users that a broker knows: those of its options, and those of the catalog. Source: Kafka CredentialProvider."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from kohort.broker.admin.scram_credentials import stored_credential
 from kohort.broker.catalog import Catalog
@@ -23,6 +23,9 @@ class BrokerCredentials:
 
     def password(self, user: str) -> str | None:
         return self._passwords.get(user)
+
+    def users_with_password(self) -> Iterable[str]:
+        return self._passwords
 
     def scram(self, user: str, mechanism: str) -> ScramCredential | str | None:
         """The credential of the catalog; for a user without one, the password that the broker was started with."""

@@ -181,8 +181,8 @@ KEY_SET_BYTES_MAX: Final = 1024 * 1024
 UNKNOWN_KEYS_MAX: Final = 16
 """Names of keys that an issuer does not have, which are not asked for again within a minute. As in Kafka."""
 DERIVED_CREDENTIALS_MAX: Final = 1_000
-"""SCRAM credentials that a listener has derived from a password or a delegation token and keeps for the next login. The least
-recently used one is derived again."""
+"""SCRAM credentials that were derived from a password or a delegation token and are kept for the next login. The least recently
+used one is derived again."""
 QUOTA_NAME_LENGTH_MAX: Final = 1_024
 """Characters of a name of an entity with client quotas. An entity with a longer one is INVALID_REQUEST."""
 QUOTA_RATES_MAX: Final = 10_000

@@ -6,7 +6,7 @@ Source: RFC 5802, section 3; Kafka ScramCredential, ScramFormatter, ScramMechani
 
 import hashlib
 import hmac
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple, Protocol
 
 from kohort.model.principals import Principal
@@ -64,6 +64,9 @@ class Credentials(Protocol):
 
     def scram(self, user: str, mechanism: str, /) -> ScramCredential | str | None:
         """The credential of a user for a SCRAM mechanism, or a password from which it is derived, or None."""
+
+    def users_with_password(self) -> Iterable[str]:
+        """The users for whom `scram` may answer with a password."""
 
     def token(self, token_id: str, /) -> Token | None:
         """A delegation token, also one that has expired and is not removed yet, or None."""

@@ -1,11 +1,12 @@
 """A client of an `Authenticator`, in virtual time and without sockets."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kohort.security.credentials import ScramCredential, Token
 from kohort.security.sasl.authenticator import Authenticator, Step
 from kohort.security.sasl.listener import SaslConfig, SaslListener
+from kohort.security.sasl.scram import ScramUsers
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.encoders import request_encoder, response_encoder
@@ -34,6 +35,9 @@ class Users:
     def scram(self, user: str, mechanism: str) -> ScramCredential | str | None:
         return self.scram_credentials.get((user, mechanism))
 
+    def users_with_password(self) -> Iterable[str]:
+        return sorted({user for user, _ in self.scram_credentials})
+
     def token(self, token_id: str) -> Token | None:
         return self.tokens.get(token_id)
 
@@ -41,7 +45,8 @@ class Users:
 def listener(known: Users | None = None, *, number: int = 0, **config: Any) -> SaslListener:
     """A listener that enables PLAIN unless `config` says otherwise; all its random numbers are `number`."""
     config.setdefault("mechanisms", ("PLAIN",))
-    return SaslListener(SaslConfig(**config), known or Users(), lambda bits: number % (1 << bits))
+    users = known or Users()
+    return SaslListener(SaslConfig(**config), users, ScramUsers(users, lambda bits: number % (1 << bits)))
 
 
 def answer_versions(frame: bytes) -> bytes:

@@ -19,6 +19,7 @@ from kohort.security.credentials import ScramCredential, Token, scram_credential
 from kohort.security.sasl.access_tokens import Unsecured
 from kohort.security.sasl.authenticator import Authenticator
 from kohort.security.sasl.listener import SaslConfig, SaslListener
+from kohort.security.sasl.scram import ScramUsers
 from kohort.security.sasl.signed_tokens import Signed, SigningKey, read_keys
 from kohort.wire import messages as m
 from kohort.wire.apis import API_KEYS, ApiKey
@@ -164,9 +165,7 @@ class Player:
             session_ms=dict.fromkeys(MECHANISMS[name], SESSION_MS[name]),
             tokens=Signed(Keys(), ("kafka",), "https://issuer.test") if name == "JWKS" else Unsecured(),
         )
-        self.listener = SaslListener(
-            config, users, lambda bits: self._nonces.pop(0) if bits == 130 and self._nonces else 1
-        )
+        scram_users = ScramUsers(users, lambda bits: self._nonces.pop(0) if bits == 130 and self._nonces else 1)
         for asked, answer in scram_messages(row):
             client_nonce = asked.split(",r=")[1].split(",")[0]
             nonce, salt, _ = answer.split(",")
@@ -176,8 +175,8 @@ class Player:
                 secret = users.tokens[user].secret
                 for mechanism in (SHA_256, SHA_512):
                     known = scram_credential(mechanism, secret, b64decode(salt[len("s=") :]))
-                    self.listener.scram_users.keep(mechanism, user, secret, known)
-        self.authenticator = Authenticator(self.listener, api.answer)
+                    scram_users.keep(mechanism, user, secret, known)
+        self.authenticator = Authenticator(SaslListener(config, users, scram_users), api.answer)
 
     def receive(self, frame: bytes) -> tuple[bytes, bool, bool]:
         """Take a frame without its size; the answer, whether the connection is closed, and whether that is delayed."""

@@ -14,7 +14,8 @@ from kohort.model.limits import DERIVED_CREDENTIALS_MAX, SCRAM_MESSAGE_BYTES_MAX
 from kohort.model.principals import Principal
 from kohort.security.credentials import ITERATIONS_MIN, SCRAM_HASHES, ScramCredential, Token, scram_credential
 from kohort.security.sasl.authenticator import Step
-from kohort.security.sasl.listener import SaslListener
+from kohort.security.sasl.listener import SaslConfig, SaslListener
+from kohort.security.sasl.scram import ScramUsers
 from tests.security.sasl.exchanges import Client, Users, authenticate_frame, listener, read
 from tests.security.sasl.scram_client import NONCE, final, first
 
@@ -295,12 +296,27 @@ def test_user_with_a_password_only(mechanism: str) -> None:
 
 
 def test_derived_credentials_are_bounded() -> None:
-    shared = listener(mechanisms=(SHA_256,)).scram_users
+    shared = ScramUsers(Users(), lambda bits: 5)
     for number in range(DERIVED_CREDENTIALS_MAX + 1):
         shared.keep(SHA_256, str(number), "p", SALLY)
     assert shared.derived(SHA_256, "0", "p") is None
     assert shared.derived(SHA_256, "1", "p") == SALLY
     assert shared.derived(SHA_256, "1", "q") is None
+
+
+def test_first_derivations_leave_no_work_to_the_first_login() -> None:
+    """A user with a password is answered at once, like a name that nobody has; more users than are kept are not derived."""
+    names = [f"user-{number:04}" for number in range(DERIVED_CREDENTIALS_MAX)]
+    users = Users(scram={(name, SHA_256): "secret" for name in names})
+    scram_users = ScramUsers(users, lambda bits: 5)
+    works = list(scram_users.first_derivations(SHA_256))
+    assert len(works) == DERIVED_CREDENTIALS_MAX // 2
+    derive, keep = works[0]
+    keep(derive())
+    client = Client(SaslListener(SaslConfig((SHA_256,)), users, scram_users))
+    client.shake_hands(SHA_256)
+    step = client.authenticator.receive(authenticate_frame(first(names[0]).encode()), client.now_ms)
+    assert (step.work, read(step).error_code) == (None, 0)
 
 
 BOB = Token(Principal("bob"), 1_600_000, "hmac")

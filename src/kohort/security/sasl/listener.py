@@ -47,16 +47,16 @@ class SaslListener:
 
     Args:
         credentials: of the broker; asked at each authentication.
-        random_bits: an unpredictable number of so many bits.
+        scram_users: of all listeners.
 
     Raises:
         ConfigError: no mechanism is enabled, or one is unknown.
     """
 
-    def __init__(self, config: SaslConfig, credentials: Credentials, random_bits: Callable[[int], int]) -> None:
+    def __init__(self, config: SaslConfig, credentials: Credentials, scram_users: ScramUsers) -> None:
         self.config = config
         self._credentials = credentials
-        self.scram_users = ScramUsers(credentials, random_bits)
+        self._scram_users = scram_users
         self._exchanges: dict[str, Callable[[], Exchange]] = {
             mechanism: self._maker(mechanism, config) for mechanism in config.mechanisms
         }
@@ -71,7 +71,7 @@ class SaslListener:
         if mechanism == PLAIN:
             return lambda: PlainExchange(self._password)
         if mechanism in SCRAM_HASHES:
-            return lambda: ScramExchange(mechanism, self.scram_users)
+            return lambda: ScramExchange(mechanism, self._scram_users)
         if mechanism == OAUTHBEARER and config.tokens is not None:
             validator = config.tokens
             return lambda: OAuthBearerExchange(validator)

@@ -12,8 +12,10 @@ Source: RFC 5802, RFC 7677; KIP-48, KIP-84; Kafka ScramSaslServer, ScramServerCa
 import hashlib
 import hmac
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
+from typing import Final, NamedTuple, TypeAlias
 
 from kohort.model.limits import DERIVED_CREDENTIALS_MAX
 from kohort.model.principals import Principal
@@ -40,6 +42,9 @@ _SECRET_BITS: Final = 256
 _OF_TOKENS: Final = "tokenauth"
 
 
+Keep: TypeAlias = Callable[[ScramCredential], None]
+
+
 class Login(NamedTuple):
     """
     What the client's first message names.
@@ -55,10 +60,10 @@ class Login(NamedTuple):
 
 class ScramUsers:
     """
-    The users of SCRAM on a listener, those that do not exist included.
+    The users of SCRAM, those that do not exist included. All listeners share them: a salt is the same at each.
 
     Args:
-        random_bits: as for `SaslListener`.
+        random_bits: an unpredictable number of so many bits.
     """
 
     def __init__(self, credentials: Credentials, random_bits: Callable[[int], int]) -> None:
@@ -98,6 +103,17 @@ class ScramUsers:
         """The work that derives the credential of a password."""
         salt = self._salt(mechanism, name)
         return lambda: scram_credential(mechanism, password, salt)
+
+    def first_derivations(self, mechanism: str) -> Iterator[tuple[Callable[[], ScramCredential], Keep]]:
+        """
+        The works that derive the credentials of the first users, each with what keeps its result.
+
+        Done before the first login, they leave no difference between the times of a user and of a name that nobody has.
+        """
+        for name in islice(self._credentials.users_with_password(), DERIVED_CREDENTIALS_MAX // len(SCRAM_HASHES)):
+            secret = self._credentials.scram(name, mechanism)
+            if isinstance(secret, str):
+                yield self.derive(mechanism, name, secret), partial(self.keep, mechanism, name, secret)
 
     def keep(self, mechanism: str, name: str, password: str, credential: ScramCredential) -> None:
         """Keep a derived credential for the next logins."""

@@ -76,15 +76,14 @@ class Entrance:
         return handshake
 
     def _sasl_connections(self) -> Follows:
-        from secrets import randbits
-
         from kohort.broker.configs.sasl_configs import sasl_config
         from kohort.security.sasl.listener import SaslListener
         from kohort.server.listeners.sasl_connection import SaslConnection
         from kohort.server.listeners.signing_keys import open_keys
 
         config = sasl_config(self.config, has_passwords=self._logins.has_users, open_keys=open_keys)
-        self.sasl = SaslListener(config, self._logins.credentials, randbits)
+        self.sasl = SaslListener(config, self._logins.credentials, self._logins.scram_users)
+        self._logins.prepare(config.mechanisms)
 
         def connection(host: str, _of_certificate: Principal) -> asyncio.Protocol:
             return SaslConnection(self._shared, self._endpoint, self._logins, host, self.sasl)

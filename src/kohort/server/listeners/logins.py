@@ -1,9 +1,15 @@
 """What the authentications of all listeners of a process share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+from itertools import chain
+from typing import TYPE_CHECKING
 
-from kohort.security.credentials import Credentials
+from kohort.security.credentials import SCRAM_HASHES, Credentials, ScramCredential
 from kohort.server.listeners.pending import PendingConnections
+
+if TYPE_CHECKING:
+    from kohort.security.sasl.scram import Keep, ScramUsers
 
 
 class Logins:
@@ -19,6 +25,7 @@ class Logins:
         successes, failures: of first authentications.
         repeated_successes, repeated_failures: of re-authentications.
         expired: connections that were closed because their session had ended.
+        scram_users: of all listeners.
     """
 
     def __init__(
@@ -37,6 +44,35 @@ class Logins:
         self.successes = self.failures = 0
         self.repeated_successes = self.repeated_failures = 0
         self.expired = 0
+        self._prepared: set[str] = set()
+
+    @cached_property
+    def scram_users(self) -> "ScramUsers":
+        # Imported late: a start without SASL does without it.
+        from secrets import randbits
+
+        from kohort.security.sasl.scram import ScramUsers
+
+        return ScramUsers(self.credentials, randbits)
+
+    def prepare(self, mechanisms: Iterable[str]) -> None:
+        """Derive the credentials of users that were given at the start, one after the other between other works."""
+        new = [each for each in mechanisms if each in SCRAM_HASHES and each not in self._prepared]
+        self._prepared.update(new)
+        self._prepare(chain.from_iterable(map(self.scram_users.first_derivations, new)))
+
+    def _prepare(self, works: "Iterator[tuple[Callable[[], ScramCredential], Keep]]") -> None:
+        work = next(works, None)
+        if work is None:
+            return
+        derive, keep = work
+        derived: list[ScramCredential] = []
+
+        def done() -> None:
+            keep(derived[0])
+            self._prepare(works)
+
+        self.elsewhere(lambda: derived.append(derive()), done)
 
     def count_success(self, *, is_first: bool) -> None:
         if is_first:
