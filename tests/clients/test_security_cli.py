@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from kohort.testing.kafka import UnavailableKafkaError
+from tests.clients.conftest import Broker
 from tests.clients.kohort_command import kohort
 from tests.clients.secured import PASSWORDS, client_properties, secured_kafka, secured_kohort, write_properties
 from tests.clients.waiting import wait_until
@@ -246,3 +247,18 @@ def test_a_token_for_another_user(secured: Secured) -> None:
     assert ending.startswith(f"Token {token_id} ends at 20")
     assert secured.said("tokens", "end", token_id, user="bob") == f"Token {token_id} has ended.\n"
     wait_until(lambda: secured.run("tokens", "list", user="bob") == [], what="the token is gone")
+
+
+def test_what_a_broker_without_logins_and_access_rules_says(broker: Broker) -> None:
+    said = {
+        "acls list": "ACLs: No Authorizer is configured on the broker (SECURITY_DISABLED)",
+        "acls create --principal User:a --operation read --topic t": "No Authorizer is configured (SECURITY_DISABLED)",
+        "acls delete --all": "No Authorizer is configured (SECURITY_DISABLED)",
+        "tokens list": "tokens cannot be listed: the cluster refused (DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)",
+        "tokens create": "the token cannot be created: the cluster refused (DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)",
+    }
+    for words, text in said.items():
+        done = kohort(*words.split(), bootstrap=broker.bootstrap, codes=(2,))
+        assert done.stderr.startswith("kohort: ")
+        assert done.stderr.endswith(f"{text}\n")
+        assert done.stdout == ""
