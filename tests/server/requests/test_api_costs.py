@@ -12,6 +12,7 @@ from itertools import count
 
 import pytest
 
+from kohort.broker.acls.authorizer import CLASS_NAME
 from kohort.broker.api_table import API_TABLE, LISTENER_TABLE, Api, Cost, Listener, served_versions
 from kohort.scrape import REQUEST_BYTES_MAX
 from kohort.server.control import LINE_BYTES_MAX
@@ -100,6 +101,9 @@ async def _exceeded(
     return found
 
 
+AUTHORIZED = {"authorizer_class_name": CLASS_NAME, "super_users": "User:ANONYMOUS"}
+"""With these, each element is decided."""
+
 UNREPAIRED: dict[ApiKey, str] = {}
 """APIs that exceed their rows. Who repairs one takes it out."""
 
@@ -112,7 +116,8 @@ UNREPAIRED: dict[ApiKey, str] = {}
     ],
     ids=lambda api: api.api_name,
 )
-def test_no_request_costs_more_than_its_row(api: ApiKey) -> None:
+@pytest.mark.parametrize("settings", [{}, AUTHORIZED] if LONG else [{}], ids=["plain", "authorized"][: 1 + LONG])
+def test_no_request_costs_more_than_its_row(api: ApiKey, settings: dict[str, str]) -> None:
     exceeded: list[str] = []
     requests = 0
 
@@ -134,7 +139,7 @@ def test_no_request_costs_more_than_its_row(api: ApiKey) -> None:
             exceeded.extend(await _exceeded(connect, request, API_TABLE[api].cost))
             requests += 1
 
-    play(story, auto_create_topics_enable="false")
+    play(story, auto_create_topics_enable="false", **settings)
     assert not exceeded, "\n".join(exceeded)
     assert requests > len(strings(api))
 

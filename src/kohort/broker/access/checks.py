@@ -319,7 +319,7 @@ class EachTopic(Check):
             [topic for topic, name in pairs if name is not None and name not in allowed],
             ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         )
-        kept = tuple(topic for topic, name in pairs if name is None or name in allowed)
+        kept = tuple([topic for topic, name in pairs if name is None or name in allowed])
         if not kept and not self._has_group_error:
             return Decision(answer=shape.response(**{shape.answers: refusals}))
         complete = adding(shape.answers, refusals)
@@ -389,7 +389,7 @@ class Each(Check):
         )
         if len(refused) == len(elements):
             return Decision(answer=self._response(**{self._answers: refusals}))
-        kept = tuple(element for element, name in zip(elements, names, strict=True) if name in allowed)
+        kept = tuple([element for element, name in zip(elements, names, strict=True) if name in allowed])
         return Decision(with_field(request, self._field, kept), adding(self._answers, refusals))
 
 

@@ -79,6 +79,8 @@ class FetchedOffsets(Check):
         allowed = yield from requester.allowed(
             Operation.DESCRIBE, ResourceType.GROUP, [group.group_id for group in request.groups]
         )
+        if not [group for group in request.groups if group.topics != () or group.group_id not in allowed]:
+            return None
         kept: list[Any] = []
         refused: list[Any] = []
         refusals: list[list[Any] | None] = []
@@ -90,10 +92,13 @@ class FetchedOffsets(Check):
                 code = ErrorCode.GROUP_AUTHORIZATION_FAILED
                 refused.append(m.OffsetFetchResponseGroup(group_id=group.group_id, error_code=code))
                 continue
-            topics, of_group = yield from self._topics(self._OF_GROUP, group.topics, requester)
-            refusals.append(None if topics is None else of_group)
-            kept.append(with_field(group, "topics", topics) if of_group else group)
-        if not refused and not any(one is None or one for one in refusals):
+            of_group: list[Any] | None = None if group.topics is None else []
+            if group.topics:
+                topics, of_group = yield from self._topics(self._OF_GROUP, group.topics, requester)
+                group = with_field(group, "topics", topics) if of_group else group
+            refusals.append(of_group)
+            kept.append(group)
+        if not refused and None not in refusals and refusals.count([]) == len(refusals):
             return None
         if not kept:
             return Decision(answer=m.OffsetFetchResponse(groups=refused))
@@ -106,8 +111,11 @@ class FetchedOffsets(Check):
                 topics = group.topics
                 if of_group is None and topics:
                     topics = yield from self._visible(self._OF_GROUP, topics, requester)
-                more = of_group if of_group and not group.error_code else ()
-                groups.append(msgspec.structs.replace(group, topics=[*topics, *more]))
+                    groups.append(msgspec.structs.replace(group, topics=topics))
+                elif of_group and not group.error_code:
+                    groups.append(msgspec.structs.replace(group, topics=[*topics, *of_group]))
+                else:
+                    groups.append(group)
             return msgspec.structs.replace(response, groups=[*groups, *refused])
 
         return Decision(with_field(request, "groups", tuple(kept)), complete)
@@ -179,7 +187,7 @@ class FoundCoordinators(Check):
         def complete(response: m.FindCoordinatorResponse) -> m.FindCoordinatorResponse:
             return msgspec.structs.replace(response, coordinators=[*response.coordinators, *refusals])
 
-        kept = tuple(key for key in keys if key in allowed)
+        kept = tuple([key for key in keys if key in allowed])
         return Decision(with_field(request, "coordinator_keys", kept), complete)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Generator, Iterable
+from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 from uuid import UUID
 
-from kohort.machine.gradual import HANDLER_STEP, LOOK_STEP
+from kohort.machine.gradual import HANDLER_STEP, LOOK_STEP, chunks
 from kohort.model.errors import ErrorCode
 from kohort.security.authorization import Authorizer
 from kohort.security.operations import CLUSTER_NAME, Operation, ResourceType
@@ -139,16 +140,22 @@ class Requester:
         self, operation: Operation, resource_type: ResourceType, names: Iterable[str], *, logs_refusal: bool = True
     ) -> Steps[set[str]]:
         """The names to which the user may do this; each name is decided once. Source: Kafka AuthHelper.filterByAuthorized."""
-        counts: dict[str, int] = {}
-        for number, name in enumerate(names, 1):
-            counts[name] = counts.get(name, 0) + 1
-            if number % LOOK_STEP == 0:
+        counts: Counter[str] = Counter()
+        left = iter(names)
+        while some := list(islice(left, LOOK_STEP)):
+            counts.update(some)
+            if len(some) == LOOK_STEP:
                 yield
-        found = set()
-        for number, (name, count) in enumerate(counts.items(), 1):
-            if self.may(operation, resource_type, name, logs_refusal=logs_refusal, count=count):
-                found.add(name)
-            if number % HANDLER_STEP == 0:
+        found: set[str] = set()
+        for few in chunks(list(counts), HANDLER_STEP):
+            found.update(
+                [
+                    name
+                    for name in few
+                    if self.may(operation, resource_type, name, logs_refusal=logs_refusal, count=counts[name])
+                ]
+            )
+            if len(few) == HANDLER_STEP:
                 yield
         return found
 

@@ -51,7 +51,7 @@ class NamedTopics(Check):
             if missing and not requester.may_at_cluster(Operation.CREATE, logs_refusal=False):
                 denied = set(missing) - (yield from requester.allowed(Operation.CREATE, _TOPIC, missing))
         pairs = list(zip(wanted, names, strict=True))
-        kept = tuple(topic for topic, name in pairs if name is None or (name in allowed and name not in denied))
+        kept = tuple([topic for topic, name in pairs if name is None or (name in allowed and name not in denied)])
         if len(kept) == len(wanted):
             return None
         refusals = yield from gathered(_refused(topic) for topic, name in pairs if name in denied)
@@ -133,7 +133,7 @@ class CreatedTopics(Check):
             if len(refusals) == len(topics) and topics:
                 return Decision(answer=m.CreateTopicsResponse(topics=refusals))
             if refusals:
-                request = with_field(request, "topics", tuple(topic for topic in topics if topic.name in allowed))
+                request = with_field(request, "topics", tuple([topic for topic in topics if topic.name in allowed]))
 
         def complete(response: m.CreateTopicsResponse) -> Steps[m.CreateTopicsResponse]:
             names = (topic.name for topic in response.topics if not topic.error_code)
