@@ -208,7 +208,7 @@ API_TABLE: Final[dict[ApiKey, Api]] = {
     ),
     ApiKey.LIST_CONFIG_RESOURCES: Api(_each()),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: Api(_each(), is_gradual=True),
-    ApiKey.SHARE_GROUP_HEARTBEAT: Api(_each()),
+    ApiKey.SHARE_GROUP_HEARTBEAT: Api(_each(), is_gradual=True),
     ApiKey.SHARE_GROUP_DESCRIBE: Api(_each(), is_gradual=True),
     ApiKey.SHARE_FETCH: Api(_each()),
     ApiKey.SHARE_ACKNOWLEDGE: Api(_each()),
