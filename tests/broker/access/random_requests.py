@@ -16,6 +16,8 @@ MISSING_IDS = ("x-missing",)
 NO_ID = "NOSUCHTOPICIDxxxxxxxxA"
 CLUSTER = "kafka-cluster"
 USERS = ("alice", "bob")
+OWNERS = ("User:alice", "User:bob", "User:carol")
+"""Owners of delegation tokens."""
 PRODUCER: dict[str, int] = {"producerId": 987_654_321, "producerEpoch": 0}
 """A producer that no transactional id has."""
 
@@ -71,6 +73,7 @@ def acls(random: Random) -> list[dict[str, str]]:
                 ResourceType.GROUP,
                 ResourceType.CLUSTER,
                 ResourceType.TRANSACTIONAL_ID,
+                ResourceType.USER,
             )
         )
         names: dict[ResourceType, tuple[str, ...]] = {
@@ -78,6 +81,7 @@ def acls(random: Random) -> list[dict[str, str]]:
             ResourceType.GROUP: (*GROUPS, *MISSING_GROUPS),
             ResourceType.CLUSTER: (CLUSTER,),
             ResourceType.TRANSACTIONAL_ID: (*IDS, *MISSING_IDS),
+            ResourceType.USER: OWNERS,
         }
         name = random.choice(names[resource])
         pattern = "LITERAL"
@@ -89,7 +93,7 @@ def acls(random: Random) -> list[dict[str, str]]:
         found.append(
             {
                 "permission": random.choices(("ALLOW", "DENY"), (5, 1))[0],
-                "operation": random.choice(("ALL", "ALL", *(one.name for one in Operation if one.value <= 12))),
+                "operation": random.choice(("ALL", "ALL", *(one.name for one in Operation if one.value <= 13))),
                 "resource": resource.name,
                 "name": name,
                 "pattern": pattern,
@@ -259,6 +263,11 @@ def _alter_configs(names: Names, version: int, *, is_incremental: bool = False) 
     return {"resources": resources, "validateOnly": True}
 
 
+def _create_token(names: Names, _version: int) -> Fields:
+    kind, _, name = names.some(OWNERS)[0].partition(":")
+    return {"ownerPrincipalType": kind, "ownerPrincipalName": name, "renewers": [], "maxLifetimeMs": 60_000}
+
+
 def _sync_group(names: Names, version: int) -> Fields:
     fields: Fields = {"groupId": names.group(), "generationId": 1, "memberId": "nobody"}
     if version >= 5:
@@ -386,6 +395,7 @@ _KINDS: tuple[_Kind, ...] = (
             validateOnly=True,
         ),
     ),
+    (ApiKey.CREATE_DELEGATION_TOKEN, (3,), _create_token),
     (ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, (0,), _simple(users=[{"name": "nobody"}])),
     (ApiKey.ALTER_USER_SCRAM_CREDENTIALS, (0,), _simple(deletions=[{"name": "nobody", "mechanism": 1}])),
     (
