@@ -1,5 +1,6 @@
 """Decisions of the authorizer: tables, the decisions recorded from Apache Kafka, and the plain twin that scans all ACLs."""
 
+import gc
 import json
 import sys
 from collections.abc import Callable
@@ -304,7 +305,11 @@ def few() -> AclIndex:
 
 @pytest.fixture(scope="module")
 def many() -> AclIndex:
-    return AclIndex(_many(100_000))
+    gc.disable()  # it would look through all of them again and again, and find nothing
+    try:
+        return AclIndex(_many(100_000))
+    finally:
+        gc.enable()
 
 
 def _many(count: int) -> list[Acl]:
