@@ -225,6 +225,28 @@ def test_a_decision_is_that_of_the_twin_that_scans_all_acls(
     assert rule.endswith("permissionType=ALLOW])") or rule == "DefaultAllow" if expected else "=ALLOW" not in rule
 
 
+@pytest.mark.parametrize("pattern", ["LITERAL", "PREFIXED"])
+def test_removing_an_acl_leaves_the_others_of_its_resource_as_CVE_2024_27309_asks(pattern: str) -> None:  # noqa: N802
+    read, write, of_bob = (
+        acl(text.format(pattern))
+        for text in ("ALLOW READ TOPIC {} t", "DENY WRITE TOPIC {} t", "DENY READ TOPIC {} t User:bob")
+    )
+    index = AclIndex([read, write, of_bob, acl("ALLOW ALL TOPIC LITERAL * User:*")])
+    rules = Decisions(index, (), allows_without_acls=False)
+
+    def may_write() -> bool:
+        return rules.may("User:alice", "10.0.0.1", Operation.WRITE, ResourceType.TOPIC, "t")
+
+    index.remove(read)
+    assert not may_write()
+    assert not may_read(rules, "t", "User:bob")
+    index.remove(write)
+    assert may_write()
+    assert not may_read(rules, "t", "User:bob")
+    index.remove(of_bob)
+    assert may_read(rules, "t", "User:bob")
+
+
 @given(st.lists(st.tuples(st.booleans(), ACLS), max_size=30), st.lists(ACLS, max_size=3))
 def test_an_index_equals_one_that_is_built_anew_after_every_change_as_CVE_2024_27309_asks(  # noqa: N802
     changes: list[tuple[bool, Acl]], first: list[Acl]
