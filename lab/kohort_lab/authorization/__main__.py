@@ -10,10 +10,14 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from random import Random
 
-from kohort_lab.authorization.brokers import AskedBroker, AskedKafka, AskedKohort
+from kohort.testing.kafka import KafkaNode
+from kohort.testing.served import ServedKohort
+from kohort_lab.authorization.brokers import AskedBroker, AskedOverSockets
 from kohort_lab.authorization.questions import comparable, questions
 from kohort_lab.authorization.rules import ADDRESSES, USERS, random_acls
 
@@ -55,14 +59,14 @@ def main(arguments: Sequence[str]) -> int:
     options = parse(arguments)
     seed = random.randrange(1 << 32) if options.seed is None else options.seed
     print(f"seed {seed}", flush=True)
-    with tempfile.TemporaryDirectory() as directory:
-        kafka, kohort = AskedKafka(Path(directory)), AskedKohort()
-        try:
-            for broker in (kafka, kohort):
-                broker.prepare()
-            counts, differences = compare(kafka, kohort, Random(seed), options.decisions)
-        finally:
-            kafka.close()
+    with tempfile.TemporaryDirectory() as directory, ExitStack() as stack:
+        kafka = AskedOverSockets(partial(KafkaNode, Path(directory) / "kafka"))
+        stack.callback(kafka.close)
+        kohort = AskedOverSockets(partial(ServedKohort, Path(directory) / "kohort"))
+        stack.callback(kohort.close)
+        for broker in (kafka, kohort):
+            broker.prepare()
+        counts, differences = compare(kafka, kohort, Random(seed), options.decisions)
     for difference in differences[:_SHOWN_MAX]:
         print(difference)
     told = ", ".join(f"{count} {name}" for name, count in counts.items())

@@ -1,10 +1,9 @@
-"""The two brokers that are asked: Apache Kafka with a listener for users, and Kohort in this process."""
+"""Brokers that are asked: Apache Kafka and Kohort over sockets, with a listener for users, and Kohort in this process."""
 
 import socket
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 from kohort.broker.broker import Broker
@@ -21,6 +20,7 @@ from kohort.storage.memory import MemoryStore
 from kohort.testing.context import FixedContext
 from kohort.testing.kafka import KafkaNode
 from kohort.testing.ports import free_ports
+from kohort.testing.served import ServedKohort
 from kohort.testing.virtual import VirtualNode
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
@@ -46,6 +46,7 @@ SETTINGS: Final = {
 TIMEOUT_S: Final = 30.0
 _AGAIN: Final = frozenset((14, 15, 16))
 """Codes of coordinators that are not there yet."""
+_PROTOCOLS: Final = "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT"
 _PLAIN: Final = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 
 
@@ -146,24 +147,33 @@ class _FromAddress(Connection):
         return connection
 
 
-class AskedKafka(AskedBroker):
-    """One node of Apache Kafka with a listener for PLAIN."""
+class AskedOverSockets(AskedBroker):
+    """
+    A process with a listener for the super user, and one for PLAIN.
 
-    def __init__(self, directory: Path) -> None:
+    Args:
+        make: makes the process with its configurations.
+    """
+
+    def __init__(self, make: Callable[[Mapping[str, str]], KafkaNode | ServedKohort]) -> None:
         super().__init__()
         port, users_port, controller_port = free_ports(3)
         users = " ".join(f'user_{user}="{user}-secret"' for user in USERS)
         clients = f"PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{users_port}"
-        properties = SETTINGS | {
-            "listeners": f"{clients},CONTROLLER://127.0.0.1:{controller_port}",
-            "advertised.listeners": clients,
-            "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller_port}",
-            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT",
-            "sasl.enabled.mechanisms": "PLAIN",
-            "listener.name.sasl_plaintext.plain.sasl.jaas.config": f"{_PLAIN} {users};",
-        }
-        self._node = KafkaNode(directory, properties)
-        self._node.port = port
+        self._node = make(
+            SETTINGS
+            | {
+                "listeners": f"{clients},CONTROLLER://127.0.0.1:{controller_port}",
+                "advertised.listeners": clients,
+                "controller.listener.names": "CONTROLLER",
+                "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller_port}",
+                "listener.security.protocol.map": _PROTOCOLS,
+                "sasl.enabled.mechanisms": "PLAIN",
+                "listener.name.sasl_plaintext.plain.sasl.jaas.config": f"{_PLAIN} {users};",
+            }
+        )
+        if isinstance(self._node, KafkaNode):
+            self._node.port = port
         self._node.start()
         self._first = Connection(Address("127.0.0.1", port), TIMEOUT_S, PLAINTEXT)
         self._connections = {
