@@ -451,6 +451,25 @@ def test_a_lag_that_is_unknown_is_no_zero() -> None:
     assert tiles(text)["groups of unknown lag"] == "1"
 
 
+def test_a_partition_that_was_never_committed_is_stuck_with_an_unknown_lag() -> None:
+    row = whole().lag[0] | {"group": "never", "offset": None, "lag": None, "time_lag_ms": None, "metadata": None}
+    row |= {"commit_timestamp_ms": None, "is_exact": True, "records_lost": None}
+    stay = {
+        "group": "never",
+        "group_type": "consumer",
+        "topic": "orders",
+        "topic_id": None,
+        "partition": 0,
+        "role": None,
+    }
+    stay |= {"subtopology": None, "member_id": "m", "since_ms": T - 60_000, "until_ms": None, "first_log_offset": 0}
+    text = plain(
+        render(ReportData("/", T, 1, lag=[row], rebalances=[change(0, members=[1])], assignments=[stay], at_ms=T))
+    )
+    assert "<dt>Stuck</dt><dd>never: STOP, orders-0, lag unknown (no commit for 1.0 min" in text
+    assert tiles(text)["stuck groups (1 STOP)"] == "1"
+
+
 def test_lag_has_the_colour_of_its_verdict() -> None:
     """A healthy group has a lag, too: what is red is wrong."""
     lag, status = whole().lag[0] | {"group": "g"}, whole().status[0]

@@ -139,8 +139,9 @@ def _stuck(rows: list[Row]) -> str:
     names = sorted({row["verdict"] for row in rows}, key=SEVERITIES.index, reverse=True)
     reasons = {row["why"] for row in rows if row["why"]}
     why = f" ({reasons.pop()})" if len(reasons) == 1 else ""
-    behind = number(sum(row["lag"] or 0 for row in rows))
-    return f"{rows[0]['group']}: {', '.join(names)}, {_partitions(rows)}, {behind} records behind{why}"
+    known = [row["lag"] for row in rows if row["lag"] is not None]
+    behind = f"{number(sum(known))} records behind" if known else "lag unknown"
+    return f"{rows[0]['group']}: {', '.join(names)}, {_partitions(rows)}, {behind}{why}"
 
 
 def _waiting(rows: list[Row]) -> str:
