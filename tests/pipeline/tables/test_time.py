@@ -4,7 +4,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kohort.pipeline.tables.burrow.status import burrow_status
+from kohort.pipeline.tables.burrow.status import burrow_history, burrow_status
 from kohort.pipeline.tables.incarnations import BATCH_COLUMNS
 from kohort.pipeline.tables.lag.offset_lag import ends_as_of
 from kohort.pipeline.tables.offsets import commit_frequency, latest_offsets
@@ -126,3 +126,14 @@ def test_burrow_of_the_past(engine: Any) -> None:
     for at, stopped in ((70, "WARN"), (99, "WARN"), (100, "STOP")):
         found = dict(statuses(at))
         assert found == {"ahead": "OK", "behind": "WARN", "still": "STALL", "stopped": stopped}, at
+
+
+def test_a_clock_that_is_ahead_leaves_the_lag_as_it_is(engine: Any) -> None:
+    """The batch is in the log at the instant of the tables, whatever its timestamp says; both tables end alike."""
+    log = batches(engine, [batch(0, 10, 1_000), batch(10, 15, 9_000_000)])
+    commits = frames.of_schema(engine, COMMITS, [commit(0, 2_000, 8), commit(1, 3_000, 10)])
+    now = frames.tuples(burrow_status(commits, log, at_ms=4_000), "status", "lag")
+    assert now == [("OK", 5)]
+    history = frames.rows_of(burrow_history(commits, log, until_ms=4_000), "since_ms")
+    assert (history[-1]["status"], history[-1]["until_ms"], history[-1]["lag_max"]) == ("OK", None, 5)
+    assert all(row["since_ms"] <= 4_000 for row in history)

@@ -97,10 +97,8 @@ class FirstUnread:
         for row, producer_id in enumerate(some.headers["producer_id"].tolist()):
             produced = None if times[row] is None else Produced(times[row])
             if base_offsets[row] < self.offset and not flags[row] & CONTROL:
+                # None if compaction has removed the rest of the batch.
                 produced = first_inside(some.of([row]), self.offset)
-                if produced is None:
-                    # Compaction has removed the rest of the batch.
-                    continue
             if self._add(flags[row], base_offsets[row], produced, producer_id, ends[row]):
                 return True
         return False

@@ -31,13 +31,11 @@ def burrow_status(commits: Any, batches: Any, *, at_ms: int, rules: Rules = BURR
 
     Args:
         commits: as `offset_commits` returns them.
-        batches: `BATCH_COLUMNS` of the topics that groups commit to. Batches with a later timestamp than `at_ms` count from
-            there on: the clock of their producer was ahead.
+        batches: `BATCH_COLUMNS` of the topics that groups commit to, all appended up to `at_ms`.
     """
-    there = _appended(batches, at_ms)
-    events = lag_over_time.partition_lag(commits_as_of(commits, at_ms=at_ms), there)
+    events = lag_over_time.partition_lag(commits_as_of(commits, at_ms=at_ms), batches)
     windows = _windows(events, rules)
-    joined = windows.join(_ring(there, rules, at_ms), on=["topic", "partition"], how="left")
+    joined = windows.join(_ring(batches, rules, at_ms), on=["topic", "partition"], how="left")
 
     def evaluate_rows(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for part in parts:
@@ -57,7 +55,9 @@ def burrow_history(commits: Any, batches: Any, *, until_ms: int, rules: Rules = 
     Args:
         commits, batches: as for `burrow_status`.
     """
-    events = lag_over_time.partition_lag(commits_as_of(commits, at_ms=until_ms), _appended(batches, until_ms))
+    # Batches with a later timestamp count from the end on: the clock of their producer was ahead.
+    there = batches.withColumn("timestamp_ms", fn.least("timestamp_ms", fn.lit(until_ms).cast("bigint")))
+    events = lag_over_time.partition_lag(commits_as_of(commits, at_ms=until_ms), there)
     return replayed(
         events.select(*_PARTITION, "committed", "behind", *lag_over_time.order(events)),
         keys=_PARTITION,
@@ -65,11 +65,6 @@ def burrow_history(commits: Any, batches: Any, *, until_ms: int, rules: Rules = 
         start=partial(BurrowHistory, rules=rules, until_ms=until_ms),
         schema=arrow_schema("status_history"),
     )
-
-
-def _appended(batches: Any, at_ms: int) -> Any:
-    """Return batches that were all appended up to an instant, whatever the clocks of their producers say."""
-    return batches.withColumn("timestamp_ms", fn.least("timestamp_ms", fn.lit(at_ms).cast("bigint")))
 
 
 def _ring(batches: Any, rules: Rules, at_ms: int) -> Any:
