@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 from kohort.cli.pipeline.commands import app
 from kohort.pipeline.exporter.exporter import Exporter
+from kohort.pipeline.tables.burrow.verdicts import NUMBERS, OK, STOP, WARN
 
 CASES = (
     "markers",
@@ -103,3 +104,20 @@ def test_what_is_said_of_odd_logs(
             checks = [check for check in told["checks"] if check.get("clock") == clock]
             wrong += [check for check in checks if not holds(check, *ask(check["run"]), told["instant_ms"])]
     assert wrong == []
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_exporter_judges_as_status_does(recorded: Callable[[str], Path], case: str) -> None:
+    """
+    Of a directory at rest. WARN needs the lag at commits, and whether a partition stalls or has stopped the ends of logs before;
+    an exporter knows those that it has seen.
+    """
+    worst: dict[str, int] = {}
+    for row in answer(recorded("odd") / case, "status")[1]:
+        worst[row["group"]] = max(NUMBERS[row["verdict"]], worst.get(row["group"], 0))
+    samples = scraped(recorded("odd") / case)
+    told = {row["group"]: row["value"] for row in samples if row["metric"] == "kohort_group_verdict"}
+    seen = {NUMBERS[WARN]: NUMBERS[OK], NUMBERS["STALL"]: NUMBERS[STOP]}
+    assert {group: seen.get(number, number) for group, number in told.items()} == {
+        group: seen.get(number, number) for group, number in worst.items()
+    }

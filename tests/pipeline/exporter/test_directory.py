@@ -26,12 +26,13 @@ from kohort.pipeline.exporter.exporter import Exporter
 from kohort.pipeline.exporter.log_ends import LogEnd
 from kohort.pipeline.exporter.metrics import Snapshot
 from kohort.pipeline.sources.instants import end_of_logs, latest_ms
+from kohort.pipeline.tables.burrow.verdicts import NUMBERS, UNKNOWN
 from kohort.storage.producer_states import ProducerStateEntry
 from kohort.storage.producers import ProducerStateManager
 from kohort.storage.segments.snapshots import write_snapshot
 from kohort.testing.served import ServedKohort
 from tests.clients.waiting import wait_until
-from tests.pipeline.exporter.test_exporter import ORDERS, SETTINGS, Values, commit, produce, transact, values
+from tests.pipeline.exporter.test_exporter import ORDERS, SETTINGS, Values, commit, produce, transact, value, values
 from tests.pipeline.logbytes import TIMESTAMP_MS, batch
 from tests.pipeline.sources.growing import GrowingLog
 from tests.records import kafka_logs
@@ -294,3 +295,23 @@ def test_a_directory_at_rest_is_judged_at_the_end_of_its_logs(
     log = GrowingLog(logs, "another")
     log.append(batch(0, [(b"k", b"v")]))
     assert exporter.poll().at_ms == now_ms
+
+
+def test_without_the_logs_of_coordinators_and_topics_nothing_is_judged(
+    recorded: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which transactions hang only all coordinators know; of a group without the log of its topic the verdict is UNKNOWN."""
+    monkeypatch.setattr(exporter_module, "HANGING_GRACE_MS", 0)
+    whole = recorded("odd") / "open-transaction"
+    for name in ("__consumer_offsets-0", "ledger-0", "clock-0"):
+        shutil.copytree(whole / name, tmp_path / name)
+    exporter = Exporter(str(tmp_path))
+    assert exporter.poll().hanging == []
+    assert value(exporter, "kohort_partition_blocked_records", topic="ledger", partition="0") is not None
+    shutil.rmtree(tmp_path / "ledger-0")
+    exporter = Exporter(str(tmp_path))
+    exporter.poll()
+    assert value(exporter, "kohort_group_verdict", group="stands-once") == NUMBERS[UNKNOWN]
+    assert value(exporter, "kohort_group_unknown_partitions", group="stands-once") == 1
+    assert value(exporter, "kohort_group_lag", group="stands-once") is None
+    assert value(exporter, "kohort_group_verdict", group="clock") == 0
