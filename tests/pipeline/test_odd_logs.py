@@ -109,8 +109,8 @@ def test_what_is_said_of_odd_logs(
 @pytest.mark.parametrize("case", CASES)
 def test_the_exporter_judges_as_status_does(recorded: Callable[[str], Path], case: str) -> None:
     """
-    Of a directory at rest. WARN needs the lag at commits, and whether a partition stalls or has stopped the ends of logs before;
-    an exporter knows those that it has seen.
+    Of a directory at rest. An exporter knows the lag at commits (WARN), and the ends of logs before (STOP or STALL), only of
+    what it has seen.
     """
     worst: dict[str, int] = {}
     for row in answer(recorded("odd") / case, "status")[1]:
