@@ -33,7 +33,7 @@ const names = () => [...document.querySelectorAll('#index tbody tr')].filter(row
 const told = [];
 document.querySelector('#index th button').click(); told.push(names());
 document.querySelector('#index th button').click(); told.push(names());
-for (const _ of 'ab') { document.querySelectorAll('#index th button')[6].click(); told.push(names()); }
+for (const _ of 'ab') { document.querySelectorAll('#index th button')[10].click(); told.push(names()); }
 key(document.body, '/'); told.push(document.activeElement.id);
 for (const words of ['CONSUMER stop', 'orders', 'nothing', 'members', '1']) {
   search.value = words; search.oninput(); told.push(names()); told.push(found.textContent);
@@ -187,7 +187,7 @@ def test_the_worst_come_first_and_three_of_a_kind() -> None:
         for at, name in enumerate(STATUSES)
     ]
     told = top_issues(lag=(), **nothing | {"verdicts": stuck})
-    assert "<dd>g: REWIND, STOP, 2 partitions, 4 records behind</dd>" in told
+    assert '<summary>More: <span class="soft">growing lag, longest waiting</span></summary>' in told
     assert "<dt>Growing lag</dt><dd>g: 2 records in t-1</dd>" in told
     assert "<dt>Longest waiting</dt><dd>g: 1.5 min in t-0</dd>" in told
     # The group leads to its section.
@@ -219,23 +219,11 @@ def test_what_has_no_owner_now_comes_before_what_had_none() -> None:
     ]
 
 
-def test_stuck_groups_come_by_severity() -> None:
-    """A group that loses records comes before one with more lag. The number of those that are not shown is told."""
-    rows = [
-        {"group": f"g{at:02}", "topic": "t", "partition": 0, "lag": at, "verdict": name, "why": "", "time_lag_ms": None}
-        for at, name in enumerate(["LOST", *["STOP"] * 12])
-    ]
-    nothing: dict[str, Any] = {"lag": (), "flapping": (), "unowned": (), "statistics": (), "blocking": ()}
-    found = re.findall(r"<dd[^>]*>(.*?)</dd>", top_issues(verdicts=rows, **nothing))
-    assert [line[:3] for line in found] == ["g00", *(f"g{at:02}" for at in range(12, 3, -1)), "and"]
-    assert found[-1] == "and 3 more"
-
-
 def test_a_rebalance_that_goes_on_is_an_issue_and_an_overtaken_one_is_none() -> None:
     rows = [change(0, completed_at_ms=None), change(500, completed_at_ms=None)]
     text = plain(render(ReportData("/", T, 1, at_ms=T + 60_500, rebalances=rows)))
     assert "<dt>Rebalances in progress</dt><dd>g: for 1.0 min, 0 members (joined)</dd>" in text
-    for table in (text[text.index("<h2>Rebalances</h2>") :], text[text.index("<section") :]):
+    for table in (text[text.index(">Rebalances</h2>") :], text[text.index("<section") :]):
         events = re.findall(r'<td class="t">(in progress|overtaken|rebalanced)</td>', table)
         assert events[:2] == ["in progress", "overtaken"]
     done = [*rows, change(900)]
@@ -315,7 +303,7 @@ def test_a_share_group_is_behind_too() -> None:
     assert tiles(text)["groups"] == "1"
     assert "<dt>Largest lag</dt><dd>jobs: 20 records in orders-0</dd>" in plain(text)
     index = text[text.index('id="groups"') : text.index("<section")]
-    assert re.findall(r"<td[^>]*>([^<]*)</td>", index)[:3] == ["share", "OK", "20"]
+    assert re.findall(r"<td[^>]*>([^<]*)</td>", index)[:4] == ["OK", "\N{EN DASH}", "20", "\N{EN DASH}"]
     part = text[text.index("<section") :]
     assert "share group, 20 records behind in 2 partitions" in part
     cells = re.findall(r"<td[^>]*>([^<]*)</td>", part[part.index("Share state") :])
@@ -330,7 +318,7 @@ def test_a_deleted_group_is_not_one_of_those_that_there_are() -> None:
     text = render(ReportData("/", T, 1, rebalances=[*gone, *there], members=[member("a", "x", T)]))
     assert tiles(text)["groups"] == "1"
     index = text[text.index('id="groups"') :].partition("</table>")[0]
-    assert re.findall(r'<td class="t"[^>]*>([^<]*)</td>', index) == ["consumer", "deleted", "consumer", "-"]
+    assert re.findall(r'<td class="t"[^>]*>([^<]*)</td>', index) == ["deleted", "consumer", "-", "consumer"]
     lag = {"group": "g", "topic": "t", "partition": 0, "offset": 3, "leader_epoch": 0, "metadata": ""}
     lag |= {"commit_timestamp_ms": T, "end_offset": 3, "lag": 0}
     assert tiles(render(ReportData("/", T, 1, rebalances=[*gone, *there], lag=[lag])))["groups"] == "2"
@@ -441,11 +429,11 @@ def test_a_lag_that_is_unknown_is_no_zero() -> None:
     index = text[text.index('id="index"') :].partition("</table>")[0]
     rows = [re.findall(r"<td[^>]*>([^<]*)</td>", row) for row in plain(index).split("<tr data-s")[1:]]
     dash = "\N{EN DASH}"
-    assert [row[:6] for row in rows] == [
-        ["elsewhere", "simple", "UNKNOWN", dash, dash, dash],
-        ["never", "consumer", "-", dash, dash, "0"],
+    assert rows == [
+        ["elsewhere", "UNKNOWN", "09:20:34", *[dash] * 3, "orders", dash, "simple", dash, "0", rows[0][11]],
+        ["never", "-", *[dash] * 6, "consumer", "0", "1", "no committed offset"],
     ]
-    assert rows[1][7] == "no committed offset"
+    assert rows[0][11] == "the log of orders-0 is not here; last commit at 09:20:34"
     assert "lag in 1 partition unknown: the logs of the topics are not here" in text
     assert tiles(text)["stuck groups"] == "0"
     assert tiles(text)["groups of unknown lag"] == "1"
@@ -466,7 +454,11 @@ def test_a_partition_that_was_never_committed_is_stuck_with_an_unknown_lag() -> 
     text = plain(
         render(ReportData("/", T, 1, lag=[row], rebalances=[change(0, members=[1])], assignments=[stay], at_ms=T))
     )
-    assert "<dt>Stuck</dt><dd>never: STOP, orders-0, lag unknown (no commit for 1.0 min" in text
+    assert '<p class="who">never: <b class="behind">STOP</b> since 09:19:34 (1.0 min)</p>' in text
+    assert (
+        '<p class="told">orders-0, lag unknown: a member has had orders-0 since 09:19:34 and has never committed</p>'
+        in text
+    )
     assert tiles(text)["stuck groups (1 STOP)"] == "1"
 
 
@@ -475,7 +467,7 @@ def test_lag_has_the_colour_of_its_verdict() -> None:
     lag, status = whole().lag[0] | {"group": "g"}, whole().status[0]
     for name, colour in (("OK", ""), ("WARN", " warned"), ("STOP", " behind")):
         text = render(ReportData("/", T, 1, lag=[lag], status=[status | {"basis": name}], at_ms=T))
-        assert set(re.findall(r'<td class="n([\w ]*)">1\N{NARROW NO-BREAK SPACE}231<', text)) == {"", colour}
+        assert set(re.findall(r'<td class="n([\w ]*)">1\N{NARROW NO-BREAK SPACE}231<', text)) == {colour}
 
 
 def test_what_a_group_waits_for() -> None:
@@ -483,10 +475,13 @@ def test_what_a_group_waits_for() -> None:
     lag = whole().lag[0] | {"group": "g", "offset": 3}
     open_ = {"topic": "orders", "partition": 0, "producer_id": 7, "transactional_id": None, "start_offset": 3}
     open_ |= {"verdict": "hanging", "duration_ms": 5, "blocked_records": 9}
-    for offset, why in ((3, "; it waits at the hanging transaction of producer 7"), (4, "")):
+    for offset, why in ((3, "; it waits at the hanging transaction of producer 7, open for 5 ms"), (4, "")):
         data = ReportData("/", T, 1, lag=[lag | {"offset": offset}], status=whole().status, at_ms=T)
         text = render(replace(data, blocking_transactions=[open_, open_ | {"start_offset": 8}]))
-        assert f"STOP</b> (no commit for longer than the span of the last ones{why})" in text
+        told = "no commit since 09:20:34; members are not known"
+        assert f"STOP</b> since 09:20:34 (0 ms) ({told}{why})" in text
+        step = "end the transaction: kohort transactions abort --topic orders --partition 0 --start-offset 3"
+        assert (f"<b>Next:</b> {step}<" in text) == bool(why)
 
 
 def test_the_first_answer_is_how_many_groups_are_stuck() -> None:
@@ -498,6 +493,7 @@ def test_the_first_answer_is_how_many_groups_are_stuck() -> None:
         "records behind": "2\N{NARROW NO-BREAK SPACE}462",
         "longest wait": "2.0 h",
         "rebalances in the last hour": "2",
+        "stuck since (UTC), the first": "09:20:34",
     }
 
 
@@ -519,8 +515,8 @@ def test_a_dead_group_with_lag_is_not_ok() -> None:
     status = whole().status[0] | {"status": "OK"}
     gone = change(5, event="emptied", members=[])
     text = render(ReportData("/", T, 1, lag=[lag], status=[status], rebalances=[change(0, members=[1]), gone], at_ms=T))
-    assert "STOP</b> (the group has no members)" in text
-    assert "<dt>Stuck</dt><dd>g: STOP, orders-0" in plain(text)
+    assert "STOP</b> since 09:20:34 (0 ms) (no member since 09:20:34; last commit at 09:20:34)" in text
+    assert '<li><p class="who">g: <b class="behind">STOP</b> since 09:20:34' in plain(text)
 
 
 def test_offsets_are_the_worst_first() -> None:
@@ -530,7 +526,7 @@ def test_offsets_are_the_worst_first() -> None:
         for name, at in (("a", 0), ("b", 5), ("c", 9))
     ]
     text = render(ReportData("/", T, 1, lag=rows, at_ms=T))
-    table = plain(text)[plain(text).index("<h2>Offsets</h2>") :].partition("</table>")[0]
+    table = plain(text)[plain(text).index(">Offsets</h2>") :].partition("</table>")[0]
     assert re.findall(r"</td><td>(\w)</td><td>orders", table) == ["c", "b", "a"]
 
 
@@ -538,7 +534,9 @@ def test_views_by_topic_and_by_member() -> None:
     data = whole()
     text = render(data)
     part = text[text.index('<section id="group:g"') :].partition("</section>")[0]
-    cards = dict(re.findall(r"<h3>(\w+)</h3><table[^>]*><thead>.*?</thead><tbody>(.*?)</tbody>", part))
+    cards = dict(
+        re.findall(r"<h3>(\w+)</h3><table[^>]*><caption>\1 of g</caption><thead>.*?</thead><tbody>(.*?)</tbody>", part)
+    )
     cells = {title: re.findall(r"<td[^>]*>([^<]*)</td>", body) for title, body in cards.items()}
     assert cells["Topics"] == ["orders", "STOP", "1", "1\N{NARROW NO-BREAK SPACE}231", "2.0 h"]
     assert cells["Members"][:4] == ["second", "/h", "1\N{NARROW NO-BREAK SPACE}231", "1"]

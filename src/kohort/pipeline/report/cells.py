@@ -30,18 +30,19 @@ def wait_cell(milliseconds: int | None) -> str:
 
 def lag_cell(lag: int | None, verdict: str = "") -> str:
     """Return a cell with a lag, in the colour of the verdict if that is not OK: a healthy group has a lag, too."""
-    colour = _colour(verdict) if lag or verdict in BAD else ""
-    return f'<td class="n{colour}">{number(lag)}</td>'
+    shade = colour(verdict) if lag or verdict in BAD else ""
+    return f'<td class="n{shade}">{number(lag)}</td>'
 
 
 def verdict_cell(verdict: str, why: str = "") -> str:
     """Return a cell with a verdict, which sorts by its severity, and its reason as a tooltip."""
     title = f' title="{escape(why)}"' if why else ""
     at = SEVERITIES.index(verdict) if verdict in SEVERITIES else -1
-    return f'<td class="t{_colour(verdict)}" data-v="{at}"{title}>{escape(verdict)}</td>'
+    return f'<td class="t{colour(verdict)}" data-v="{at}"{title}>{escape(verdict)}</td>'
 
 
-def _colour(verdict: str) -> str:
+def colour(verdict: str) -> str:
+    """Return the class of a verdict, with a space before it; empty for OK."""
     return " behind" if verdict in BAD else " warned" if verdict in (WARN, UNKNOWN) else ""
 
 
@@ -50,12 +51,13 @@ def table(head: str, body: Iterable[str], *, label: str, finds: bool = False) ->
     Return a table that can be sorted.
 
     Args:
-        label: its name for screen readers.
+        label: its caption.
         finds: the search hides rows without the words.
     """
     kinds = "sorts finds" if finds else "sorts"
     rows = "".join(body)
-    return f'<table class="{kinds}" aria-label="{escape(label)}"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
+    body = f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody>"
+    return f'<table class="{kinds}"><caption>{escape(label)}</caption>{body}</table>'
 
 
 def card(title: str, head: str, body: Iterable[str], *, of: str, note: str = "") -> str:
@@ -63,7 +65,7 @@ def card(title: str, head: str, body: Iterable[str], *, of: str, note: str = "")
     Return a card with a title and a table.
 
     Args:
-        of: what the table is about, for screen readers.
+        of: what the table is about, for its caption.
     """
     return f'<div class="card scroll"><h3>{title}</h3>{note}{table(head, body, label=f"{title} of {of}")}</div>'
 

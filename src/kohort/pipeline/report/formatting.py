@@ -5,6 +5,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 _MINUTE_MS = 60_000
+STEADY = "steady"
+"""The rate of a lag that does not change."""
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (_MINUTE_MS, "min"), (1000, "s"))
 _LETTERS = ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k"))
 
@@ -18,6 +20,23 @@ def instant(timestamp_ms: int | None) -> str:
     except (OverflowError, ValueError, OSError):
         return str(timestamp_ms)
     return f"{moment:%Y-%m-%d %H:%M:%S}.{timestamp_ms % 1000:03d}"
+
+
+def moment(timestamp_ms: int | None, at_ms: int) -> str:
+    """Format an instant in UTC for a sentence: to the second, without the day if that is the day of `at_ms`; None is a dash."""
+    told, today = instant(timestamp_ms)[:19], instant(at_ms)[:10]
+    return told.removeprefix(f"{today} ")
+
+
+def rate(per_second: float) -> str:
+    """Format the growth of a lag in the smallest unit of time in which it is one record or more."""
+    if not per_second:
+        return STEADY
+    verb, size = "rises" if per_second > 0 else "falls", abs(per_second)
+    for seconds, unit in ((1, "s"), (60, "min")):
+        if size * seconds >= 1:
+            return f"{verb} {size * seconds:,.1f}/{unit}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+    return f"{verb} {size * 3600:.1f}/h"
 
 
 def duration(milliseconds: int | None) -> str:

@@ -1,14 +1,20 @@
 """The rows of one group, of each table, and what they say of the group."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 from urllib.parse import quote
 
-from kohort.pipeline.tables.burrow.verdicts import BAD, SEVERITIES, worst
+from kohort.pipeline.report.formatting import rate
+from kohort.pipeline.tables.burrow.verdicts import worst
+from kohort.pipeline.tables.groups.group_history import changed_at_ms
 
 Row = dict[str, Any]
+
+TREND_MS = 3_600_000
+"""The time over which a trend is told; less if the log does not reach back so far."""
+_TREND_MIN_MS = 1000
 
 
 @dataclass(slots=True)
@@ -58,15 +64,49 @@ class GroupPage:
         return worst(row["verdict"] for row in self.verdicts)
 
     @property
-    def is_stuck(self) -> bool:
-        return self.worst in BAD
+    def leading(self) -> Row | None:
+        """The partition that comes first, of which the page tells the reason."""
+        return self.verdicts[0] if self.verdicts else None
 
     @property
-    def why(self) -> str:
-        """The reason of the worst verdict, or of none."""
-        if not self.verdicts and not self.is_deleted:
-            return "no committed offset"
-        return next((row["why"] for row in self.verdicts if row["verdict"] == self.worst), "")
+    def since_ms(self) -> int | None:
+        """Since when the first partition is stuck; see `urgency.ranked`."""
+        return None if self.leading is None else self.leading.get("since_ms")
+
+    @property
+    def emptied_ms(self) -> int | None:
+        """Since when the group has had no member; None if it has one, or if the log does not tell."""
+        empty_ms = None
+        for row in reversed(self.rebalances):
+            if row["members"]:
+                break
+            empty_ms = changed_at_ms(row)
+        return empty_ms
+
+    def lag_of(self, row: Mapping[str, Any]) -> Row:
+        """Return the row of `lag` of a partition; empty if there is none, as of share groups."""
+        return next((one for one in self.lag if _place(one) == _place(row)), {})
+
+    def members_of(self, row: Mapping[str, Any]) -> list[Row]:
+        """Return the members that have a partition now."""
+        ids = {stay["member_id"] for stay in self.stays if stay["until_ms"] is None and _place(stay) == _place(row)}
+        return [member for member in self.present if member["member_id"] in ids]
+
+    def growth(self, at_ms: int) -> float | None:
+        """Return by how many records a second the lag has grown in the last `TREND_MS`; None if that is unknown."""
+        if not self.picture or self.total_lag is None:
+            return None
+        begun_ms: int = max(at_ms - TREND_MS, self.picture[0]["timestamp_ms"])
+        if at_ms - begun_ms < _TREND_MIN_MS:
+            return None
+        before = next(row["lag"] for row in reversed(self.picture) if row["timestamp_ms"] <= begun_ms)
+        grown: int = self.picture[-1]["lag"] - before
+        return grown * 1000 / (at_ms - begun_ms)
+
+    def trend(self, at_ms: int) -> str:
+        """Return `growth` in words; empty if it is unknown."""
+        grown = self.growth(at_ms)
+        return "" if grown is None else rate(grown)
 
     @property
     def is_deleted(self) -> bool:
@@ -118,13 +158,13 @@ class GroupPage:
 
 
 def pages(**tables: Sequence[Row]) -> list[GroupPage]:
-    """Return the groups of all tables, the worst first: by verdict, then by lag."""
+    """Return the groups of all tables, by name."""
     found: dict[str, GroupPage] = {}
     for table, rows in tables.items():
         for name, some in groupby(sorted(rows, key=lambda row: str(row["group"])), key=lambda row: str(row["group"])):
             getattr(found.setdefault(name, GroupPage(name)), table).extend(some)
-    return sorted(found.values(), key=lambda page: (-_severity(page.worst), -(page.total_lag or 0), page.name))
+    return sorted(found.values(), key=lambda page: page.name)
 
 
-def _severity(verdict: str) -> int:
-    return SEVERITIES.index(verdict) if verdict else 0
+def _place(row: Mapping[str, Any]) -> tuple[str | None, int]:
+    return row["topic"], row["partition"]

@@ -7,15 +7,16 @@ from collections.abc import Sequence
 from html import escape
 
 from kohort.pipeline.report.axis import Mark
-from kohort.pipeline.report.cells import DASH, heads, left_out, table, verdict_cell, wait_cell
+from kohort.pipeline.report.cells import DASH, colour, heads, lag_cell, left_out, table, verdict_cell, wait_cell
 from kohort.pipeline.report.chart import Point, lag_chart
-from kohort.pipeline.report.formatting import duration, number
+from kohort.pipeline.report.formatting import duration, moment, number
 from kohort.pipeline.report.group_page import GroupPage
 from kohort.pipeline.report.group_tables import members, partitions, rebalances, share, topics
+from kohort.pipeline.report.incidents import Moment, reason, step
 from kohort.pipeline.report.owners import LEFT_MIN, label_width, owners
 from kohort.pipeline.report.time_lag_chart import has_waited, time_lag_chart
 from kohort.pipeline.report.timeline import told
-from kohort.pipeline.tables.burrow.verdicts import BAD, SEVERITIES, WARN
+from kohort.pipeline.tables.burrow.verdicts import SEVERITIES
 from kohort.pipeline.tables.groups.group_history import changed_at_ms
 
 GROUPS_MAX = 5000
@@ -30,16 +31,18 @@ def links(listed: Sequence[GroupPage]) -> dict[str, str]:
     return {page.name: f"#{page.address}" for page in listed[:GROUPS_MAX]}
 
 
-def index(listed: Sequence[GroupPage]) -> str:
+def index(listed: Sequence[GroupPage], now: Moment) -> str:
     """Return the index: a line for each group, the worst first, with a link to its section."""
-    head = heads("Group", "Kind", "Verdict", right=("Lag", "Waiting", "Members", "Rebalances"), last=("Why",))
+    head = heads("Group", "Verdict", right=("Since", "Lag", "Trend", "Waiting"), last=("Topic", "Owner", "Kind"))
+    head += heads(right=("Members", "Rebalances"), last=("Why",))
     body = (
         f'<tr data-s="{escape(" ".join(page.topics)[:_SEARCHED_MAX])}">'
-        f'<td><a href="#{page.address}">{escape(page.name)}</a></td><td class="t">{escape(page.kind)}</td>'
-        f"{verdict_cell(page.standing)}"
-        f'<td class="n">{number(page.total_lag)}</td>{wait_cell(page.time_lag_ms)}'
+        f'<td><a href="#{page.address}">{escape(page.name)}</a></td>{verdict_cell(page.standing)}'
+        f"{_since_cell(page, now)}{lag_cell(page.total_lag, page.worst)}{_trend_cell(page, now)}{wait_cell(page.time_lag_ms)}"
+        f"<td>{escape(_topic(page))}</td><td>{escape(_owner(page))}</td>"
+        f'<td class="t">{escape(page.kind)}</td>'
         f'<td class="n">{number(len(page.present)) if page.has_known_members else DASH}</td>'
-        f'<td class="n">{number(page.finished_rebalances)}</td><td class="why">{escape(page.why)}</td></tr>'
+        f'<td class="n">{number(page.finished_rebalances)}</td><td class="why">{escape(reason(page, now))}</td></tr>'
         for page in listed[:GROUPS_MAX]
     )
     search = (
@@ -53,13 +56,41 @@ def index(listed: Sequence[GroupPage]) -> str:
     )
 
 
-def parts(listed: Sequence[GroupPage], *, until_ms: int) -> str:
+def _since_cell(page: GroupPage, now: Moment) -> str:
+    return f'<td class="n" data-v="{page.since_ms or -1}">{moment(page.since_ms, now.at_ms)}</td>'
+
+
+def _trend_cell(page: GroupPage, now: Moment) -> str:
+    return f'<td class="n" data-v="{page.growth(now.at_ms) or 0}">{page.trend(now.at_ms) or DASH}</td>'
+
+
+def _topic(page: GroupPage) -> str:
+    """Name the topic that the verdict is of, and count the others."""
+    if page.leading is None:
+        return _and_more(page.topics)
+    first = page.leading["topic"]
+    return _and_more([first, *(topic for topic in page.topics if topic != first)])
+
+
+def _owner(page: GroupPage) -> str:
+    """Name the members that have the partition that the verdict is of."""
+    members = page.present if page.leading is None else page.members_of(page.leading)
+    return _and_more(sorted({page.names[member["member_id"]] for member in members}))
+
+
+def _and_more(names: Sequence[str]) -> str:
+    if not names:
+        return DASH
+    return names[0] if len(names) == 1 else f"{names[0]} +{len(names) - 1}"
+
+
+def parts(listed: Sequence[GroupPage], now: Moment) -> str:
     """Return the sections: the first ones as they are, the others compressed, for the script of the page."""
     if not listed:
         return ""
-    inline = "".join(_part(page, until_ms) for page in listed[:SECTIONS_INLINE])
+    inline = "".join(_part(page, now) for page in listed[:SECTIONS_INLINE])
     rest = {
-        page.address: base64.b64encode(zlib.compress(_part(page, until_ms).encode())).decode()
+        page.address: base64.b64encode(zlib.compress(_part(page, now).encode())).decode()
         for page in listed[SECTIONS_INLINE:GROUPS_MAX]
     }
     note = (
@@ -72,10 +103,11 @@ def parts(listed: Sequence[GroupPage], *, until_ms: int) -> str:
     return f'<div id="details">{inline}</div>{note}{more}'
 
 
-def _part(page: GroupPage, until_ms: int) -> str:
+def _part(page: GroupPage, now: Moment) -> str:
+    until_ms = now.at_ms
     return (
         f'<section id="{page.address}" aria-label="Group {escape(page.name)}"><h2>{escape(page.name)}</h2>'
-        f'<p class="soft">{escape(_facts(page))}{_status(page)}. <a href="#groups">All groups</a></p>'
+        f'<p class="soft">{escape(_facts(page))}{_status(page, now)}. <a href="#groups">All groups</a></p>{_next(page, now)}'
         f"{_lag(page, until_ms)}{_owners(page, until_ms)}{topics(page)}{partitions(page)}{share(page)}{members(page)}"
         f"{rebalances(page)}</section>"
     )
@@ -91,11 +123,16 @@ def _facts(page: GroupPage) -> str:
     return f"{told}, the oldest waits {duration(page.time_lag_ms)}" if page.time_lag_ms else told
 
 
-def _status(page: GroupPage) -> str:
+def _status(page: GroupPage, now: Moment) -> str:
     if not page.worst:
         return ""
-    kind = "behind" if page.worst in BAD else "warned" if page.worst == WARN else ""
-    return f', <b class="{kind}">{page.worst}</b>' + (f" ({escape(page.why)})" if page.why else "")
+    since, why = now.since(page.since_ms), reason(page, now)
+    return f', <b class="{colour(page.worst).strip()}">{page.worst}</b>{since}' + (f" ({escape(why)})" if why else "")
+
+
+def _next(page: GroupPage, now: Moment) -> str:
+    told = step(page, now)
+    return f"<p><b>Next:</b> {escape(told)}</p>" if told else ""
 
 
 def _left(page: GroupPage) -> int:

@@ -1,22 +1,24 @@
 """The report: lag of every group over time, offsets, rebalances, and transactions."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any, TypeAlias
 
-from kohort.pipeline.report import groups
+from kohort.pipeline.report import groups, incidents
 from kohort.pipeline.report.cells import DASH, heads, lag_cell, left_out, table, verdict_cell, wait_cell
 from kohort.pipeline.report.chart import Point, lag_chart
 from kohort.pipeline.report.durations import duration_bars
-from kohort.pipeline.report.formatting import duration, instant, number, size
+from kohort.pipeline.report.formatting import duration, instant, moment, number, size
 from kohort.pipeline.report.group_page import GroupPage, pages
 from kohort.pipeline.report.group_tables import cost_cell, took_cell
 from kohort.pipeline.report.script import SCRIPT
 from kohort.pipeline.report.style import STYLE
 from kohort.pipeline.report.timeline import in_progress, most_changed, state, timeline
 from kohort.pipeline.report.top_issues import top_issues
+from kohort.pipeline.report.urgency import ranked, urgency
 from kohort.pipeline.tables.burrow.verdicts import BAD, SEVERITIES, UNKNOWN, WARN
 from kohort.pipeline.tables.burrow.verdicts import verdicts as partition_verdicts
 from kohort.pipeline.tables.groups.group_history import changed_at_ms
@@ -74,26 +76,38 @@ class ReportData:
 def render(data: ReportData) -> str:
     """Return the page as HTML."""
     verdicts = _verdicts(data)
-    listed = _groups(data, verdicts)
+    listed = ranked(_groups(data, verdicts), data.at_ms)
+    verdicts.sort(key=lambda row: urgency(row, data.at_ms))
+    now = incidents.moment_of(data.at_ms, data.blocking_transactions)
+    body = "".join(
+        [
+            f'<main><div id="top">{_damage(data.damage)}{_top_issues(data, listed, verdicts, now)}</div>',
+            groups.index(listed, now) if listed else "",
+            _charts(data, listed),
+            _offsets(data.lag, verdicts, groups.links(listed)),
+            _rebalances(data),
+            _transactions(data),
+            groups.parts(listed, now),
+            "</main>",
+        ]
+    )
     return "\n".join(
         [
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>Kohort: {escape(data.directory)}</title><style>{STYLE}</style></head><body>",
-            '<a class="skip" href="#groups">To the groups</a><main><h1>Consumer groups</h1>',
-            _source(data),
-            _tiles(data, listed),
-            _damage(data.damage),
-            _top_issues(data, listed, verdicts),
-            groups.index(listed) if listed else "",
-            _charts(data, listed),
-            _offsets(data.lag, verdicts, groups.links(listed)),
-            _rebalances(data),
-            _transactions(data),
-            groups.parts(listed, until_ms=data.at_ms),
-            f"</main><script>{SCRIPT}</script></body></html>",
+            '<a class="skip" href="#groups">To the groups</a>',
+            f"<header><h1>Consumer groups</h1>{_source(data)}{_tiles(data, listed)}</header>{_navigation(body)}{body}",
+            f"<script>{SCRIPT}</script></body></html>",
         ]
     )
+
+
+def _navigation(body: str) -> str:
+    """Return links to the titles of the overview, which have ids."""
+    found = re.findall(r'<h2 id="([a-z-]+)">([^<]+)</h2>', body)
+    links = " ".join(f'<a href="#{at}">{title}</a>' for at, title in found)
+    return f'<nav aria-label="Parts of the page">{links}</nav>'
 
 
 def _source(data: ReportData) -> str:
@@ -119,8 +133,9 @@ def _verdicts(data: ReportData) -> list[Row]:
     )
 
 
-def _top_issues(data: ReportData, listed: Sequence[GroupPage], verdicts: Sequence[Row]) -> str:
+def _top_issues(data: ReportData, listed: Sequence[GroupPage], verdicts: Sequence[Row], now: incidents.Moment) -> str:
     return top_issues(
+        incidents=incidents.incidents(listed, groups.links(listed), now),
         links=groups.links(listed),
         lag=(*data.lag, *data.share_state),
         verdicts=verdicts,
@@ -159,6 +174,7 @@ def _tiles(data: ReportData, listed: Sequence[GroupPage]) -> str:
     of = ", ".join(f"{standing[name]} {name}" for name in reversed(SEVERITIES) if name in BAD and standing[name])
     total_lag = sum(row["lag"] or 0 for row in (*data.lag, *data.share_state))
     waits = [group.time_lag_ms for group in listed if group.time_lag_ms is not None]
+    since = [group.since_ms for group in listed if group.worst in BAD and group.since_ms is not None]
     recent = sum(
         row["event"] == "rebalanced" and changed_at_ms(row) > data.at_ms - RECENT_MS for row in data.rebalances
     )
@@ -168,6 +184,7 @@ def _tiles(data: ReportData, listed: Sequence[GroupPage]) -> str:
         *([("warned", number(standing[UNKNOWN]), "groups of unknown lag")] if standing[UNKNOWN] else []),
         ("", number(sum(not group.is_deleted for group in listed)), "groups"),
         ("", number(total_lag), "records behind"),
+        *([("behind", moment(min(since), data.at_ms), "stuck since (UTC), the first")] if since else []),
         ("", duration(max(waits, default=None)), "longest wait"),
         ("", number(recent), "rebalances in the last hour"),
     ]
@@ -184,7 +201,7 @@ def _damage(rows: Sequence[dict[str, Any]]) -> str:
         for row in rows[:ROWS_MAX]
     )
     return (
-        f"<h2>Unreadable</h2>{left_out(len(rows), ROWS_MAX, 'parts')}"
+        f'<h2 id="unreadable">Unreadable</h2>{left_out(len(rows), ROWS_MAX, "parts")}'
         f'<div class="card"><p>These parts of the log could not be read:</p><ul>{items}</ul></div>'
     )
 
@@ -193,7 +210,8 @@ def _charts(data: ReportData, listed: Sequence[GroupPage]) -> str:
     """Return the lag charts of the groups with the largest lag, now or ever."""
     series = {page.name: page for page in listed if page.picture}
     if not series:
-        return '<h2>Lag over time</h2><p class="soft">No group has committed to a topic whose log is in this directory.</p>'
+        none = "No group has committed to a topic whose log is in this directory."
+        return f'<h2 id="lag">Lag over time</h2><p class="soft">{none}</p>'
     peaks = {group: max(row["lag_max"] for row in page.picture) for group, page in series.items()}
     worst_first = sorted(series, key=lambda group: (-series[group].picture[-1]["lag"], -peaks[group], group))
     addresses = groups.links(listed)
@@ -203,7 +221,7 @@ def _charts(data: ReportData, listed: Sequence[GroupPage]) -> str:
     until_ms = max(data.at_ms, *(page.picture[-1]["timestamp_ms"] for page in shown))
     cards = "".join(_chart(page, addresses.get(page.name), since_ms, until_ms) for page in shown)
     note = left_out(len(series), CHARTS_MAX, "groups, by lag")
-    return f'<h2>Lag over time</h2>{note}<div class="pair">{cards}</div>'
+    return f'<h2 id="lag">Lag over time</h2>{note}<div class="pair">{cards}</div>'
 
 
 def _chart(page: GroupPage, address: str | None, since_ms: int, until_ms: int) -> str:
@@ -220,7 +238,7 @@ def _linked(group: str, address: str | None) -> str:
 def _offsets(rows: Sequence[Row], verdicts: Sequence[Row], links: dict[str, str]) -> str:
     """Return the committed offsets, the worst first."""
     if not rows:
-        return '<h2>Offsets</h2><p class="soft">No group has a committed offset.</p>'
+        return '<h2 id="offsets">Offsets</h2><p class="soft">No group has a committed offset.</p>'
     by_place = {(row["group"], row["topic"], row["partition"]): row for row in rows}
     places = ((by_place.get((row["group"], row["topic"], row["partition"])), row) for row in verdicts)
     worst_first = [(row, verdict) for row, verdict in places if row is not None][:ROWS_MAX]
@@ -236,7 +254,7 @@ def _offsets(rows: Sequence[Row], verdicts: Sequence[Row], links: dict[str, str]
         for row, verdict in worst_first
     )
     note = left_out(len(rows), ROWS_MAX, "rows, the worst")
-    return f"<h2>Offsets</h2>{note}{_table(head, body, label='Offsets, the worst first', finds=True)}"
+    return f'<h2 id="offsets">Offsets</h2>{note}{_table(head, body, label="Offsets, the worst first", finds=True)}'
 
 
 def _metadata(text: str) -> str:
@@ -249,7 +267,7 @@ def _metadata(text: str) -> str:
 def _rebalances(data: ReportData) -> str:
     rows = data.rebalances
     if not rows:
-        return '<h2>Rebalances</h2><p class="soft">No group has left a trace here.</p>'
+        return '<h2 id="rebalances">Rebalances</h2><p class="soft">No group has left a trace here.</p>'
     changed = most_changed(rows)
     shown = set(changed[:TIMELINES_MAX])
     last = {row["group"]: row["log_offset"] for row in sorted(rows, key=lambda row: int(row["log_offset"]))}
@@ -268,8 +286,8 @@ def _rebalances(data: ReportData) -> str:
     note = left_out(len(rows), ROWS_MAX, "rows, the newest")
     picture = timeline([row for row in rows if row["group"] in shown], until_ms=data.at_ms)
     return (
-        f'<h2>Rebalances</h2><p class="soft">How long a rebalance of a classic group took is known whole for its first one'
-        f" only; of the others the log tells the last phase.</p>"
+        f'<h2 id="rebalances">Rebalances</h2><p class="soft">How long a rebalance of a classic group took is known whole for'
+        f" its first one only; of the others the log tells the last phase.</p>"
         f"{left_out(len(changed), TIMELINES_MAX, 'groups, those with the most changes')}"
         f'<div class="card scroll wide">{picture}</div>{note}'
         f"{_table(head, body, label='Rebalances, the newest first', finds=True)}"
@@ -296,7 +314,7 @@ def _transactions(data: ReportData) -> str:
     bars = duration_bars(slowest_first)
     picture = f'<div class="card scroll wide">{bars}</div>' if bars else ""
     opened = f"{_blocking(data.blocking_transactions)}{_open_transactions(data.open_transactions)}"
-    return f"<h2>Transactions</h2>{opened}{picture}{note}{shown}"
+    return f'<h2 id="transactions">Transactions</h2>{opened}{picture}{note}{shown}'
 
 
 def _blocking(rows: Sequence[Row]) -> str:

@@ -127,14 +127,18 @@ function chart(svg) {
 // What scrolls in itself can be reached and scrolled by keyboard.
 function scrollable(card) {
   if (card.scrollWidth <= card.clientWidth) { card.removeAttribute('tabindex'); return; }
-  const named = $('[aria-label]', card);
+  const named = $('caption, [aria-label]', card);
   card.tabIndex = 0; card.setAttribute('role', 'region');
-  card.setAttribute('aria-label', named ? named.getAttribute('aria-label') : 'scrolls');
+  card.setAttribute('aria-label', named ? named.getAttribute('aria-label') || named.textContent : 'scrolls');
 }
 function ready(part) {
   $$('table.sorts', part).forEach(sortable); $$('svg.chart', part).forEach(chart); $$('.scroll', part).forEach(scrollable);
 }
 ready(document.body);
+const wide = matchMedia('(min-width: 601px)');
+const opened = () => { if (wide.matches) $$('details.wide-open').forEach(one => { one.open = true; }); };
+opened(); wide.addEventListener('change', opened);
+addEventListener('beforeprint', () => $$('details').forEach(one => { one.open = true; }));
 addEventListener('resize', () => $$('.scroll').forEach(scrollable));
 
 // Search: rows that have all words in their names, kinds, verdicts or topics. Numbers and reasons are full of other numbers.

@@ -47,6 +47,13 @@ rect { fill: var(--c); fill-opacity: .85; } rect:hover { fill-opacity: 1; } a { 
 .legend i { display: inline-block; width: 10px; height: 10px; border-radius: 2px; margin-right: 5px; background: var(--c); }
 .legend .created { --c: var(--new); } .legend .emptied { --c: var(--soft); } .legend .deleted { --c: var(--text); }
 .legend .replaced { --c: var(--good); } .legend .rebalanced { --c: var(--line); } .legend .converted { --c: var(--warn); }
+header p { font-size: 13px; } nav { display: flex; flex-wrap: wrap; gap: 4px 14px; margin: 12px 0 -16px; font-size: 14px; }
+.incidents { margin: 0; padding: 0; list-style: none; } .incidents li { padding: 6px 0; border-bottom: 1px solid var(--rule); }
+.incidents li:last-child { border: 0; } .incidents p { margin: 0; } .told { font-size: 14px; overflow-wrap: anywhere; }
+.who { overflow-wrap: anywhere; } summary { cursor: pointer; } details { margin-top: 8px; }
+details[open] summary { margin-bottom: 8px; } #index td:not(.n):not(.t) { min-width: 7em; } #index .why { min-width: 15em; }
+caption { text-align: left; color: var(--soft); font-size: 13px; padding: 0 10px 4px; }
+h3 ~ table caption { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); padding: 0; }
 .issues { columns: 28em; column-gap: 28px; } .issues > div { break-inside: avoid; margin-bottom: 10px; }
 dl { margin: 0; } dt { color: var(--soft); font-size: 13px; }
 dd { margin: 0; overflow-wrap: anywhere; } section { border-top: 2px solid var(--rule); margin-top: 48px; }
@@ -62,7 +69,13 @@ td { vertical-align: top; overflow-wrap: anywhere; } .n { text-align: right; whi
 .t { white-space: nowrap; } .behind { color: var(--bad); font-weight: 600; }
 th { white-space: nowrap; } td:not(.n):not(.t) { min-width: 9em; }
 @media (max-width: 600px) { th, td { padding: 4px 6px; } body { padding: 16px 10px 48px; } .card { padding: 10px; }
-  #index tr > :nth-child(2) { display: none; }
+  .tiles { display: block; margin: 8px 0; } .tiles .card, .tiles b { display: inline; font-size: 14px; }
+  .tiles .card { padding: 0; border: 0; background: none; } .tiles b { padding-right: 4px; }
+  .tiles .card:not(:last-child)::after { content: "\\00b7"; margin: 0 5px; } h2 { margin-top: 24px; }
+  .incidents li { padding: 4px 0; }
+  .told { font-size: 13px; line-height: 1.35; } #top h2 { margin-top: 20px; }
+  .who, .told { display: -webkit-box; -webkit-box-orient: vertical; -webkit-line-clamp: 3; overflow: hidden; }
+  #index .why { min-width: 40em; } nav { margin-bottom: 0; }
   svg { font-size: 20px; } .lanes { font-size: 16px; } .other { display: none; }
   .wide svg { min-width: 640px; font-size: 12px; } }
 @media print { body { max-width: none; padding: 0; font-size: 11px; } .search, .skip, .value { display: none; }

@@ -1,5 +1,11 @@
-"""The top issues: the worst few of each kind, one line each; the partitions of a group share a line."""
+"""
+The top issues: incidents, and below them the worst few of each other kind, one line each. The partitions of a group share a
+line.
 
+The other kinds are closed where the screen is narrow, so that the incidents fit it.
+"""
+
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from html import escape
@@ -7,10 +13,9 @@ from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
 from kohort.pipeline.report.formatting import duration, instant, number, place_name
-from kohort.pipeline.tables.burrow.verdicts import BAD, SEVERITIES, WARN
+from kohort.pipeline.tables.burrow.verdicts import WARN
 
 SHOWN = 3
-STUCK_SHOWN = 10
 
 Row: TypeAlias = dict[str, Any]
 
@@ -30,27 +35,27 @@ def top_issues(
     unowned: Sequence[Row],
     statistics: Sequence[Row],
     blocking: Sequence[Row],
+    incidents: str = "",
     rebalancing: Sequence[Row] = (),
     at_ms: int = 0,
     links: Mapping[str, str] | None = None,
 ) -> str:
     """
-    Return a card with the worst rows of each table; empty if there are none.
+    Return a card with incidents and the worst rows of each table; empty if there are none.
 
     Args:
+        incidents: of `incidents.incidents`.
         verdicts: rows of `tables.burrow.verdicts`.
         rebalancing: rebalances that have not completed.
         at_ms: the instant of the tables.
         links: the address of the section of each group.
     """
     # A page may have 100,000 partitions, so rows are not copied.
-    stuck = (row for row in verdicts if row["verdict"] in BAD)
     rising = (row for row in verdicts if row["verdict"] == WARN)
     late = (row for row in blocking if row["verdict"] != "ongoing")
     going_on = _groups(rebalancing, partial(_lasting_ms, at_ms), of=max)
     known = links or {}
     kinds = [
-        _kind("Stuck", _by_severity(_groups(stuck, _lag_above_0)), _stuck, known, shown=STUCK_SHOWN),
         _kind("Growing lag", _groups(rising, itemgetter("lag")), _behind, known),
         _kind("Transactions that block readers", _each(late, "duration_ms"), _blocking, known),
         _kind("Rebalances in progress", going_on, partial(_rebalancing, at_ms), known),
@@ -61,9 +66,17 @@ def top_issues(
         _kind("Aborted transactions", _each(statistics, "aborted"), _aborting, known),
     ]
     found = "".join(kinds)
-    if not found:
+    if not found and not incidents:
         return ""
-    return f'<h2>Top issues</h2><div class="card"><dl class="issues">{found}</dl></div>'
+    return f'<h2 id="issues">Top issues</h2><div class="card">{incidents}{_others(found)}</div>'
+
+
+def _others(kinds: str) -> str:
+    if not kinds:
+        return ""
+    titles = ", ".join(title.lower() for title in re.findall(r"<dt>([^<]*)</dt>", kinds))
+    told = f'<span class="soft">{titles}</span>'
+    return f'<details class="wide-open"><summary>More: {told}</summary><dl class="issues">{kinds}</dl></details>'
 
 
 def _kind(
@@ -71,16 +84,14 @@ def _kind(
     weighed: Iterable[Weighed],
     sentence: Callable[[list[Row]], str],
     links: Mapping[str, str],
-    *,
-    shown: int = SHOWN,
 ) -> str:
     """Return the worst of a kind, and the number of the others."""
     found = ((tuple(-one for one in weight), sentence(rows), rows) for weight, rows in weighed if weight[-1])
     worst = sorted(found, key=lambda one: one[:2])
     if not worst:
         return ""
-    lines = "".join(_line(text, rows[0].get("group"), links) for _, text, rows in worst[:shown])
-    more = len(worst) - shown
+    lines = "".join(_line(text, rows[0].get("group"), links) for _, text, rows in worst[:SHOWN])
+    more = len(worst) - SHOWN
     more_line = f'<dd class="soft">and {number(more)} more</dd>' if more > 0 else ""
     return f"<div><dt>{title}</dt>{lines}{more_line}</div>"
 
@@ -105,17 +116,8 @@ def _groups(
         yield Weighed((of(weight for weight, _ in some),), [row for _, row in worst])
 
 
-def _lag_above_0(row: Row) -> int:
-    return (row["lag"] or 0) + 1
-
-
 def _name(row: Row) -> str:
     return place_name(row) if "partition" in row else ""
-
-
-def _by_severity(weighed: Iterable[Weighed]) -> Iterator[Weighed]:
-    for weight, rows in weighed:
-        yield Weighed((max(SEVERITIES.index(row["verdict"]) for row in rows), *weight), rows)
 
 
 def _still_first(weighed: Iterable[Weighed]) -> Iterator[Weighed]:
@@ -133,15 +135,6 @@ def _behind(rows: list[Row]) -> str:
     if len(rows) == 1:
         return f"{most['group']}: {total} records in {place_name(most)}"
     return f"{most['group']}: {total} records in {len(rows)} partitions, {number(most['lag'])} of them in {place_name(most)}"
-
-
-def _stuck(rows: list[Row]) -> str:
-    names = sorted({row["verdict"] for row in rows}, key=SEVERITIES.index, reverse=True)
-    reasons = {row["why"] for row in rows if row["why"]}
-    why = f" ({reasons.pop()})" if len(reasons) == 1 else ""
-    known = [row["lag"] for row in rows if row["lag"] is not None]
-    behind = f"{number(sum(known))} records behind" if known else "lag unknown"
-    return f"{rows[0]['group']}: {', '.join(names)}, {_partitions(rows)}, {behind}{why}"
 
 
 def _waiting(rows: list[Row]) -> str:
