@@ -315,3 +315,14 @@ def test_without_the_logs_of_coordinators_and_topics_nothing_is_judged(
     assert value(exporter, "kohort_group_unknown_partitions", group="stands-once") == 1
     assert value(exporter, "kohort_group_lag", group="stands-once") is None
     assert value(exporter, "kohort_group_verdict", group="clock") == 0
+
+
+def test_partitions_without_a_commit_are_bounded(
+    recorded: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Together with those that have one: a client can let a group own any number of partitions."""
+    directory = str(recorded("odd") / "never-committed")
+    committed = [one for one in Exporter(directory).poll().partitions if one.offset is not None]
+    for more in (0, 1):
+        monkeypatch.setattr(exporter_module, "EXPORTED_PARTITIONS_MAX", len(committed) + more)
+        assert len(Exporter(directory).poll().partitions) == len(committed) + more
