@@ -143,7 +143,9 @@ def test_a_token_of_an_endpoint_is_used_again_while_it_is_fresh(provider: Provid
     assert len(provider.asked) == 1
 
 
-@pytest.mark.parametrize("token", [jwt("alice", -1), "opaque", "a.b.c", "a.W10.c"])
+@pytest.mark.parametrize(
+    "token", [jwt("alice", -1), "opaque", "a.b.c", "a.W10.c"], ids=["over", "opaque", "no JSON", "no claims"]
+)
 def test_a_token_whose_end_is_not_known_or_over_is_not_used_again(provider: Provider, token: str) -> None:
     configs = {ENDPOINT: provider.url, "sasl.oauthbearer.scope": token} | CLIENT
     for requests in (1, 2):
