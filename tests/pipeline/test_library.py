@@ -19,6 +19,7 @@ from kohort.pipeline.tables.contract import columns_of
 from tests.pipeline import frames
 
 DOCS = Path(__file__).parents[2] / "docs" / "pipeline.md"
+README = Path(__file__).parents[2] / "README.md"
 
 
 def test_importing_imports_no_spark() -> None:
@@ -83,6 +84,25 @@ def test_the_tour_runs(
     exec(stream, names)
     assert names["query"].awaitTermination(120)
     assert spark.read.parquet(target).where("group = 'classic-three'").count() > 10
+
+
+@pytest.mark.spark
+def test_the_lines_of_the_readme_run(
+    spark: Any, recorded: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The code for Spark in README, as it is printed; its session is the one of the tests."""
+    blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    (code,) = (block for block in blocks if "pyspark" in block)
+    assert code.count('"./data"') == 2
+    names: dict[str, Any] = {}
+    exec(code.replace("./data", str(recorded("main") / "logs")), names)
+    assert names["spark"] is spark
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in capsys.readouterr().out.splitlines()]
+    assert ["group", "partition", "offset", "end_offset", "lag"] in lines
+    of_group = [line for line in lines if line[0] == "classic-three"]
+    assert of_group[:4] == [["classic-three", str(partition), "6", "6", "0"] for partition in range(4)]
+    # Then the number of its rebalances.
+    assert [len(line) for line in of_group[4:]] == [2]
 
 
 @pytest.mark.spark
