@@ -156,6 +156,13 @@ CASES: dict[str, tuple[dict[str, Any], str, str, str, str]] = {
         "2 records were deleted before the group read them",
         "raise the retention of orders until the group has caught up",
     ),
+    "lost and in front of a transaction": (
+        OWNED | {"lag": [lag(records_lost=2)], "blocking_transactions": [OPEN | {"verdict": "unknown"}]},
+        "LOST",
+        "09:20:34",
+        "2 records were deleted before the group read them; it waits at the open transaction of pay, open for 1.0 min",
+        "look at the program of pay: it neither commits nor aborts",
+    ),
     "lost without members": (
         {"rebalances": [JOINED, EMPTIED], "lag": [lag(records_lost=2)]},
         "LOST",

@@ -117,13 +117,15 @@ def reason(page: GroupPage, now: Moment) -> str:
 
 def _why(page: GroupPage, row: Row, now: Moment) -> str:
     verdict, committed = row["verdict"], _committed(row, now)
+    # The reason of the verdict, without the transaction, of which `reason` tells more.
+    stock = str(row["why"]).partition("; it waits at ")[0]
     if verdict == UNKNOWN:
         absent = f", no member since {now.at(page.emptied_ms)}" if page.emptied_ms is not None else ""
         return f"the log of {place_name(row)} is not here{absent}{committed}"
     if verdict == LOST:
         absent = f"; no member since {now.at(page.emptied_ms)}" if page.emptied_ms is not None else ""
         waits = "" if row["is_behind"] else "; nothing else waits"
-        return f"{row['why']}{waits}{absent}"
+        return f"{stock}{waits}{absent}"
     if page.emptied_ms is not None:
         left = _left(page)
         return f"no member since {now.at(page.emptied_ms)}{f', when {left} left' if left else ''}{committed}"
@@ -140,7 +142,7 @@ def _why(page: GroupPage, row: Row, now: Moment) -> str:
     if verdict == "REWIND":
         return f"the committed offset went back, it is {_offset(page, row)} now{committed}"
     trend = page.trend(now.at_ms)
-    return f"{row['why']}: it {trend}" if trend and trend != STEADY else str(row["why"])
+    return f"{stock}: it {trend}" if trend and trend != STEADY else stock
 
 
 def step(page: GroupPage, now: Moment) -> str:

@@ -51,7 +51,8 @@ header p { font-size: 13px; } nav { display: flex; flex-wrap: wrap; gap: 4px 14p
 .incidents { margin: 0; padding: 0; list-style: none; } .incidents li { padding: 6px 0; border-bottom: 1px solid var(--rule); }
 .incidents li:last-child { border: 0; } .incidents p { margin: 0; } .told { font-size: 14px; overflow-wrap: anywhere; }
 .who { overflow-wrap: anywhere; } summary { cursor: pointer; } details { margin-top: 8px; }
-details[open] summary { margin-bottom: 8px; } #index td:not(.n):not(.t) { min-width: 7em; } #index .why { min-width: 15em; }
+details[open] summary { margin-bottom: 8px; } #index td:not(.n, .t, .why) { min-width: 7em; }
+#index td.why { min-width: 18em; } #index td:first-child { min-width: 11em; }
 caption { text-align: left; color: var(--soft); font-size: 13px; padding: 0 10px 4px; }
 h3 ~ table caption { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); padding: 0; }
 .issues { columns: 28em; column-gap: 28px; } .issues > div { break-inside: avoid; margin-bottom: 10px; }
@@ -75,7 +76,7 @@ th { white-space: nowrap; } td:not(.n):not(.t) { min-width: 9em; }
   .incidents li { padding: 4px 0; }
   .told { font-size: 13px; line-height: 1.35; } #top h2 { margin-top: 20px; }
   .who, .told { display: -webkit-box; -webkit-box-orient: vertical; -webkit-line-clamp: 3; overflow: hidden; }
-  #index .why { min-width: 40em; } nav { margin-bottom: 0; }
+  #index td.why { min-width: 44em; } #index td:first-child { min-width: 9em; } nav { margin-bottom: 0; }
   svg { font-size: 20px; } .lanes { font-size: 16px; } .other { display: none; }
   .wide svg { min-width: 640px; font-size: 12px; } }
 @media print { body { max-width: none; padding: 0; font-size: 11px; } .search, .skip, .value { display: none; }
