@@ -276,7 +276,7 @@ def test_a_trend_is_that_of_the_last_hour() -> None:
     def page(*points: tuple[int, int]) -> GroupPage:
         return GroupPage("g", lag=[lag()], picture=[{"timestamp_ms": AT - ago, "lag": of} for ago, of in points])
 
-    assert page((7_200_000, 50), (3_700_000, 100), (3_500_000, 5), (10, 3700)).trend(AT) == "rises 1.0/s"
+    assert page((7_200_000, 1900), (3_700_000, 100), (3_500_000, 5), (10, 3700)).trend(AT) == "rises 1.0/s"
     assert page((60_000, 70), (5, 10)).trend(AT) == "falls 1.0/s"
     assert page((999, 0), (5, 10)).trend(AT) == ""
     assert page().trend(AT) == ""

@@ -52,7 +52,8 @@ header p { font-size: 13px; } nav { display: flex; flex-wrap: wrap; gap: 4px 14p
 .incidents li:last-child { border: 0; } .incidents p { margin: 0; } .told { font-size: 14px; overflow-wrap: anywhere; }
 .who { overflow-wrap: anywhere; } summary { cursor: pointer; } details { margin-top: 8px; }
 details[open] summary { margin-bottom: 8px; } #index td:not(.n, .t, .why) { min-width: 7em; }
-#index td.why { min-width: 18em; } #index td:first-child { min-width: 11em; }
+#index td.why { min-width: 13em; } #index td:first-child { min-width: 10em; }
+#index th, #index td { padding-left: 6px; padding-right: 6px; }
 caption { text-align: left; color: var(--soft); font-size: 13px; padding: 0 10px 4px; }
 h3 ~ table caption { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); padding: 0; }
 .issues { columns: 28em; column-gap: 28px; } .issues > div { break-inside: avoid; margin-bottom: 10px; }
