@@ -15,14 +15,16 @@ from tests.tables.record_config_changes import RECORDED, ask
 OURS = {
     "listeners",
     "listener.security.protocol.map",
+    "sasl.jaas.config",
+    "listener.name.x.plain.sasl.jaas.config",
     "log.flush.interval.ms -1",
     "log.cleaner.min.compaction.lag.ms 100",
     "max.connections.per.ip.overrides x.invalid:5",
     "max.connections.per.ip.overrides [::1]:5,127.0.0.1: 6",
 }
 """
-Deliberate: listeners stay as they are while the broker runs, host names of overrides are resolved at the start only, and
-addresses of IPv6 may be in brackets. A value from which topics would get an invalid one is refused, and a least compaction lag
+Deliberate: there is no listener of a controller, secrets are not stored, host names of overrides are resolved at the start only,
+and addresses of IPv6 may be in brackets. A value from which topics would get an invalid one is refused, and a least compaction lag
 above the largest; Kafka stores them, logs the first or refuses topics with the second.
 """
 

@@ -26,7 +26,7 @@ _SHOWN_MAX = 20
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """The arguments; an error is told with the usage, and exit code 2."""
-    parser = argparse.ArgumentParser(prog="kohort_lab.authorization", description=__doc__.splitlines()[1])
+    parser = argparse.ArgumentParser(prog="python -m kohort_lab.authorization", description=__doc__.splitlines()[1])
     parser.add_argument("--decisions", type=int, default=20_000, help="operations on resources to ask for, at least")
     parser.add_argument("--seed", type=int, default=None, help="of the sets of ACLs")
     return parser.parse_args(arguments)
