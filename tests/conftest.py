@@ -18,6 +18,7 @@ NIGHTLY = pytest.mark.skipif(bool(os.environ.get("CI")) and not LONG, reason="ma
 
 SKIPS_ALLOWED = {
     "make test-long|the long run only": "the long tier runs these",
+    "make spark-versions": "the matrix of Spark's versions runs these, with the package index",
     "the compiled build does not allow": "the plain run of the same room runs these",
     "systemd-analyze is not installed": "the options of the unit are checked without it, too",
     "no Chromium": "the report's charts are checked without a browser too",

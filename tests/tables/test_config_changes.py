@@ -23,9 +23,9 @@ OURS = {
     "max.connections.per.ip.overrides [::1]:5,127.0.0.1: 6",
 }
 """
-Deliberate: there is no listener of a controller, secrets are not stored, host names of overrides are resolved at the start only,
-and addresses of IPv6 may be in brackets. A value from which topics would get an invalid one is refused, and a least compaction lag
-above the largest; Kafka stores them, logs the first or refuses topics with the second.
+Deliberate: there is no listener of a controller, secrets are not stored, host names of overrides are resolved at the start
+only, and addresses of IPv6 may be in brackets. A value from which topics would get an invalid one is refused, and a least
+compaction lag above the largest; Kafka stores them, logs the first or refuses topics with the second.
 """
 
 
