@@ -301,7 +301,7 @@ def test_secrets_that_nobody_has() -> None:
         assert renew(harness, secret) == expire(harness, secret) == (ErrorCode.DELEGATION_TOKEN_NOT_FOUND, 0)
 
 
-def test_an_expired_token() -> None:
+def test_kafka_17315_13771_an_expired_token_is_removed_by_a_negative_period() -> None:
     harness = tokens_of()
     secret = create(harness, life_ms=1_000, renewers=[("User", "bob")]).hmac
     harness.node.advance(1_000)

@@ -39,7 +39,7 @@ HANDLER_ASKS = {
 }
 
 
-def test_every_api_has_a_row_with_a_check() -> None:
+def test_cve_2023_50976_every_api_has_a_row_with_a_check() -> None:
     assert set(ACCESS_TABLE) == set(ApiKey)
     assert all(ACCESS_TABLE.values())
     asked_later = {api for api, checks in ACCESS_TABLE.items() if any(isinstance(one, AskedLater) for one in checks)}
