@@ -239,7 +239,12 @@ class KafkaPython:
         found: list[str] = []
         with self._translated():
             consumer = KafkaConsumer(
-                topic, group_id=group, auto_offset_reset="earliest", enable_auto_commit=False, **self._configs
+                topic,
+                group_id=group,
+                auto_offset_reset="earliest",
+                enable_auto_commit=False,
+                metadata_max_age_ms=1_000,  # by default it can wait five minutes for a leader that it has not learnt
+                **self._configs,
             )
 
             def has_all() -> bool:
