@@ -46,7 +46,7 @@ def _acl(rng: Random) -> Acl:
 
 
 def token_of(user: str) -> str:
-    """What stands in an ACL for the id of a user's token, which each broker chooses."""
+    """The stand-in in an ACL for the id of a user's token, which each broker chooses."""
     return f"token of {user}"
 
 

@@ -251,10 +251,10 @@ Connections of all listeners together that are not authenticated yet, on listene
 oldest is disconnected.
 """
 PENDING_BYTES_MAX: Final = 16 * 1024 * 1024
-"""What these connections have sent of handshakes and unfinished frames. Beyond it, the one with most is disconnected."""
+"""Bytes of handshakes and unfinished frames of all these connections. Beyond it, the one with most is disconnected."""
 HANDSHAKE_BYTES_MAX: Final = 128 * 1024
-"""What a client may send up to the end of the TLS handshake, mostly its certificates. More close the connection."""
+"""Bytes that a client may send up to the end of the TLS handshake, mostly certificates. More close the connection."""
 HELD_LOGIN_BYTES_MAX: Final = 1024 * 1024
-"""What a client may send while the broker works on its authentication: it is not read meanwhile, so this arrived before."""
+"""Bytes that may arrive from a client before the broker works on its authentication, during which it is not read."""
 LOGIN_THREADS: Final = 2
 """Threads for handshakes and the verification of credentials. Further ones wait for their turn."""

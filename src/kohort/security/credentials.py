@@ -20,7 +20,7 @@ ITERATIONS_MAX: Final = 16_384
 
 class ScramCredential(NamedTuple):
     """
-    What a broker stores of a password. The password cannot be computed from it; `repr()` shows nothing of it.
+    The part of a password that a broker stores. The password cannot be computed from it; `repr()` shows nothing of it.
 
     Attributes:
         salt: of the password.

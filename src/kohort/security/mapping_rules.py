@@ -21,7 +21,7 @@ KEY: Final = "ssl.principal.mapping.rules"
 _RULE: Final = re.compile(r"\s*(?:(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?))?\s*(?:,|\Z)", re.DOTALL)
 _REFERENCE: Final = re.compile(r"\$(\d+)", re.ASCII)
 _SEPARATORS: Final = re.compile("[\r\x85\u2028\u2029]")
-"""What ends a line for Java's patterns, so that a dot does not match it. A name with one of them has no user."""
+"""Ends of lines for Java's patterns, which a dot does not match. A name with one of them has no user."""
 
 
 class MappingRules:

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class SecurityProtocol(StrEnum):
-    """What a connection of a listener does before its first request."""
+    """The work of a connection of a listener before its first request."""
 
     PLAINTEXT = "PLAINTEXT"
     SSL = "SSL"

@@ -50,7 +50,7 @@ def build_classes(schema: Message, module: str) -> dict[str, type[msgspec.Struct
 
 
 def _without_secrets(struct_name: str, fields: set[str]) -> dict[str, Any]:
-    """What a class has to override, so that its `repr()` shows no secret."""
+    """The method that a class overrides, so that its `repr()` shows no secret."""
     secrets = fields & _SECRETS | (fields & {"value"} if struct_name.endswith(_ALTERED_CONFIG) else set())
     if not secrets:
         return {}

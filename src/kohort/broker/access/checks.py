@@ -49,12 +49,12 @@ class Need(NamedTuple):
 
 
 def _alternatives(all_by: Need | None, each: Need) -> tuple[Need, ...]:
-    """What allows all, if there is something, and what allows each."""
+    """The permission that allows all, if there is one, and those that allow each."""
     return (each,) if all_by is None else (all_by._replace(detail="for all"), each._replace(detail=f"or {each.detail}"))
 
 
 def at_cluster(operation: Operation, detail: str = "") -> Need:
-    """What a user needs at the cluster as a whole."""
+    """A need at the cluster as a whole."""
     return Need(operation, ResourceType.CLUSTER, detail=detail)
 
 

@@ -167,7 +167,7 @@ class Requester:
         return {name for name, count in counts.items() if self.may(operation, resource_type, name, count=count)}
 
     def operations(self, resource_type: ResourceType, name: str) -> int:
-        """What the user may do to a resource, one bit an operation. Source: Kafka AuthHelper.authorizedOperations."""
+        """The operations that the user may do to a resource, one bit each. Source: Kafka AuthHelper.authorizedOperations."""
         bits = 0
         asker, quietly = (self._principal, self._host), {"logs_refusal": False, "logs_permission": False}
         for operation in OPERATIONS_OF[resource_type]:

@@ -191,7 +191,7 @@ class DeletedTopics(Check):
             if number % LOOK_STEP == 0:
                 yield
             name, topic_id = names[state], state[1]
-            # What the request repeats or leaves open, and an unknown id, the handler refuses.
+            # The handler refuses repeated and missing names, and unknown ids.
             is_open = counts[state] > 1 or name is None or (state[0] is not None and topic_id is not None)
             is_missing = topic_id is None and name in describable and resources.catalog.topic(name or "") is None
             if is_open or is_missing or (name in deletable and (topic_id is not None or name in describable)):

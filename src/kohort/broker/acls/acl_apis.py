@@ -172,7 +172,7 @@ def _codes_of_creation(creation: _Creation) -> tuple[int, int, int, int]:
 
 
 def _unknown(wanted: _Filter) -> str | None:
-    """What a filter has that no ACL can have, in Kafka's words; None if all its codes are known."""
+    """The part of a filter that no ACL can have, in Kafka's words; None if all its codes are known."""
     if wanted.resource_type_filter not in _FILTERED_TYPES or wanted.pattern_type_filter not in _FILTERED_PATTERNS:
         return "Unknown patternFilter."
     if wanted.operation not in _FILTERED_OPERATIONS or wanted.permission_type not in _FILTERED_PERMISSIONS:

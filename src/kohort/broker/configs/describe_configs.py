@@ -195,7 +195,7 @@ class DescribeConfigs:
             yield self._other(name, synonyms + self._synonyms_of_all(name))
 
     def _synonyms_of_all(self, name: str) -> list[Synonym]:
-        """What a key of one listener has for all listeners. Source: Kafka DynamicBrokerConfig.brokerConfigSynonyms."""
+        """The value for all listeners of a key of one listener. Source: Kafka DynamicBrokerConfig.brokerConfigSynonyms."""
         key = known_key(name)
         return [] if key is None or key.name == name else self._configs.synonyms_of_broker((key.name,))
 

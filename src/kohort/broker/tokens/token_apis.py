@@ -9,7 +9,7 @@ Source: KIP-48, KIP-373; Kafka KafkaApis.allowTokenRequests, handleCreateTokenRe
 """
 
 from collections.abc import Callable, Generator
-from typing import Final
+from typing import Final, TypeVar
 from uuid import UUID
 
 from kohort.broker.catalog import new_topic_id
@@ -30,6 +30,8 @@ from kohort.security.authorization import Authorizer
 from kohort.security.operations import Operation, ResourceType
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
+
+R = TypeVar("R", m.RenewDelegationTokenResponse, m.ExpireDelegationTokenResponse)
 
 _NOT_ALLOWED: Final = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
 _DISABLED: Final = ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
@@ -114,12 +116,7 @@ class TokenApis:
         if token is None or code:
             return response(error_code=code, expiry_timestamp_ms=_time_of(code))
         expires_ms = min(token.max_ms, least_end(now_ms, request.renew_period_ms, self._period_max_ms))
-        return self._changes.make(
-            _change(token, expires_ms),
-            DEFAULT_TIMEOUT_MS,
-            lambda code: response(error_code=code, expiry_timestamp_ms=0 if code else expires_ms),
-            reply,
-        )
+        return self._end_at(expires_ms, _change(token, expires_ms), response, reply)
 
     def expire_delegation_token(
         self,
@@ -143,12 +140,7 @@ class TokenApis:
         else:
             expires_ms = min(token.max_ms, now_ms + request.expiry_time_period_ms)
             change = _change(token, expires_ms)
-        return self._changes.make(
-            change,
-            DEFAULT_TIMEOUT_MS,
-            lambda code: response(error_code=code, expiry_timestamp_ms=0 if code else expires_ms),
-            reply,
-        )
+        return self._end_at(expires_ms, change, response, reply)
 
     def describe_delegation_token(
         self,
@@ -175,6 +167,15 @@ class TokenApis:
             if number % CHUNK == 0:
                 yield
         return m.DescribeDelegationTokenResponse(error_code=ErrorCode.NONE, tokens=found)
+
+    def _end_at(self, expires_ms: int, change: CatalogChange, response: Callable[..., R], reply: Reply[R]) -> R | None:
+        """Make a change by which a token ends at a time, and answer with the time."""
+        return self._changes.make(
+            change,
+            DEFAULT_TIMEOUT_MS,
+            lambda code: response(error_code=code, expiry_timestamp_ms=0 if code else expires_ms),
+            reply,
+        )
 
     def _check_creation(
         self, context: Context, owner: Principal, renewers: tuple[Principal, ...], *, has_type: bool

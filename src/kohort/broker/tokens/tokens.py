@@ -55,7 +55,7 @@ class Tokens:
         return self._tokens.values()
 
     def login(self, token_id: str) -> Login | None:
-        """What an authentication needs of the token of an id; it may be expired."""
+        """The token of an id, as an authentication needs it; it may be expired."""
         token = self._tokens.get(token_id)
         if token is None:
             return None

@@ -78,7 +78,7 @@ class TopicChanges:
         """Validate and create some topics at a time, and answer when all are durable."""
         twice = yield from repeated(topic.name for topic in request.topics)
         if request.timeout_ms <= 0 and (
-            # Other elements do not reach Kafka's controller: they are refused before.
+            # Kafka's brokers refuse other elements before they reach the controller.
             yield from has_any(each.name not in twice and each.name not in RESERVED_NAMES for each in request.topics)
         ):
             return (yield from _refuse_all(request, ErrorCode.REQUEST_TIMED_OUT, None))

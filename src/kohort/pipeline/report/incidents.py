@@ -1,4 +1,4 @@
-"""What is wrong with a group, in words: who, since when, why, and the one next step."""
+"""The trouble of a group, in words: who, since when, why, and the one next step."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

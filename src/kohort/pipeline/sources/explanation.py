@@ -1,4 +1,4 @@
-"""What a read of a source comes to, before it begins: logs, sizes, tasks, and what the options leave out."""
+"""The extent of a read before it begins: logs, sizes, tasks, and the parts that options leave out."""
 
 from collections import Counter
 from collections.abc import Sequence

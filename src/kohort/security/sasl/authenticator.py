@@ -36,7 +36,7 @@ REFUSAL_LENGTH_MAX: Final = 300
 
 
 class State(Enum):
-    """What a connection may send next."""
+    """The frames that a connection may send next."""
 
     VERSIONS = auto()
     HANDSHAKE = auto()
@@ -48,7 +48,7 @@ class State(Enum):
 
 class Step(NamedTuple):
     """
-    What the connection does after a frame.
+    The next work of the connection after a frame.
 
     Attributes:
         answer: bytes to send, with their size; empty if there are none.

@@ -1,4 +1,4 @@
-"""What the connections of one listener share for their authentication."""
+"""The objects that the connections of one listener share for their authentication."""
 
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple

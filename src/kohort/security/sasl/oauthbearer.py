@@ -22,7 +22,7 @@ _MESSAGE: Final = re.compile(f"n,(?:a=({_NAME}))?,\x01((?:[A-Za-z]+=[\x20-\x7e\t
 _AUTH: Final = re.compile(r"(\w+) +([\w.~+/-]+=*)", re.ASCII)
 _SCHEME: Final = "bearer"
 _MESSAGE_ROOM: Final = 4_096
-"""What a message may have beside its token."""
+"""The fields that a message may have beside its token."""
 
 
 class OAuthBearerExchange:

@@ -1,4 +1,4 @@
-"""What the authentications of all listeners of a process share."""
+"""The objects that the authentications of all listeners of a process share."""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property

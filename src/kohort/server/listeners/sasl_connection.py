@@ -49,7 +49,7 @@ class SaslConnection(PendingConnection):
         self._client = _Client(shared, endpoint, host)
         self._authenticator = Authenticator(sasl, self._client.answer_versions)
         self._buffer = bytearray()
-        """What has arrived and is not taken."""
+        """The bytes that have arrived and are not taken."""
         self._is_held = False
         """Whether nothing is taken: a thread works, a failing answer is delayed, or a re-authentication is to begin."""
         self._delay: asyncio.TimerHandle | None = None

@@ -230,7 +230,7 @@ def _failed(path: str | None, why: str) -> ConfigError:
 
 
 def _reason(error: ssl.SSLError) -> str:
-    """What the TLS library says, in words."""
+    """The reason of the TLS library, in words."""
     return (error.reason or "it is not PEM").replace("_", " ").lower()
 
 
@@ -248,7 +248,7 @@ def _read(path: str, files: dict[str, int]) -> str:
 
 
 STORE_BYTES_MAX: Final = 4 * 1024 * 1024
-"""What is read of a file. The certificates of all public authorities are a quarter of a megabyte."""
+"""Bytes that are read of a file. The certificates of all public authorities are a quarter of a megabyte."""
 
 
 @contextmanager

@@ -41,7 +41,7 @@ class LogStreamReader(DataSourceStreamReader):  # type: ignore[misc]
         self.logs = open_logs(options)
         self._idle_since_s: float | None = None
         self._before: StreamPosition | None = None
-        """What the previous poll returned; None at the start, also of a query that continues."""
+        """The result of the previous poll; None at the start, also of a query that continues."""
 
     def __getstate__(self) -> dict[str, Any]:
         # Workers need only the options.
