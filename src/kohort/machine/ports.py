@@ -3,8 +3,9 @@ Ports between partitions, as coordinators and partition leaders see them. Within
 between nodes they would be requests.
 """
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+from uuid import UUID
 
 from kohort.machine.shard import EndTransaction, Producer
 from kohort.model.errors import CoordinatorError, ErrorCode
@@ -60,3 +61,88 @@ class ProducerIdGenerator(Protocol):
         """
         Call `ready(code)` once, now or later: with NONE when `take` has ids again, else with the error of the reservation.
         """
+
+
+class SharePartitionKey(NamedTuple):
+    """A share partition: a partition of a topic, as one share group reads it."""
+
+    group_id: str
+    topic_id: UUID
+    partition: int
+
+
+class StateBatch(NamedTuple):
+    """
+    Offsets of a share partition that have one delivery state and count, both ends included.
+
+    Attributes:
+        delivery_state: 0 available, 2 acknowledged, 3 archiving, 4 archived.
+        delivery_count: number of deliveries.
+
+    Source: Kafka PersisterStateBatch.
+    """
+
+    first_offset: int
+    last_offset: int
+    delivery_state: int
+    delivery_count: int
+
+
+class SharePartitionState(NamedTuple):
+    """
+    What the share coordinator keeps of a share partition.
+
+    Attributes:
+        start_offset: -1 if it is not known yet.
+        delivery_complete_count: number of offsets from the start offset on that are acknowledged or archived; -1 if it is not
+            known.
+
+    Source: Kafka ShareGroupOffset.
+    """
+
+    state_epoch: int
+    leader_epoch: int
+    start_offset: int
+    delivery_complete_count: int
+    batches: Sequence[StateBatch] = ()
+
+
+class Persister(Protocol):
+    """
+    The share coordinators, as the group coordinator and leaders of partitions ask them. Every method calls `done` once, now or
+    later, with an error of the protocol or None, or with the state. Errors that may pass are tried again before that.
+
+    Source: Kafka DefaultStatePersister, PersisterStateManager.
+    """
+
+    def initialize(
+        self,
+        key: SharePartitionKey,
+        state_epoch: int,
+        start_offset: int,
+        done: Callable[[CoordinatorError | None], None],
+        /,
+    ) -> None:
+        """Make the state anew. A start offset of -1 leaves the choice to the leader."""
+
+    def read(
+        self,
+        key: SharePartitionKey,
+        leader_epoch: int,
+        done: Callable[[SharePartitionState | CoordinatorError], None],
+        /,
+    ) -> None:
+        """Read the state at the leader of the partition, and fence leaders with an older epoch."""
+
+    def write(
+        self, key: SharePartitionKey, state: SharePartitionState, done: Callable[[CoordinatorError | None], None], /
+    ) -> None:
+        """Write the changes of a leader: the start offset, the count, and the changed batches."""
+
+    def delete(self, key: SharePartitionKey, done: Callable[[CoordinatorError | None], None], /) -> None:
+        """Delete the state. A state that does not exist is no error."""
+
+    def summary(
+        self, key: SharePartitionKey, done: Callable[[SharePartitionState | CoordinatorError], None], /
+    ) -> None:
+        """Read the state without its batches. A state that does not exist has -1 as start offset and count, and epochs 0."""
