@@ -16,9 +16,9 @@ from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.features import Features
 from kohort.broker.ports import Elsewhere, MarkerWriter, NoResponse, at_once
 from kohort.broker.topics.strays import check_directory
-from kohort.machine.ports import Verification
+from kohort.machine.ports import Persister, Verification
 from kohort.model.context import ClientInformation
-from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE
+from kohort.model.ids import CONSUMER_OFFSETS, INTERNAL_TOPICS, TRANSACTION_STATE
 from kohort.model.principals import ANONYMOUS, Principal
 from kohort.runtime.processors import InlineProcessor
 from kohort.security.authorization import Authorizer
@@ -107,6 +107,7 @@ class Hosted(dict[str, MarkerWriter | None]):
         return self.get(topic)
 
     verification: Verification | None = None
+    persister: Persister | None = None
 
 
 class Harness:
@@ -177,10 +178,11 @@ class Harness:
         hosted = Coordinators(node.defer)
         hosted.start(factories, self.broker, partial(InlineProcessor, node.wheel, node.defer, node.call_soon))
         hosted.load()
-        for topic in (CONSUMER_OFFSETS, TRANSACTION_STATE):
+        for topic in INTERNAL_TOPICS:
             if hosted.is_hosted(topic):
                 self.coordinators[topic] = hosted.marker_writer(topic)
         self.coordinators.verification = hosted.verification
+        self.coordinators.persister = hosted.persister
         node.settle()
         return hosted
 

@@ -3,7 +3,7 @@
 import pytest
 
 from kohort.broker.catalog_view import CatalogChange, Setting
-from kohort.broker.features import FEATURES, TRANSACTION_VERSION, Features
+from kohort.broker.features import FEATURES, SHARE_VERSION, TRANSACTION_VERSION, Features
 from kohort.model.errors import ConfigError, ErrorCode
 from kohort.wire import messages as m
 from kohort.wire.apis import RELEASES, ApiKey
@@ -108,7 +108,8 @@ def test_a_level_that_only_a_later_release_has_ends_the_start_and_names_the_rele
 
 
 @pytest.mark.parametrize(
-    "levels", [{"nothing": 1}, {"share.version": 1}, {"transaction.version": 3}, {"metadata.version": 6}]
+    "levels",
+    [{"nothing": 1}, {"streams.version": 1}, {"share.version": 3}, {"transaction.version": 3}, {"metadata.version": 6}],
 )
 def test_unknown_levels_are_refused(levels: dict[str, int]) -> None:
     with pytest.raises(ConfigError):
@@ -116,5 +117,15 @@ def test_unknown_levels_are_refused(levels: dict[str, int]) -> None:
 
 
 def test_absent_features_may_be_turned_off() -> None:
-    assert Features({"share.version": 0, "streams.version": 0}).level(TRANSACTION_VERSION) == 2
-    assert {feature.name for feature in FEATURES}.isdisjoint({"share.version", "streams.version"})
+    assert Features({"streams.version": 0}).level(TRANSACTION_VERSION) == 2
+    assert "streams.version" not in {feature.name for feature in FEATURES}
+
+
+@pytest.mark.parametrize(("release", "newest"), [("4.2.1", 1), ("4.4.0", 2)])
+def test_share_groups_have_the_level_of_the_release_until_it_is_changed(release: str, newest: int) -> None:
+    assert Features(release=release).level(SHARE_VERSION) == newest
+    harness = Harness(release=release, features=Features({SHARE_VERSION: 0}, release=release))
+    assert SHARE_VERSION not in shown(harness)[0]
+    assert update(harness, SHARE_VERSION, newest + 1).error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert update(harness, SHARE_VERSION, newest).error_code == ErrorCode.NONE
+    assert harness.broker.features.level(SHARE_VERSION) == newest

@@ -20,7 +20,7 @@ from tests.broker.record_definitions import definitions
 from tests.server.clients import Client
 
 DATA = Path(__file__).parent.parent / "data"
-ABSENT_FEATURES = {"share.version", "streams.version"}
+ABSENT_FEATURES = {"streams.version"}
 """Kohort has no such groups."""
 OF_QUORUM = {"kraft.version"}
 """Finalised by a node whose voters can change; the recorded nodes have fixed ones."""

@@ -11,7 +11,7 @@ from kohort.broker.broker import Broker
 from kohort.broker.cluster import Cluster
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.ports import MarkerWriter
-from kohort.machine.ports import Markers, Verification
+from kohort.machine.ports import Markers, Persister, Verification
 from kohort.machine.shard import EndTransaction, Producer
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE, TopicPartition
@@ -220,6 +220,10 @@ class SimulatedBroker:
     def verification(self) -> Verification | None:
         coordinator = self._coordinators.get(TRANSACTION_STATE)
         return None if coordinator is None else coordinator.verification
+
+    @property
+    def persister(self) -> Persister | None:
+        return None
 
     # The network
 

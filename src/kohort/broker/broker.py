@@ -48,6 +48,7 @@ from kohort.broker.records.offset_for_leader_epoch import OffsetForLeaderEpoch
 from kohort.broker.records.produce import Produce
 from kohort.broker.records.produce_verification import TransactionVerifier
 from kohort.broker.replication import ReplicationControl
+from kohort.broker.shares.persister import LocalPersister
 from kohort.broker.stored_values import set_aside_unusable
 from kohort.broker.telemetry.telemetry import Telemetry
 from kohort.broker.tokens.token_apis import TokenApis
@@ -62,7 +63,7 @@ from kohort.broker.transactions.markers import LocalMarkers
 from kohort.broker.transactions.producer_ids import ProducerIds
 from kohort.broker.transactions.verification import LocalVerification, OptionalVerification
 from kohort.broker.transactions.write_txn_markers import WriteTxnMarkers
-from kohort.machine.ports import Markers, Verification
+from kohort.machine.ports import Markers, Persister, Verification
 from kohort.runtime.ports import Clock
 from kohort.runtime.purgatory import Purgatory
 from kohort.security.authorization import Authorizer
@@ -144,6 +145,7 @@ class Broker:
         coordinator = LocalVerification(hosts) if verification is None else verification
         self.verification: Verification = OptionalVerification(coordinator, config)
         self.markers: Markers = LocalMarkers(self.partitions.find_led, clock, hosts)
+        self.persister: Persister = LocalPersister(hosts, self.catalog, self.creation, call_later)
         self.verifier = TransactionVerifier(self.verification, config, clock, call_later)
         self.store = store
         self.clock = clock

@@ -9,11 +9,11 @@ turns a feature off; clients are not told of it.
 `metadata.version`, `kraft.version` and `eligible.leader.replicas.version` are the levels that the release has, because tools
 and clients read them. They change nothing here: there is no metadata log, and each partition has one replica.
 
-All features of a request are changed, or none. In version 0, Kafka ignores the permission to downgrade, and so does Kohort. A
-level of `transaction.version` is effective at once, one of `group.version` at the next start.
+All features of a request are changed, or none. In version 0, Kafka ignores the permission to downgrade, and so does Kohort.
+Levels of `transaction.version` and `share.version` are effective at once, one of `group.version` at the next start.
 
-Source: KIP-584, KIP-778, KIP-890, KIP-1022; Kafka FeatureVersion, MetadataVersion, FeatureControlManager.updateFeatures,
-ControllerApis.handleUpdateFeatures.
+Source: KIP-584, KIP-778, KIP-890, KIP-932, KIP-1022, KIP-1191; Kafka FeatureVersion, MetadataVersion,
+FeatureControlManager.updateFeatures, ControllerApis.handleUpdateFeatures.
 """
 
 from __future__ import annotations
@@ -38,11 +38,12 @@ from kohort.wire.apis import DEFAULT_RELEASE, RELEASES, ApiKey, short_name
 
 GROUP_VERSION: Final = "group.version"
 TRANSACTION_VERSION: Final = "transaction.version"
+SHARE_VERSION: Final = "share.version"
 METADATA_VERSION: Final = "metadata.version"
 KRAFT_VERSION: Final = "kraft.version"
 ELIGIBLE_LEADER_REPLICAS_VERSION: Final = "eligible.leader.replicas.version"
 
-_ABSENT: Final = frozenset({"share.version", "streams.version"})
+_ABSENT: Final = frozenset({"streams.version"})
 """Features that Apache Kafka has and Kohort has not. The operator may ask for their level 0."""
 FEATURE_KIND: Final = "feature"
 _LEVEL: Final = "level"
@@ -78,6 +79,7 @@ FEATURES: Final = (
     Feature(KRAFT_VERSION, 0, 1),
     Feature(METADATA_VERSION, 7, 33, newest_in={"4.2.1": 29}),
     Feature(TRANSACTION_VERSION, 0, 2, ApiKey.END_TXN),
+    Feature(SHARE_VERSION, 0, 2, ApiKey.SHARE_GROUP_HEARTBEAT, newest_in={"4.2.1": 1}),
     Feature(ELIGIBLE_LEADER_REPLICAS_VERSION, 0, 1),
 )
 _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3

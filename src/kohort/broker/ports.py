@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from kohort.broker.catalog_view import Topic
-from kohort.machine.ports import Verification
+from kohort.machine.ports import Persister, Verification
 from kohort.machine.shard import EndTransaction, Reply
 from kohort.model.context import RequestContext
 from kohort.model.errors import ErrorCode
@@ -69,6 +69,10 @@ class CoordinatorDirectory(Protocol):
     def verification(self) -> Verification | None:
         """The transaction coordinator, as partition leaders ask it; None if this node hosts none."""
 
+    @property
+    def persister(self) -> Persister | None:
+        """The share coordinator: one attempt each, the topic exists; None if this node hosts none."""
+
 
 class NoCoordinators:
     """The directory of a broker without coordinators."""
@@ -81,6 +85,10 @@ class NoCoordinators:
 
     @property
     def verification(self) -> Verification | None:
+        return None
+
+    @property
+    def persister(self) -> Persister | None:
         return None
 
 

@@ -11,7 +11,7 @@ from kohort.broker.broker import Broker
 from kohort.broker.partitions import Partition
 from kohort.broker.ports import Cancel, MarkerWriter
 from kohort.broker.replicas import NO_LEADER
-from kohort.machine.ports import Verification
+from kohort.machine.ports import Persister, Verification
 from kohort.model.errors import NotYetError, StorageError
 from kohort.model.image import ImageDelta
 from kohort.runtime.ports import Defer
@@ -46,7 +46,8 @@ class Coordinators:
         self._defer = defer
         self._hosted: dict[str, HostedCoordinator] = {}
         self.verification: Verification | None = None
-        """See `kohort.broker.ports.CoordinatorDirectory.verification`; set by `start`."""
+        self.persister: Persister | None = None
+        """See `kohort.broker.ports.CoordinatorDirectory`; set by `start`."""
         self._led: dict[str, dict[int, tuple[int, int]]] = {}
         """By topic: leader and leader epoch of the loaded partitions."""
         self._watched: dict[tuple[str, int], Log] = {}
@@ -68,6 +69,7 @@ class Coordinators:
                 for api_key, handler in hosted.handlers(leads).items():
                     apis.serve(api_key, handler)
             self.verification = self.verification or hosted.verification
+            self.persister = self.persister or hosted.persister
         self._broker.catalog.watch(self._on_delta)
 
     def _leads(self, topic: str, node_id: int, partition: int) -> bool:

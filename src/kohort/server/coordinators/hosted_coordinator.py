@@ -9,7 +9,7 @@ import msgspec
 
 from kohort.broker.broker import Broker
 from kohort.broker.ports import Handler
-from kohort.machine.ports import Verification
+from kohort.machine.ports import Persister, Verification
 from kohort.machine.shard import Deadlines, EndTransaction, Producer, RecordSerde, Runner, Shard
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import ErrorCode, error_code
@@ -56,6 +56,7 @@ class Coordinator(msgspec.Struct, Generic[S, V], frozen=True, kw_only=True):
         is_transactional: whether clients write to the topic within transactions. If not, they may name it in a transaction,
             but it takes no markers.
         verification: returns the verifier of the transactions of producers, from a service that sees all shards.
+        persister: returns the share coordinator, as others in this process ask it, from a service that sees all shards.
         on_effects, write_timeout_ms, load_buffer_bytes, linger_ms, codec: see `kohort.runtime.runtime.Runtime`.
     """
 
@@ -68,6 +69,7 @@ class Coordinator(msgspec.Struct, Generic[S, V], frozen=True, kw_only=True):
     on_effects: Callable[[int, Sequence[Any]], None] | None = None
     is_transactional: bool = False
     verification: Callable[[V], Verification] | None = None
+    persister: Callable[[V], Persister] | None = None
     write_timeout_ms: int
     load_buffer_bytes: int
     linger_ms: int = ADAPTIVE
@@ -110,7 +112,9 @@ class HostedCoordinator:
         """Of all brokers, and one that sees all shards."""
         verification = coordinator.verification
         self.verification = None if verification is None else verification(self._service)
-        """See `kohort.broker.ports.CoordinatorDirectory.verification`."""
+        persister = coordinator.persister
+        self.persister = None if persister is None else persister(self._service)
+        """See `kohort.broker.ports.CoordinatorDirectory`."""
 
     def _verify(self, partition: int, producer: Producer, verified: Callable[[Exception | None], None]) -> None:
         self._verification.verify(TopicPartition(self.topic, partition), producer, verified)

@@ -1,0 +1,1 @@
+"""Share groups at the broker: share partitions at their leaders, and the way to the share coordinator."""
