@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from kohort.cli.serve import parser
+from kohort.cli.serve_settings import port_of
 from kohort.testing.served import KOHORT, ServedKohort
 
 ROOT = Path(__file__).parents[2]
@@ -72,7 +73,7 @@ def test_the_command_of_the_container_serves_and_its_probe_succeeds(tmp_path: Pa
     assert json.loads(one("ENTRYPOINT")) == ["kohort"]
     options = parser().parse_args(command[1:])
     assert str(options.data_dir).startswith(one("VOLUME"))
-    assert one("EXPOSE").split() == [str(options.port), str(options.metrics_port)]
+    assert one("EXPOSE").split() == [str(port_of(options)), str(options.metrics_port)]
     replaced = [str(tmp_path / "data") if each == str(options.data_dir) else each for each in command]
     replaced[replaced.index(str(options.metrics_port))] = "0"
     with subprocess.Popen(

@@ -12,27 +12,19 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kohort.cli.serve_security import (
-    add_security_options,
-    default_configs,
-    default_protocol,
-    make_certificates,
-    metrics_token,
-    users_of,
-)
+from kohort.cli.serve_ready import ReadyFile, notify_service_manager, ready_json, ready_line
+from kohort.cli.serve_security import add_security_options
+from kohort.cli.serve_settings import PORT, node_settings
 from kohort.model.errors import ConfigError
 from kohort.model.numbers import is_number, is_port
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from kohort.broker.cluster import Endpoint
     from kohort.server.logs import LogWriter
-    from kohort.server.node import Node
     from kohort.server.settings import Settings
     from kohort.storage.logs.recovery import RecoveryProgress
 
@@ -62,6 +54,7 @@ _EPILOG = """\
 examples:
   kohort serve --data-dir ./data
   kohort serve --memory --port 0 --set num.partitions=3 --set group.initial.rebalance.delay.ms=0
+  kohort serve --for-tests --json --exit-with-parent
   kohort serve --memory --brokers 3 --racks a,b,c
   kohort serve --memory --kafka 4.4
   kohort serve --memory --user alice:secret --tls
@@ -93,7 +86,9 @@ def parser() -> argparse.ArgumentParser:
         help="address to listen on; with 0.0.0.0 or :: give --advertised, too (default: 127.0.0.1)",
     )
     where.add_argument(
-        "--port", type=_port, default=9092, help="port to listen on; 0 picks a free port (default: 9092)"
+        "--port",
+        type=_port,
+        help=f"port to listen on; 0 picks a free port (default: {PORT}, and 0 with --for-tests)",
     )
     where.add_argument(
         "--advertised",
@@ -118,6 +113,23 @@ def parser() -> argparse.ArgumentParser:
     )
     brokers.add_argument(
         "--racks", metavar="RACK,...", help="rack of each broker, separated by commas (default: broker.rack for all)"
+    )
+    tests = options.add_argument_group("tests and programs that start a broker (docs/testing.md)")
+    tests.add_argument(
+        "--for-tests",
+        action="store_true",
+        help="a broker for tests: in memory unless --data-dir is given, on a free port unless --port is given; groups form at "
+        "once, and sessions can be short",
+    )
+    tests.add_argument("--json", action="store_true", help="print the ready line as one line of JSON")
+    tests.add_argument(
+        "--ready-file",
+        type=Path,
+        metavar="FILE",
+        help="write the same JSON to a file, which exists while the broker is ready",
+    )
+    tests.add_argument(
+        "--exit-with-parent", action="store_true", help="stop when the process that started this one has ended"
     )
     data = options.add_argument_group("storage (give one of the two)")
     data.add_argument(
@@ -171,15 +183,6 @@ def _broker_count(text: str) -> int:
     return int(text)
 
 
-def _racks(text: str | None, brokers: int) -> tuple[str, ...]:
-    racks = tuple(rack.strip() for rack in text.split(",")) if text else ()
-    if racks and (len(racks) != brokers or not all(racks)):
-        raise ConfigError(
-            f"--racks has {len(racks)} racks for --brokers {brokers}; give each broker one, such as a,b,c"
-        )
-    return racks
-
-
 def _release(text: str) -> str:
     from kohort.wire.apis import release_named
 
@@ -204,53 +207,20 @@ def serve(arguments: Sequence[str]) -> None:
         SystemExit: 2 for invalid options, 0 after `--help`, 1 after a disk failure, or if acknowledged data is missing.
     """
     options = parser().parse_args(arguments)
-    if options.memory and options.data_dir is not None:
-        raise ConfigError("--memory and --data-dir exclude each other; give one of them")
-    if not options.memory and options.data_dir is None:
-        raise ConfigError("no storage given; use --data-dir DIR, or --memory to keep nothing")
-
-    from kohort.broker.configs.definitions import BrokerConfig
-    from kohort.broker.features import parse_features
     from kohort.server.logs import configure_logs
-    from kohort.server.settings import Settings, parse_host_port
 
     log = configure_logs(options.log_level, options.log_format)
     raise_open_files()
-    users = users_of(options)
-    load = partial(
-        BrokerConfig.load, sets=options.set, file=options.config, environment=os.environ, release=options.kafka
-    )
-    made = make_certificates(options, load())
-    try:
-        settings = Settings(
-            host=options.host,
-            port=options.port,
-            brokers=options.brokers,
-            racks=_racks(options.racks, options.brokers),
-            advertised=parse_host_port(options.advertised, "--advertised") if options.advertised else None,
-            metrics_port=options.metrics_port,
-            metrics_token=metrics_token(options),
-            allow_anonymous=options.allow_anonymous,
-            data_dir=options.data_dir,
-            flush=options.flush,
-            protocol=default_protocol(users, is_encrypted=options.tls),
-            users=users,
-            made_certificates=None if made is None else made.directory,
-            config=load(defaults=default_configs(users, made)),
-            features=parse_features(options.feature),
-        )
-        _run(log, settings)
-    finally:
-        if made is not None:
-            made.remove()
+    with node_settings(options, os.environ) as settings:
+        _run(log, settings, options)
 
 
-def _run(log: "LogWriter", settings: "Settings") -> None:
+def _run(log: "LogWriter", settings: "Settings", options: argparse.Namespace) -> None:
     try:
         from uvloop import run
     except ImportError:  # uvloop does not exist for every platform
         run = asyncio.run
-    failures, missing_data = run(_serve(settings, log))
+    failures, missing_data = run(_serve(settings, options, log))
     # The process ends even if nobody reads stderr: the log's thread writes these lines too.
     line = "kohort stopped"
     if failures:
@@ -279,17 +249,6 @@ def raise_open_files() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def notify_service_manager(state: str) -> None:
-    """Tell systemd about the service (`Type=notify`): "READY=1" or "STOPPING=1". Source: sd_notify(3)."""
-    address = os.environ.get("NOTIFY_SOCKET")
-    if not address:
-        return
-    import socket
-
-    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-        sender.sendto(state.encode(), f"\0{address[1:]}" if address.startswith("@") else address)
-
-
 def _recovery_line() -> "Callable[[RecoveryProgress], None]":
     """Make a callback that shows the progress of recovery on a terminal."""
     shown_at = [0.0]
@@ -312,23 +271,7 @@ def _recovery_line() -> "Callable[[RecoveryProgress], None]":
     return show
 
 
-def _addresses(node: "Node", settings: "Settings") -> "Iterator[tuple[str, str]]":
-    """The part of the ready line about several brokers, several listeners, and the files of this run."""
-    if len(node.bound) > 1:
-        yield "brokers", ",".join(f"{node_id}@{_text(bound[0])}" for node_id, bound in node.bound.items())
-    if any(len(bound) > 1 for bound in node.bound.values()):
-        yield "listeners", ",".join(_text(endpoint) for bound in node.bound.values() for endpoint in bound)
-    if settings.made_certificates is not None:
-        yield "certificates", str(settings.made_certificates)
-    if node.control_path is not None:
-        yield "control", str(node.control_path)
-
-
-def _text(endpoint: "Endpoint") -> str:
-    return f"[{endpoint.host}]:{endpoint.port}" if ":" in endpoint.host else f"{endpoint.host}:{endpoint.port}"
-
-
-async def _serve(settings: "Settings", log: "LogWriter") -> tuple[list[str], str | None]:
+async def _serve(settings: "Settings", options: argparse.Namespace, log: "LogWriter") -> tuple[list[str], str | None]:
     """Serve until a signal or a failure; return the reasons of the failure, and what the stop found missing."""
     from kohort.server.heap import keep_freed_memory
     from kohort.server.node import Node
@@ -340,6 +283,11 @@ async def _serve(settings: "Settings", log: "LogWriter") -> tuple[list[str], str
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
+    if options.exit_with_parent:
+        from kohort.cli.parent import watch_parent
+
+        watch_parent(loop, stopping.set)
+    ready_file = ReadyFile(options.ready_file)
     failures: list[str] = []
 
     def fail(reason: str) -> None:
@@ -348,14 +296,14 @@ async def _serve(settings: "Settings", log: "LogWriter") -> tuple[list[str], str
 
     node = Node(settings, loop, on_failure=fail, on_recovery=_recovery_line(), log=log)
     try:
-        host, port = await node.start()
-        where = "memory" if settings.data_dir is None else str(settings.data_dir)
-        metrics = "" if node.metrics_port is None else f" metrics_port={node.metrics_port}"
-        more = metrics + "".join(f" {name}={value}" for name, value in _addresses(node, settings))
-        print(f"kohort ready host={host} port={port} cluster_id={node.cluster_id} data={where}{more}", flush=True)
+        await node.start()
+        content = ready_json(node, settings)
+        ready_file.write(content)
+        print(content.decode().rstrip() if options.json else ready_line(node, settings), flush=True)
         notify_service_manager("READY=1")
         await stopping.wait()
         notify_service_manager("STOPPING=1")
     finally:
+        ready_file.remove()
         await node.stop()
     return failures, node.missing_data

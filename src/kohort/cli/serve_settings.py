@@ -1,0 +1,123 @@
+"""From the options of `kohort serve` to the settings of a node."""
+
+import argparse
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from kohort.cli.serve_security import (
+    default_configs,
+    default_protocol,
+    make_certificates,
+    metrics_token,
+    users_of,
+)
+from kohort.model.errors import ConfigError
+
+if TYPE_CHECKING:
+    from kohort.server.settings import Settings
+
+PORT: Final = 9092
+FOR_TESTS: Final = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1",
+    "group.consumer.assignment.interval.ms": "0",
+    "group.consumer.heartbeat.interval.ms": "100",
+    "group.consumer.min.heartbeat.interval.ms": "1",
+    "group.consumer.min.session.timeout.ms": "1",
+    "group.share.assignment.interval.ms": "0",
+    "group.share.heartbeat.interval.ms": "100",
+    "group.share.min.heartbeat.interval.ms": "1",
+    "group.share.min.session.timeout.ms": "1",
+    "group.streams.assignment.interval.ms": "0",
+    "group.streams.heartbeat.interval.ms": "100",
+    "group.streams.initial.rebalance.delay.ms": "0",
+    "group.streams.min.heartbeat.interval.ms": "1",
+    "group.streams.min.session.timeout.ms": "1",
+    "group.coordinator.rebalance.protocols": "classic,consumer,share,streams",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "offsets.retention.check.interval.ms": "1000",
+    "log.initial.task.delay.ms": "1000",
+    "log.retention.check.interval.ms": "1000",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
+    "transaction.remove.expired.transaction.cleanup.interval.ms": "1000",
+}
+"""
+Configurations of `--for-tests`: nothing waits for members that may come, heartbeats bring assignments soon, sessions can be
+short, one broker is enough, and what has expired is gone soon. Every other configuration has Kafka's default.
+"""
+
+
+def configs_for_tests(release: str) -> dict[str, str]:
+    """`FOR_TESTS`, without configurations that the release does not have or that have no effect."""
+    from kohort.broker.configs.definitions import keys_of
+
+    known = keys_of(release).broker
+    return {name: text for name, text in FOR_TESTS.items() if name in known and known[name].has_effect}
+
+
+@contextmanager
+def node_settings(options: argparse.Namespace, environment: Mapping[str, str]) -> "Iterator[Settings]":
+    """
+    The settings of a node. Certificates that `--tls` makes exist until the context ends.
+
+    Raises:
+        ConfigError: options exclude each other, or a configuration is invalid.
+    """
+    if options.memory and options.data_dir is not None:
+        raise ConfigError("--memory and --data-dir exclude each other; give one of them")
+    if not (options.memory or options.for_tests) and options.data_dir is None:
+        raise ConfigError("no storage given; use --data-dir DIR, or --memory to keep nothing")
+
+    from kohort.broker.configs.definitions import BrokerConfig
+    from kohort.broker.features import parse_features
+    from kohort.server.settings import Settings, parse_host_port
+
+    users = users_of(options, environment)
+    load = partial(
+        BrokerConfig.load, sets=options.set, file=options.config, environment=environment, release=options.kafka
+    )
+    made = make_certificates(options, load())
+    defaults = default_configs(users, made) | (configs_for_tests(options.kafka) if options.for_tests else {})
+    try:
+        yield Settings(
+            host=options.host,
+            port=port_of(options),
+            brokers=options.brokers,
+            racks=_racks(options.racks, options.brokers),
+            advertised=parse_host_port(options.advertised, "--advertised") if options.advertised else None,
+            metrics_port=options.metrics_port,
+            metrics_token=metrics_token(options),
+            allow_anonymous=options.allow_anonymous,
+            data_dir=options.data_dir,
+            flush=options.flush,
+            protocol=default_protocol(users, is_encrypted=options.tls),
+            users=users,
+            made_certificates=None if made is None else made.directory,
+            config=load(defaults=defaults),
+            features=parse_features(options.feature),
+        )
+    finally:
+        if made is not None:
+            made.remove()
+
+
+def port_of(options: argparse.Namespace) -> int:
+    """The port to listen on."""
+    if options.port is not None:
+        return int(options.port)
+    return 0 if options.for_tests else PORT
+
+
+def _racks(text: str | None, brokers: int) -> tuple[str, ...]:
+    racks = tuple(rack.strip() for rack in text.split(",")) if text else ()
+    if racks and (len(racks) != brokers or not all(racks)):
+        raise ConfigError(
+            f"--racks has {len(racks)} racks for --brokers {brokers}; give each broker one, such as a,b,c"
+        )
+    return racks
