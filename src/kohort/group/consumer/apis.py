@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from kohort.group.assignments import union
 from kohort.group.assignors.specs import NO_ASSIGNMENT, Assignment
-from kohort.group.consumer.assignments import union
 from kohort.group.consumer.group import ConsumerGroup
 from kohort.group.consumer.heartbeat import (
     RepeatedHeartbeats,

@@ -12,11 +12,12 @@ from typing import Final
 from uuid import UUID
 
 from kohort.group.assignors.specs import Assignment
-from kohort.group.consumer.member import NO_EPOCH, ConsumerGroupState, ConsumerMember
-from kohort.group.consumer.subscriptions import Subscriptions, SubscriptionView, TopicIndex
+from kohort.group.consumer.member import ConsumerGroupState, ConsumerMember
 from kohort.group.groups import CONSUMER, BaseTimestamp, PartitionCheck
+from kohort.group.modern import NO_EPOCH, ModernGroup
 from kohort.group.offsets.offsets import committed_at
 from kohort.group.records import GroupRecord
+from kohort.group.subscriptions import SubscriptionView, TopicIndex
 from kohort.machine.timeline import SnapshotRegistry, TimelineDict, TimelineValue
 from kohort.model.errors import CoordinatorError, ErrorCode, InvariantError
 from kohort.records.values import (
@@ -89,65 +90,26 @@ class PartitionOwners:
                 self._by_topic.remove(topic_id)
 
 
-FIRST_EPOCH: Final = 1
-"""Group epoch and assignment epoch of a new group."""
 MEMBER_EPOCHS_SINCE: Final = 9
 """The version of OffsetCommit from which on its generation may be a member epoch."""
 
 
-class ConsumerGroup:
+class ConsumerGroup(ModernGroup[ConsumerMember]):
     """
-    Args:
-        index: of the shard; the group keeps its own topics in it.
-
     Attributes:
-        members: by member id.
         static_members: member ids by instance id.
-        epoch: the group epoch; it rises when the target assignment has to be computed anew.
-        assignment_epoch: the group epoch of the target assignment; -1 after its tombstone.
-        assigned_at_ms: the time when the target assignment was computed; 0 if the next one need not wait.
-        metadata_hash: of the subscribed topics when the group epoch was written.
-        targets: the target assignment, by member id.
         owners: the partitions that are not free.
         has_partition_metadata: whether the log has a record of type 4, which Kafka 4.0 wrote.
-        refresh_at_ms, refresh_epoch: soft state. From this time on, or while the group epoch is below that epoch, a heartbeat
-            computes the metadata hash anew.
         resolve_after_ms: soft state. After a resolution that failed, patterns are not resolved again before this time.
     """
 
-    __slots__ = (
-        "assigned_at_ms",
-        "assignment_epoch",
-        "epoch",
-        "group_id",
-        "has_partition_metadata",
-        "members",
-        "metadata_hash",
-        "owners",
-        "refresh_at_ms",
-        "refresh_epoch",
-        "resolve_after_ms",
-        "static_members",
-        "subscriptions",
-        "targets",
-    )
+    __slots__ = ("has_partition_metadata", "owners", "resolve_after_ms", "static_members")
 
     def __init__(self, group_id: str, registry: SnapshotRegistry, index: TopicIndex) -> None:
-        self.group_id = group_id
-        self.members: TimelineDict[str, ConsumerMember] = TimelineDict(registry)
+        super().__init__(group_id, registry, index)
         self.static_members: TimelineDict[str, str] = TimelineDict(registry)
-        self.epoch: TimelineValue[int] = TimelineValue(registry, FIRST_EPOCH)
-        self.assignment_epoch: TimelineValue[int] = TimelineValue(registry, FIRST_EPOCH)
-        self.assigned_at_ms: TimelineValue[int] = TimelineValue(registry, 0)
-        self.metadata_hash: TimelineValue[int] = TimelineValue(registry, 0)
         self.has_partition_metadata: TimelineValue[bool] = TimelineValue(registry, False)
-        self.targets: TimelineDict[str, Assignment] = TimelineDict(registry)
         self.owners = PartitionOwners(registry)
-        self.subscriptions = Subscriptions(
-            registry, lambda topic: index.add(topic, group_id), lambda topic: index.remove(topic, group_id)
-        )
-        self.refresh_at_ms = 0
-        self.refresh_epoch = 0
         self.resolve_after_ms = 0
 
     # Properties, as `kohort.group.groups.Group` describes them
@@ -187,25 +149,6 @@ class ConsumerGroup:
     def listed_protocol_type(self) -> str:
         return CONSUMER
 
-    @property
-    def is_empty(self) -> bool:
-        return not self.members
-
-    @property
-    def is_simple(self) -> bool:
-        return False
-
-    @property
-    def member_count(self) -> int:
-        return len(self.members)
-
-    def is_subscribed_to(self, topic: str) -> bool:
-        return topic in self.subscriptions
-
-    def subscribed_topics(self) -> frozenset[str]:
-        """Every topic that a member is subscribed to, by name or by a resolved pattern."""
-        return frozenset((*self.subscriptions.names, *self.subscriptions.matches))
-
     def static_member(self, instance_id: str | None) -> ConsumerMember | None:
         """The member with this instance id."""
         member_id = None if instance_id is None else self.static_members.get(instance_id)
@@ -225,16 +168,6 @@ class ConsumerGroup:
         """The removal of the record in which Kafka 4.0 kept the topics of a group, in place of a hash, if there is one."""
         has_record = self.has_partition_metadata.get()
         return (ConsumerGroupPartitionMetadataTombstone(self.group_id),) if has_record else ()
-
-    # Soft state
-
-    def request_refresh(self) -> None:
-        """Have the next heartbeat look at the metadata of the subscribed topics."""
-        self.refresh_at_ms = 0
-        self.refresh_epoch = 0
-
-    def needs_refresh(self, now_ms: int) -> bool:
-        return now_ms >= self.refresh_at_ms or self.epoch.get() < self.refresh_epoch
 
     # Validation, as `kohort.group.groups.Group` describes it
 
@@ -292,27 +225,8 @@ class ConsumerGroup:
             is_classic = member.classic is not None
             raise CoordinatorError(ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH)
 
-    def known(self, member_id: str, committed_offset: int | None = None) -> ConsumerMember:
-        """
-        The member of this id, as of an offset of the log or the newest.
-
-        Raises:
-            CoordinatorError: UNKNOWN_MEMBER_ID.
-        """
-        members = self.members
-        member = members.get(member_id) if committed_offset is None else members.get_at(member_id, committed_offset)
-        if member is None:
-            raise CoordinatorError(
-                ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}."
-            )
-        return member
-
     def validate_offset_delete(self) -> None:
         """Every topic without subscription may lose its offsets."""
-
-    def validate_delete(self) -> None:
-        if self.members:
-            raise CoordinatorError(ErrorCode.NON_EMPTY_GROUP)
 
     def offset_expiration_base(self) -> BaseTimestamp | None:
         """The commit, also while the group is empty."""

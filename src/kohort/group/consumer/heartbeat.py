@@ -14,10 +14,10 @@ from uuid import UUID
 
 import msgspec
 
+from kohort.group.assignments import entries_of
 from kohort.group.assignors.specs import Assignment
 from kohort.group.classic.group import ClassicGroup
 from kohort.group.configs import ConsumerTimeouts
-from kohort.group.consumer.assignments import entries_of
 from kohort.group.consumer.group import ConsumerGroup
 from kohort.group.consumer.member import (
     JOIN_EPOCH,

@@ -1,40 +1,26 @@
 """Consumer groups in one shard: replay, load, changes of topics."""
 
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
-from kohort.group.consumer.assignments import assignment_of
+from kohort.group.assignments import assignment_of
 from kohort.group.consumer.classic_members import ClassicMemberHandlers
 from kohort.group.consumer.group import ConsumerGroup
-from kohort.group.consumer.member import NO_EPOCH, ConsumerMember
+from kohort.group.consumer.member import ConsumerMember
 from kohort.group.consumer.registry import ConsumerRegistry
 from kohort.group.consumer.removal import loaded_deadlines
-from kohort.group.consumer.subscriptions import ResolvedPattern
 from kohort.group.context import GroupContext
 from kohort.group.groups import ClassicMembers
+from kohort.group.modern import NO_EPOCH, Change, replayers
 from kohort.group.records import GroupRecord
+from kohort.group.subscriptions import ResolvedPattern
 from kohort.machine.shard import Result
-from kohort.model.errors import InvariantError
 from kohort.model.image import ImageDelta
 from kohort.records import values as v
-
-Change: TypeAlias = Callable[[ConsumerGroup, Any], object]
-"""`change(group, record)`: the effect of a record on its group."""
 
 
 def _member(group: ConsumerGroup, member_id: str) -> ConsumerMember:
     return group.members.get(member_id) or ConsumerMember(member_id)
-
-
-def _replay_epoch(group: ConsumerGroup, record: v.ConsumerGroupMetadata) -> None:
-    group.epoch.set(record.epoch)
-    group.metadata_hash.set(record.metadata_hash)
-
-
-def _set_assignment(group: ConsumerGroup, epoch: int, computed_at_ms: int) -> None:
-    group.assignment_epoch.set(epoch)
-    group.assigned_at_ms.set(computed_at_ms)
 
 
 def _replay_target(group: ConsumerGroup, record: v.ConsumerGroupTargetAssignmentMember) -> None:
@@ -53,11 +39,11 @@ def _remove_current(group: ConsumerGroup, tombstone: v.ConsumerGroupCurrentMembe
 
 
 _CHANGES: Final[Mapping[type, Change]] = {
-    v.ConsumerGroupMetadata: _replay_epoch,
+    v.ConsumerGroupMetadata: lambda group, r: group.set_epoch(r.epoch, r.metadata_hash),
     v.ConsumerGroupPartitionMetadata: lambda group, _: group.has_partition_metadata.set(True),
     v.ConsumerGroupMemberMetadata: lambda group, r: group.put(_member(group, r.member_id).with_metadata(r)),
-    v.ConsumerGroupTargetAssignmentMetadata: lambda group, r: _set_assignment(
-        group, r.assignment_epoch, r.assignment_timestamp_ms
+    v.ConsumerGroupTargetAssignmentMetadata: lambda group, r: group.set_assignment(
+        r.assignment_epoch, r.assignment_timestamp_ms
     ),
     v.ConsumerGroupTargetAssignmentMember: _replay_target,
     v.ConsumerGroupCurrentMemberAssignment: lambda group, r: group.put(
@@ -68,7 +54,7 @@ _CHANGES: Final[Mapping[type, Change]] = {
 _REMOVALS: Final[Mapping[type, Change]] = {
     v.ConsumerGroupPartitionMetadataTombstone: lambda group, _: group.has_partition_metadata.set(False),
     v.ConsumerGroupMemberMetadataTombstone: lambda group, r: group.remove(r.member_id),
-    v.ConsumerGroupTargetAssignmentMetadataTombstone: lambda group, _: _set_assignment(group, NO_EPOCH, 0),
+    v.ConsumerGroupTargetAssignmentMetadataTombstone: lambda group, _: group.set_assignment(NO_EPOCH, 0),
     v.ConsumerGroupTargetAssignmentMemberTombstone: lambda group, r: group.targets.remove(r.member_id),
     v.ConsumerGroupCurrentMemberAssignmentTombstone: _remove_current,
     v.ConsumerGroupRegularExpressionTombstone: lambda group, r: group.subscriptions.resolve(r.regular_expression, None),
@@ -76,12 +62,7 @@ _REMOVALS: Final[Mapping[type, Change]] = {
 
 
 class ConsumerGroupManager(ConsumerRegistry):
-    """
-    Implements `kohort.group.groups.GroupManager` for consumer groups.
-
-    Compaction may leave any of a group's records, in another order than they were written: each creates the group, and the
-    member that it belongs to. A tombstone of something that is not there has no effect.
-    """
+    """Implements `kohort.group.groups.GroupManager` for consumer groups."""
 
     __slots__ = ("_classic_members",)
 
@@ -96,18 +77,9 @@ class ConsumerGroupManager(ConsumerRegistry):
     @property
     def replayers(self) -> Mapping[type, Callable[[Any], None]]:
         return {
-            **{record: partial(self._replay, change) for record, change in _CHANGES.items()},
-            **{tombstone: partial(self._replay_tombstone, change) for tombstone, change in _REMOVALS.items()},
+            **replayers(_CHANGES, _REMOVALS, self._ensure, self.find),
             v.ConsumerGroupMetadataTombstone: self._replay_group_tombstone,
         }
-
-    def _replay(self, change: Change, record: Any) -> None:
-        change(self._ensure(record.group_id), record)
-
-    def _replay_tombstone(self, change: Change, tombstone: Any) -> None:
-        group = self.find(tombstone.group_id)
-        if group is not None:
-            change(group, tombstone)
 
     def _replay_group_tombstone(self, tombstone: v.ConsumerGroupMetadataTombstone) -> None:
         group = self.find(tombstone.group_id)
@@ -116,20 +88,7 @@ class ConsumerGroupManager(ConsumerRegistry):
             self.groups.remove(tombstone.group_id)
 
     def _ensure(self, group_id: str) -> ConsumerGroup:
-        """
-        The group; a new one if there is none, or one that only keeps offsets.
-
-        Raises:
-            InvariantError: a group of another kind that has records of its own has this id.
-        """
-        found = self.groups.get(group_id)
-        if isinstance(found, ConsumerGroup):
-            return found
-        if found is not None and not found.is_simple:
-            raise InvariantError(f"the log has records of a second kind for the {found.kind} group {group_id}")
-        group = self.new_group(group_id)
-        self.groups.put(group_id, group)
-        return group
+        return self.ensure(group_id, ConsumerGroup, self.new_group)
 
     # Life cycle
 
@@ -150,9 +109,4 @@ class ConsumerGroupManager(ConsumerRegistry):
         """Have the groups of topics that changed look at their metadata, and groups with patterns at new topics."""
         if delta.created:
             self.topic_names.created_version = self.context.image.version
-        self.topic_hashes.forget(delta.deleted)
-        for topic in (*delta.created, *delta.changed, *delta.deleted):
-            for group_id in self.index.groups(topic.name):
-                group = self.find(group_id)
-                if group is not None:
-                    group.request_refresh()
+        self.request_refreshes(delta)

@@ -14,6 +14,7 @@ import msgspec
 
 from kohort.group.assignors.specs import NO_ASSIGNMENT, Assignment
 from kohort.group.consumer.assignment_epochs import Epochs, carried, epoch_of, read_held
+from kohort.group.modern import NO_EPOCH
 from kohort.model.ids import java_bucket
 from kohort.records.values import (
     ConsumerGroupCurrentMemberAssignment,
@@ -58,7 +59,6 @@ LEAVE_STATIC_EPOCH: Final = -2
 """A static member is away for a while; its partitions stay its own until its session ends."""
 
 
-NO_EPOCH: Final = -1
 NO_TIMEOUT_MS: Final = -1
 
 

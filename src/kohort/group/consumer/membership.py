@@ -7,8 +7,8 @@ throwIfConsumerGroupMemberEpochIsInvalid.
 
 from collections.abc import Sequence
 
+from kohort.group.assignments import TopicPartitions, contains_all
 from kohort.group.assignors.specs import NO_ASSIGNMENT
-from kohort.group.consumer.assignments import TopicPartitions, contains_all
 from kohort.group.consumer.group import ConsumerGroup
 from kohort.group.consumer.member import JOIN_EPOCH, ConsumerMember
 from kohort.group.consumer.records import current_record, member_record, member_tombstones, target_record

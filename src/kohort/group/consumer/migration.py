@@ -18,19 +18,20 @@ ClassicGroup.fromConsumerGroup; KIP-848.
 from collections.abc import Collection, Iterable, Sequence
 from typing import TypeVar
 
+from kohort.group.assignments import assignment_of
 from kohort.group.classic.group import ClassicGroup
 from kohort.group.classic.member import ClassicMember, Protocol
 from kohort.group.classic.rebalance import GroupSteps
 from kohort.group.classic.states import STABLE
-from kohort.group.consumer.assignments import assignment_bytes, assignment_of, with_topic_ids
+from kohort.group.consumer.assignments import assignment_bytes, with_topic_ids
 from kohort.group.consumer.group import ConsumerGroup
 from kohort.group.consumer.member import ConsumerMember, classic_metadata
 from kohort.group.consumer.records import current_record, member_record, target_record
 from kohort.group.consumer.registry import ConsumerRegistry, member_keys
-from kohort.group.consumer.subscriptions import TopicIndex
 from kohort.group.events import GroupConverted, GroupEvent
 from kohort.group.groups import CLASSIC, CONSUMER, session_key
 from kohort.group.records import GroupRecord
+from kohort.group.subscriptions import TopicIndex
 from kohort.machine.shard import Result
 from kohort.machine.steps import Wake
 from kohort.machine.timeline import SnapshotRegistry

@@ -18,11 +18,12 @@ import msgspec
 
 from kohort.group.consumer.group import ConsumerGroup
 from kohort.group.consumer.member import ConsumerMember
-from kohort.group.consumer.registry import REFRESH_INTERVAL_MS, ConsumerRegistry, registry_of
-from kohort.group.consumer.subscriptions import NO_TOPICS, UNRESOLVED, ResolvedPattern, SubscriptionView
+from kohort.group.consumer.registry import ConsumerRegistry, registry_of
 from kohort.group.context import HasContext
 from kohort.group.events import EpochRaised, GroupEvent
+from kohort.group.modern import REFRESH_INTERVAL_MS
 from kohort.group.records import GroupRecord
+from kohort.group.subscriptions import NO_TOPICS, UNRESOLVED, ResolvedPattern, SubscriptionView
 from kohort.machine.shard import Executor, Result
 from kohort.machine.steps import Operation as Step
 from kohort.model.context import RequestContext

@@ -4,9 +4,9 @@ The records of consumer groups, made from values of the group.
 Source: Kafka GroupCoordinatorRecordHelpers.
 """
 
+from kohort.group.assignments import entries_of
 from kohort.group.assignors.specs import Assignment
 from kohort.group.consumer.assignment_epochs import Epochs, epochs_of
-from kohort.group.consumer.assignments import entries_of
 from kohort.group.consumer.member import ConsumerMember
 from kohort.group.records import GroupRecord
 from kohort.records.values import (

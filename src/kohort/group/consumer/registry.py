@@ -1,15 +1,13 @@
 """State that the handlers of consumer groups share in one shard: groups, topics, assignors."""
 
-from typing import Final
 from uuid import UUID
 
 from kohort.group.assignors.interface import SteppedAssignor
 from kohort.group.configs import ConsumerTimeouts
 from kohort.group.consumer.group import ConsumerGroup
-from kohort.group.consumer.subscriptions import TopicIndex
 from kohort.group.context import GroupContext, HasContext
 from kohort.group.groups import CONSUMER, session_key
-from kohort.group.metadata_hash import TopicHashes
+from kohort.group.modern import ModernRegistry
 from kohort.machine.steps import Key
 from kohort.model.image import ClusterImage
 
@@ -38,37 +36,19 @@ class TopicNames:
         return version, self._names
 
 
-REFRESH_INTERVAL_MS: Final = (1 << 31) - 1
-"""Topics tell their groups when they change; nothing else refreshes the metadata of a group."""
-
-
-class ConsumerRegistry:
+class ConsumerRegistry(ModernRegistry):
     """
     Attributes:
-        index: groups by topic.
         assigning: soft state. The groups whose target assignment is being computed or written in the background.
         topic_names: of the cluster, for regular expressions.
     """
 
-    __slots__ = (
-        "assigning",
-        "assignors",
-        "config",
-        "context",
-        "groups",
-        "index",
-        "topic_hashes",
-        "topic_names",
-    )
+    __slots__ = ("assigning", "assignors", "topic_names")
 
     def __init__(self, context: GroupContext) -> None:
-        self.context = context
-        self.groups = context.groups
-        self.config = context.config
+        super().__init__(context)
         self.assignors: list[SteppedAssignor] = list(context.assignors)
         self.assigning: set[str] = set()
-        self.topic_hashes = TopicHashes()
-        self.index = TopicIndex(context.snapshots)
         self.topic_names = TopicNames()
 
     def new_group(self, group_id: str) -> ConsumerGroup:
@@ -80,30 +60,9 @@ class ConsumerRegistry:
         group = self.groups.get(group_id)
         return group if isinstance(group, ConsumerGroup) else None
 
-    def renew_session(self, group_id: str, member_id: str, timeout_ms: int) -> None:
-        """Give a member that has a session a whole timeout."""
-        self.context.deadlines.extend(session_key(group_id, member_id), timeout_ms)
-
     def timeouts(self, group_id: str) -> ConsumerTimeouts:
         """The session timeout and the heartbeat interval of the group's members."""
         return self.context.group_configs.consumer_timeouts(group_id)
-
-    # Topics
-
-    def metadata_hash(self, topics: frozenset[str]) -> int:
-        """See `kohort.group.metadata_hash`."""
-        return self.topic_hashes.group_hash(topics, self.context.image)
-
-    def topic_ids(self, topics: frozenset[str]) -> frozenset[UUID]:
-        """The ids of these topics, as far as they exist."""
-        image = self.context.image
-        found = (image.topic(name) for name in topics)
-        return frozenset(topic.topic_id for topic in found if topic is not None)
-
-    def partition_count(self, topic_id: UUID, /) -> int:
-        """See `kohort.group.assignors.interface.TopicDescriber`."""
-        topic = self.context.image.topic_by_id(topic_id)
-        return -1 if topic is None else topic.partition_count
 
     def racks(self, topic_id: UUID, partition: int, /) -> frozenset[str]:
         """See `kohort.group.assignors.interface.TopicDescriber`."""

@@ -18,11 +18,11 @@ from kohort.group.consumer.migration import downgrade_without
 from kohort.group.consumer.patterns import drop_unused_patterns
 from kohort.group.consumer.records import current_record, member_tombstones
 from kohort.group.consumer.registry import ConsumerRegistry, join_key, member_keys, rebalance_key, registry_of, sync_key
-from kohort.group.consumer.subscriptions import SubscriptionView
 from kohort.group.context import HasContext
 from kohort.group.events import EpochRaised, GroupEvent, MemberExpired, MemberLeft
 from kohort.group.groups import CONSUMER, group_of_kind, session_key
 from kohort.group.records import GroupRecord
+from kohort.group.subscriptions import SubscriptionView
 from kohort.machine.shard import Result
 from kohort.machine.steps import Deadline, Operation
 from kohort.records.values import ConsumerGroupMetadata, ConsumerGroupTargetAssignmentMetadata

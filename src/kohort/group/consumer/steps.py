@@ -12,8 +12,8 @@ CurrentAssignmentBuilder; KIP-848, "Reconciliation of the group".
 from collections.abc import Collection, Sequence
 from uuid import UUID
 
+from kohort.group.assignments import TopicPartitions, contains_any, of_topics, union
 from kohort.group.assignors.specs import NO_ASSIGNMENT, Assignment
-from kohort.group.consumer.assignments import TopicPartitions, contains_any, of_topics, union
 from kohort.group.consumer.group import ConsumerGroup, PartitionOwners
 from kohort.group.consumer.member import (
     STABLE,
@@ -24,9 +24,10 @@ from kohort.group.consumer.member import (
 )
 from kohort.group.consumer.patterns import update_patterns
 from kohort.group.consumer.records import current_record, member_record
-from kohort.group.consumer.registry import REFRESH_INTERVAL_MS, ConsumerRegistry
+from kohort.group.consumer.registry import ConsumerRegistry
 from kohort.group.consumer.target_assignment import assign
 from kohort.group.events import EpochRaised, GroupEvent, MemberJoined
+from kohort.group.modern import REFRESH_INTERVAL_MS
 from kohort.group.records import GroupRecord
 from kohort.machine.steps import Deadline
 from kohort.model.context import RequestContext

@@ -16,12 +16,13 @@ from uuid import UUID
 
 from kohort.group.assignors.interface import AssignorError, SteppedAssignor, assignment_cost
 from kohort.group.assignors.specs import NO_ASSIGNMENT, Assignment, GroupAssignment, GroupSpec, MemberSpec
-from kohort.group.consumer.group import FIRST_EPOCH, ConsumerGroup
+from kohort.group.consumer.group import ConsumerGroup
 from kohort.group.consumer.member import ConsumerMember, preferred_assignor
 from kohort.group.consumer.records import target_record
 from kohort.group.consumer.registry import ConsumerRegistry, registry_of
 from kohort.group.context import HasContext
 from kohort.group.events import AssignmentFailed
+from kohort.group.modern import FIRST_EPOCH
 from kohort.group.records import GroupRecord
 from kohort.machine.shard import Result
 from kohort.machine.steps import Operation

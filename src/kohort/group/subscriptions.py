@@ -9,14 +9,25 @@ GroupMetadataManager.groupsByTopics.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
-from kohort.group.consumer.member import ConsumerMember
 from kohort.machine.timeline import SnapshotRegistry, TimelineDict
 
 NO_TOPICS: Final[frozenset[str]] = frozenset()
+
+
+class Subscriber(Protocol):
+    """A member of a group."""
+
+    @property
+    def topic_names(self) -> frozenset[str]:
+        """The topics that it subscribes to by name."""
+
+    @property
+    def topic_pattern(self) -> str:
+        """The regular expression of its other topics; "" for none."""
 
 
 class ResolvedPattern(msgspec.Struct, frozen=True):
@@ -65,7 +76,7 @@ class Subscriptions:
 
     # Replay
 
-    def replace(self, old: ConsumerMember | None, new: ConsumerMember | None) -> None:
+    def replace(self, old: Subscriber | None, new: Subscriber | None) -> None:
         """Count `new` in place of `old`."""
         before = NO_TOPICS if old is None else old.topic_names
         after = NO_TOPICS if new is None else new.topic_names
@@ -112,7 +123,7 @@ class Subscriptions:
         """Any resolved pattern: all are resolved together, at the same time and from the same image."""
         return next(iter(self.resolved.values()), None)
 
-    def topics_of(self, member: ConsumerMember) -> frozenset[str]:
+    def topics_of(self, member: Subscriber) -> frozenset[str]:
         """The topics of one member: by name, and by its pattern if that is resolved."""
         resolved = self.resolved.get(member.topic_pattern) if member.topic_pattern else None
         return member.topic_names if resolved is None else member.topic_names | resolved.topics
@@ -136,8 +147,8 @@ class SubscriptionView:
     def __init__(
         self,
         subscriptions: Subscriptions,
-        old: Iterable[ConsumerMember],
-        new: ConsumerMember | None = None,
+        old: Iterable[Subscriber],
+        new: Subscriber | None = None,
         resolved: Mapping[str, ResolvedPattern] | None = None,
     ) -> None:
         names: dict[str, int] = dict(subscriptions.names)
@@ -163,7 +174,7 @@ class SubscriptionView:
         return not self.names and list(self.patterns.values()) == [member_count]
 
 
-def _add_member(names: dict[str, int], patterns: dict[str, int], member: ConsumerMember, step: int) -> None:
+def _add_member(names: dict[str, int], patterns: dict[str, int], member: Subscriber, step: int) -> None:
     for topic in member.topic_names:
         names[topic] = names.get(topic, 0) + step
     if member.topic_pattern:
