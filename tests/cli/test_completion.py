@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from kohort.client.cluster import Client
-from kohort.testing.served import KOHORT, ServedKohort
+from kohort.testing.process import KOHORT
+from kohort.testing.served import ServedKohort
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 

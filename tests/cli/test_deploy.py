@@ -15,7 +15,8 @@ import pytest
 
 from kohort.cli.serve import parser
 from kohort.cli.serve_settings import port_of
-from kohort.testing.served import KOHORT, ServedKohort
+from kohort.testing.process import KOHORT
+from kohort.testing.served import ServedKohort
 
 ROOT = Path(__file__).parents[2]
 UNIT = ROOT / "deploy" / "kohort.service"

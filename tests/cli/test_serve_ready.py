@@ -18,7 +18,7 @@ from kohort.cli.serve_ready import ReadyFile
 from kohort.cli.serve_settings import FOR_TESTS, configs_for_tests, node_settings
 from kohort.model.errors import ConfigError
 from kohort.server.settings import Settings
-from kohort.testing.served import KOHORT
+from kohort.testing.process import KOHORT
 from kohort.wire.apis import RELEASES
 
 SECONDS_MAX = 60.0

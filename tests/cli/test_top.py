@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from kohort.cli.top import DEFAULT_METRICS, Scraped, quantile_ms, render, view
-from kohort.testing.served import KOHORT
+from kohort.testing.process import KOHORT
 
 SECONDS_MAX = 60.0
 

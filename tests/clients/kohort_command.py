@@ -14,7 +14,7 @@ from typing import Any
 from unittest.mock import patch
 
 from kohort.cli.main import run
-from kohort.testing.served import KOHORT
+from kohort.testing.process import KOHORT
 from tests.clients.waiting import PATIENCE_S
 
 PROCESSES = ("serve", "pipeline")

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from kohort.model.errors import ErrorCode
-from kohort.testing.served import KOHORT, ServedKohort, ServerFailedError
+from kohort.testing.process import KOHORT
+from kohort.testing.served import ServedKohort, ServerFailedError
 from tests.crash.connection import Connection
 from tests.crash.test_full_disk import produce
 from tests.crash.writers import RETENTION, create_topic

@@ -32,7 +32,7 @@ from kohort.storage.files.checkpoint_formats import (
     write_partition_metadata,
 )
 from kohort.storage.log import NO_TOPIC_ID, LogConfig
-from kohort.testing.served import KOHORT
+from kohort.testing.process import KOHORT
 from kohort.testing.virtual import VirtualNode
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey

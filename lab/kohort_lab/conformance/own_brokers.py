@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from kohort.testing.kafka import RELEASE, KafkaNode
-from kohort.testing.served import KOHORT, ServedKohort
+from kohort.testing.process import KOHORT
+from kohort.testing.served import ServedKohort
 from kohort_lab.conformance import library
 from kohort_lab.conformance.brokers.cluster import Cluster
 from kohort_lab.conformance.compare import compare

@@ -274,7 +274,7 @@ def _recovery_line() -> "Callable[[RecoveryProgress], None]":
 async def _serve(settings: "Settings", options: argparse.Namespace, log: "LogWriter") -> tuple[list[str], str | None]:
     """Serve until a signal or a failure; return the reasons of the failure, and what the stop found missing."""
     from kohort.server.heap import keep_freed_memory
-    from kohort.server.node import Node
+    from kohort.server.node import Node, configure_garbage_collector
 
     keep_freed_memory()
     # The flusher thread runs a few lines after each flush, and clients wait for them.
@@ -297,6 +297,7 @@ async def _serve(settings: "Settings", options: argparse.Namespace, log: "LogWri
     node = Node(settings, loop, on_failure=fail, on_recovery=_recovery_line(), log=log)
     try:
         await node.start()
+        configure_garbage_collector()
         content = ready_json(node, settings)
         ready_file.write(content)
         print(content.decode().rstrip() if options.json else ready_line(node, settings), flush=True)

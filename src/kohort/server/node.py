@@ -284,7 +284,6 @@ class Node:
 
             self._metrics_server = await listen_for_scrapes(settings, self._metric_steps, self.not_ready)
         self._close_idle_connections()
-        configure_garbage_collector()
         for listeners in self._listeners.values():
             listeners.start()
         if settings.brokers > 1:
@@ -455,7 +454,7 @@ def configure_garbage_collector() -> None:
 
     A collection visits all young objects, and holds the event loop. 10 000 take at most 3 ms; 100 000 of a long request took up
     to 27 ms. Older generations are collected after the same number of objects as with 100 000 and 50. `kohort serve` collects
-    nothing before this call. Benchmarks of parts of the server call it, too.
+    nothing before this call; a node in a process of others does without. Benchmarks of parts of the server call it, too.
     """
     gc.collect()
     gc.freeze()

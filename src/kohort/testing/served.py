@@ -1,11 +1,8 @@
 """`kohort serve` as a child process on free ports. Its exit code and its log are checked when it ends."""
 
-import os
 import re
-import selectors
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -13,12 +10,8 @@ from typing import Self
 
 from kohort.server.control import send_command
 from kohort.testing.ports import free_port_range
+from kohort.testing.process import KOHORT, START_TIMEOUT_S, end, first_line, spawn
 from kohort.wire.apis import DEFAULT_RELEASE
-
-START_TIMEOUT_S = 120.0
-STOP_TIMEOUT_S = 300.0
-"""A stop flushes every file that was written; on a busy disk a flush may take a second or more."""
-KOHORT = (sys.executable, "-m", "kohort.cli.main")
 
 _ENTRY = re.compile(r"\d{4}-\d\d-\d\dT\S+ (?P<level>[A-Z]+) ")
 _LEVELS = ("ERROR", "CRITICAL")
@@ -196,7 +189,8 @@ class ServedKohort:
             RuntimeError: the broker does not become ready; the message contains its log.
         """
         self.spawn()
-        line = self._ready_line()
+        assert self._process is not None
+        line = first_line(self._process)
         if not line.startswith("kohort ready "):
             self._end(is_forced=True)
             raise RuntimeError(f"kohort serve did not become ready:\n{line}{self.log_tail()}")
@@ -211,10 +205,8 @@ class ServedKohort:
     def spawn(self) -> None:
         """Start the process and return at once."""
         assert self._process is None, "the broker runs already"
-        # Variables such as KOHORT_FLUSH would change the broker's configuration.
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("KOHORT_")}
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=log, env=environment)
+            self._process = spawn(self._command, log)
 
     def lives_for(self, seconds: float) -> bool:
         """Whether the process still runs after the given time."""
@@ -272,27 +264,7 @@ class ServedKohort:
     def _end(self, *, is_forced: bool) -> int | None:
         """End the process and return its exit code; None if there is no process."""
         process, self._process = self._process, None
-        if process is None:
-            return None
-        try:
-            if not is_forced:
-                process.terminate()
-                process.wait(STOP_TIMEOUT_S)
-        finally:
-            process.kill()
-            code = process.wait()
-            if process.stdout is not None:
-                process.stdout.close()
-        return code
-
-    def _ready_line(self) -> str:
-        assert self._process is not None
-        assert self._process.stdout is not None
-        # Not select(): it refuses descriptors from 1024 on, which a process of many tests or clients has.
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._process.stdout, selectors.EVENT_READ)
-            ready = selector.select(START_TIMEOUT_S)
-        return self._process.stdout.readline().decode() if ready else ""
+        return None if process is None else end(process, is_forced=is_forced)
 
 
 def unexpected_entries(log: str, expected: Sequence[str] = ()) -> list[str]:

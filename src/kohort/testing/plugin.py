@@ -1,0 +1,71 @@
+"""
+The pytest plug-in.
+
+Fixtures:
+    kohort: a `Scope` of one broker that all tests of the session share; under xdist each worker has one.
+    kohort_broker: a `Broker` for this test alone, in this process. `@pytest.mark.kohort(configs={...}, brokers=3)` gives it
+        arguments.
+    kohort_factory: a function that makes more of them; they stop at the end of the test.
+    kohort_session_broker: the broker that the tests share. A conftest may replace it.
+    kohort_configs: broker configurations of the shared broker; empty, unless a conftest replaces it.
+
+The plug-in is loaded in every run of pytest: modules of Kohort are imported by the first test that needs them.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from kohort.testing.broker import Broker
+    from kohort.testing.scope import Scope
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "kohort(**arguments): arguments of kohort.testing.Broker for the fixture kohort_broker"
+    )
+
+
+@pytest.fixture(scope="session")
+def kohort_configs() -> dict[str, object]:
+    """Broker configurations of the broker that the tests share."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def kohort_session_broker(kohort_configs: dict[str, object]) -> "Iterator[Broker]":
+    """The broker that the tests of this session share, in a process of its own."""
+    from kohort.testing.broker import Broker
+
+    with Broker(kohort_configs) as broker:
+        yield broker
+
+
+@pytest.fixture
+def kohort(kohort_session_broker: "Broker", request: pytest.FixtureRequest) -> "Iterator[Scope]":
+    """This test's part of the broker that the tests share."""
+    with kohort_session_broker.scope(request.node.name) as scope:
+        yield scope
+
+
+@pytest.fixture
+def kohort_factory() -> "Iterator[Callable[..., Broker]]":
+    """A function that starts a broker, with the arguments of `kohort.testing.Broker`. It stops at the end of the test."""
+    from kohort.testing.broker import Broker
+
+    with ExitStack() as stack:
+
+        def start(*args: Any, **arguments: Any) -> Broker:
+            return stack.enter_context(Broker(*args, **arguments))
+
+        yield start
+
+
+@pytest.fixture
+def kohort_broker(kohort_factory: "Callable[..., Broker]", request: pytest.FixtureRequest) -> "Broker":
+    """A broker for this test alone."""
+    marker = request.node.get_closest_marker("kohort")
+    return kohort_factory(**{"in_process": True, **(marker.kwargs if marker else {})})

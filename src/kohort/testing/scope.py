@@ -1,0 +1,106 @@
+"""What one test makes at a broker that it shares with others: its names, and the end of what it made."""
+
+import re
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+from uuid import uuid4
+
+from kohort.client.cluster import Client
+from kohort.model.errors import ErrorCode, KohortError
+from kohort.testing.kit import Kit
+from kohort.wire import messages
+from kohort.wire.apis import ApiKey
+
+_NAME_LENGTH_MAX = 100
+_OTHER = re.compile(r"[^A-Za-z0-9._-]+")
+_TIMEOUT_MS = 60_000
+_GONE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+
+
+class Scope(Kit):
+    """
+    A part of a broker for one test. Names of topics, groups and transactions are new ones, so that tests do not meet.
+
+    Attributes:
+        broker: which all tests share.
+        name: of the test, with a part that no other has.
+    """
+
+    def __init__(self, broker: Kit, name: str) -> None:
+        self.broker = broker
+        self._unique = uuid4().hex[:8]
+        self.name = f"{_OTHER.sub('-', name)[:_NAME_LENGTH_MAX]}-{self._unique}"
+        self._topics: list[str] = []
+
+    @property
+    def bootstrap(self) -> str:
+        return self.broker.bootstrap
+
+    @property
+    def cluster_id(self) -> str:
+        return self.broker.cluster_id
+
+    def unique(self, name: str) -> str:
+        """A name that only this test has, for a topic, a group, a transactional id or a client."""
+        return f"{name}-{self._unique}"
+
+    def topic(self, name: str = "topic", *, partitions: int = -1, configs: Mapping[str, object] | None = None) -> str:
+        """
+        Create a topic with a new name, and return the name. It is deleted at the end of the test.
+
+        Args:
+            partitions: their number; -1 for that of `num.partitions`.
+
+        Raises:
+            KohortError: the topic cannot be created.
+        """
+        created = self.unique(name)
+        configs = configs or {}
+        request = messages.CreateTopicsRequest(
+            topics=(
+                messages.CreateTopicsRequestCreatableTopic(
+                    name=created,
+                    num_partitions=partitions,
+                    replication_factor=-1,
+                    configs=tuple(
+                        messages.CreateTopicsRequestCreatableTopicConfig(name=key, value=str(value))
+                        for key, value in configs.items()
+                    ),
+                ),
+            ),
+            timeout_ms=_TIMEOUT_MS,
+        )
+        with Client(self.bootstrap) as client:
+            answered = client.send(ApiKey.CREATE_TOPICS, request).topics[0]
+        if answered.error_code:
+            raise KohortError(f"topic {created} was not created: {answered.error_message}")
+        self._topics.append(created)
+        return created
+
+    def close(self) -> None:
+        """
+        Remove what the test made.
+
+        Raises:
+            KohortError: a topic cannot be deleted.
+        """
+        topics, self._topics = self._topics, []
+        if not topics:
+            return
+        request = messages.DeleteTopicsRequest(
+            topics=tuple(messages.DeleteTopicsRequestDeleteTopicState(name=name) for name in topics),
+            timeout_ms=_TIMEOUT_MS,
+        )
+        with Client(self.bootstrap) as client:
+            for answered in client.send(ApiKey.DELETE_TOPICS, request).responses:
+                if answered.error_code not in (ErrorCode.NONE, *_GONE):
+                    raise KohortError(f"topic {answered.name} was not deleted: {answered.error_message}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
