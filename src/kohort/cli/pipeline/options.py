@@ -13,6 +13,7 @@ from kohort.cli.options import CommandConfig
 from kohort.model.allocator import use_one_allocator
 
 if TYPE_CHECKING:
+    from kohort.pipeline.checkpoints.named import Named
     from kohort.pipeline.tables.burrow.evaluator import Rules
 
 LogSource: TypeAlias = Annotated[
@@ -57,6 +58,14 @@ class CommandOptions:
     report_file: Annotated[
         Path | None, typer.Option("--report", metavar="FILE", help="Write an HTML report with charts.")
     ] = None
+    checkpoints: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--checkpoint",
+            metavar="NAME=DIR",
+            help="The checkpoint of a Spark query, as a group of this name; repeatable. DIR may hold several.",
+        ),
+    ] = None
     config: CommandConfig = None
     engine: Annotated[
         str,
@@ -73,6 +82,18 @@ class CommandOptions:
     verdict: str | None = None
     ends: str | None = None
     rules: "Rules | None" = None
+
+    @property
+    def named(self) -> "list[Named]":
+        """
+        Return the checkpoints of the option.
+
+        Raises:
+            ConfigError: one is not written NAME=DIR.
+        """
+        from kohort.pipeline.checkpoints.named import parse_named
+
+        return [parse_named(one) for one in self.checkpoints or ()]
 
     @property
     def where(self) -> dict[str, str]:

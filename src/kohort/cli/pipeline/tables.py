@@ -67,6 +67,7 @@ def read_tables(options: CommandOptions, names: Sequence[str], *, is_written: bo
         from kohort.pipeline.jobs import published
 
         if published.is_published(options.source):
+            _check_no_checkpoints(options)
             found = {name: _published_table(options, name) for name in names}
             return Answer(found, published.instant_of(options.source))
         check_report_directory(options.report_file)
@@ -84,7 +85,7 @@ def read_tables(options: CommandOptions, names: Sequence[str], *, is_written: bo
             if first == "blocking_transactions" and not is_written:
                 _tell_undecided(found[first], options.source, stderr)
             _write_report(tables, options.report_file)
-            _print_damage(tables)
+            _print_damage(tables, stderr)
             at_ms = tables.reading.at_ms if len(names) > 1 else 0
         return Answer({name: _matching(table, options) for name, table in found.items()}, at_ms)
 
@@ -207,6 +208,13 @@ def _published_table(options: CommandOptions, name: str) -> "pa.Table":
     return table
 
 
+def _check_no_checkpoints(options: CommandOptions) -> None:
+    if options.checkpoints:
+        raise ConfigError(
+            f"{options.source} contains published tables; give --checkpoint to `run`, which publishes the queries, too"
+        )
+
+
 def _check_published_scope(options: CommandOptions, at_ms: int | None) -> None:
     """Check that the published tables cover the requested group and instant."""
     from kohort.pipeline.jobs import published
@@ -239,7 +247,7 @@ def _open_tables(options: CommandOptions, stderr: TextIO, name: str = "offsets")
     connection = connection_options(options.config) if is_connected else {}
     security = connecting(connection)
     topic = TRANSACTION_STATE if "transaction" in name else CONSUMER_OFFSETS
-    log_bytes = coordinator_log_bytes(options.source, topic, security=security)
+    log_bytes = 0 if options.named else coordinator_log_bytes(options.source, topic, security=security)
     needs = "report" if options.report_file is not None else name
     chosen = choose(
         options.engine, source, needs, is_past=as_of_ms is not None, master=options.master, security=security
@@ -263,6 +271,7 @@ def _open_tables(options: CommandOptions, stderr: TextIO, name: str = "offsets")
             is_latest_only=name in LATEST_ONLY and options.report_file is None,
             connection=connection,
             ends=options.ends,
+            checkpoints=options.named,
         )
         if notes is not None:
             stack.enter_context(shown_progress(stderr, reading))
@@ -321,7 +330,7 @@ def write_full_report(options: CommandOptions, stderr: TextIO) -> None:
             if options.as_json
         }
         _write_report(tables, options.report_file or _DEFAULT_REPORT)
-        _print_damage(tables)
+        _print_damage(tables, stderr)
     if options.as_json:
         typer.echo(to_json(shown))
 
@@ -389,9 +398,11 @@ def _write_page(file: Path, rows_of: "RowsOf", **facts: Any) -> None:
     typer.echo(f"Report: {file}", err=True)
 
 
-def _print_damage(tables: "Tables") -> None:
+def _print_damage(tables: "Tables", stderr: TextIO) -> None:
     """Print what could not be read."""
     from kohort.pipeline.jobs.publish import rows
 
     for row in rows(tables.reading.damage_met(), "damage"):
         print_damage(row)
+    for problem in tables.reading.problems:
+        print(printable_lines(f"kohort pipeline: {problem}"), file=stderr)

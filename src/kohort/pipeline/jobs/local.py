@@ -5,13 +5,14 @@ Tables in this process, without Spark and Java.
 functions of `tables` run over the frames of either engine. The memory is bounded, see `engines.local.session`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from kohort.pipeline.checkpoints.named import parse_named
 from kohort.pipeline.jobs.publish import sorted_table
 from kohort.pipeline.jobs.reading import LATEST_ONLY, Reading
 from kohort.pipeline.jobs.tables import Tables
@@ -28,6 +29,7 @@ def local_tables(
     connection: Mapping[str, str] | None = None,
     progress_directory: Path | None = None,
     rules: Rules | None = None,
+    checkpoints: Sequence[str] = (),
 ) -> Iterator[Tables]:
     """
     Provide the tables of a source; one read serves several of them.
@@ -36,6 +38,7 @@ def local_tables(
         source: a data directory or `kafka://HOST:PORT`.
         group, as_of_ms, is_latest_only, connection, progress_directory: as for `reading.Reading`.
         rules: Burrow's settings.
+        checkpoints: of Spark queries, as `NAME=DIR`.
 
     Raises:
         ConfigError: the connection options are invalid.
@@ -51,6 +54,7 @@ def local_tables(
             progress_directory=progress_directory,
             is_latest_only=is_latest_only,
             connection=connection,
+            checkpoints=[parse_named(one) for one in checkpoints],
         )
         yield Tables(reading, rules=rules)
 

@@ -11,6 +11,10 @@ import pyarrow as pa
 from kohort.client.security import PLAINTEXT, Security
 from kohort.model.errors import ConfigError
 from kohort.model.ids import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
+from kohort.pipeline.checkpoints.checkpoint import Checkpoint
+from kohort.pipeline.checkpoints.named import Named, read_named
+from kohort.pipeline.checkpoints.rows import commit_frame
+from kohort.pipeline.decode import schemas
 from kohort.pipeline.decode.log_starts import log_starts
 from kohort.pipeline.decode.schemas import (
     BATCH,
@@ -129,6 +133,7 @@ class Reading:
         is_latest_only: bool = False,
         connection: Mapping[str, str] | None = None,
         ends: str | None = None,
+        checkpoints: Sequence[Named] = (),
     ) -> None:
         """
         Args:
@@ -139,6 +144,7 @@ class Reading:
                 lag and the damage only.
             connection: how to connect to a cluster, as options of the source (`kafka.*`).
             ends: a running cluster (`kafka://HOST:PORT`), in whose logs the offsets of the source count; for the present only.
+            checkpoints: of Spark queries, which are groups, too.
 
         Raises:
             ConfigError: the connection options are invalid.
@@ -151,6 +157,9 @@ class Reading:
         self.security = connecting(self.connection)
         self.logs_in = ends or self.directory
         self.planned_bytes = 0
+        self.problems: list[str] = []
+        """Sentences about checkpoints that could not be read."""
+        self._named = checkpoints
         self._opened_ms = int(time.time() * 1000)
         self._spark = spark
         self._progress_directory = progress_directory
@@ -162,15 +171,34 @@ class Reading:
     def records(self) -> Any:
         """Offset commits, markers and damage of the coordinator's log."""
         columns = (*offset_commits.INPUT_COLUMNS, "topic_id")
-        return kept(self._of_group(self._with_damage("records", _COMMIT_KINDS, columns, CONSUMER_OFFSETS)))
+        read = self._with_damage("records", _COMMIT_KINDS, columns, CONSUMER_OFFSETS)
+        return kept(self._of_group(self._with_queries(read)))
 
     @cached_property
     def last_records(self) -> Any:
         """The last effective commit of each key, for Spark also the damage; see `latest_offsets.last_records`."""
         columns = latest_offsets.COMMIT_COLUMNS
-        records = self._of_group(self._with_damage("last_records", _COMMIT_KINDS, columns, CONSUMER_OFFSETS))
+        read = self._with_damage("last_records", _COMMIT_KINDS, columns, CONSUMER_OFFSETS)
+        records = self._of_group(self._with_queries(read))
         reduced = latest_offsets.last_commits if is_local(self._spark) else latest_offsets.last_records
         return kept(reduced(records))
+
+    @cached_property
+    def checkpoints(self) -> Sequence[Checkpoint]:
+        """The checkpoints of Spark queries, read now."""
+        found = read_named(self._named, self._spark, has_history=not self.is_latest_only or self.as_of_ms is not None)
+        self.problems += found.problems
+        return found.checkpoints
+
+    def _with_queries(self, records: Any) -> Any:
+        """Add the finished batches of Spark queries as commits."""
+        if not self._named:
+            return records
+        columns = [one for one in records.columns if one in schemas.SCHEMA.names]
+        commits = commit_frame(self._spark, self.checkpoints, columns)
+        if self.as_of_ms is not None:
+            commits = commits.where(commits["commit_timestamp_ms"] <= self.as_of_ms)
+        return records.unionByName(commits, allowMissingColumns=True)
 
     @property
     def _last_of_all(self) -> Any:
@@ -203,7 +231,9 @@ class Reading:
         columns = ("topic", "partition", "offset", "commit_timestamp_ms")
         # A path in an object store is not looked into, so its topics tell no time.
         commits = latest.select(*columns).collect() if can_find(self.directory) else ()
-        return end_of_directory(self.directory, newest_reads(commits))
+        # A directory without coordinators, whose only groups are queries, has no time but theirs.
+        latest_ms = max((one.latest_ms for one in self.checkpoints), default=0)
+        return max(end_of_directory(self.directory, newest_reads(commits)), latest_ms)
 
     @cached_property
     def offset_commits(self) -> Any:
@@ -271,6 +301,8 @@ class Reading:
 
     def has_group(self, group: str) -> bool:
         """Tell whether the coordinators' logs have a record of a group, up to the instant of the tables."""
+        if any(one.group == group for one in self.checkpoints):
+            return True
         kinds = (OFFSET_COMMIT, GROUP_METADATA, COORDINATOR)
         found = self._read(kinds, ("group", "timestamp_ms"), [CONSUMER_OFFSETS, SHARE_GROUP_STATE])
         return not found.where(found["group"] == group).isEmpty()

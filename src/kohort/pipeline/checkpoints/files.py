@@ -1,0 +1,153 @@
+"""
+Access to the files of checkpoints: local, in a file system of Arrow (`s3://`, `gs://`, `abfs://`), or in one of Hadoop through
+Spark, with Spark's connectors and credentials. Nothing is ever written.
+
+Source: Spark's BinaryFileFormat.
+"""
+
+import os
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from kohort.model.errors import ConfigError
+from kohort.pipeline.decode.storage import directories, files, is_remote, mapped
+from kohort.pipeline.engines.dispatch import is_local
+
+_PATHS_MAX = 500
+"""Files that Spark is asked for at once."""
+
+
+class Content(NamedTuple):
+    """The bytes of a file, and when it was last written."""
+
+    data: bytes
+    modified_ms: int
+
+
+class Files(Protocol):
+    """How checkpoints are read."""
+
+    def names(self, directory: str) -> list[str]:
+        """
+        Return the names of the files in a directory; none if there is no such directory.
+
+        Raises:
+            ConfigError: it cannot be read.
+        """
+
+    def read(self, directory: str, names: Collection[str]) -> dict[str, Content]:
+        """
+        Return the files of some names, without those that were removed meanwhile.
+
+        Raises:
+            ConfigError: one cannot be read.
+        """
+
+    def directories(self, directory: str) -> list[str]:
+        """
+        Return the names of the directories in a directory that may be checkpoints.
+
+        Raises:
+            ConfigError: there is no such directory, or it cannot be read.
+        """
+
+
+class LocalFiles:
+    """The files of this machine."""
+
+    def names(self, directory: str) -> list[str]:
+        try:
+            return os.listdir(directory)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as exc:
+            raise ConfigError(f"{directory} cannot be read: {exc.strerror}") from exc
+
+    def read(self, directory: str, names: Collection[str]) -> dict[str, Content]:
+        found = {}
+        for name in names:
+            path = os.path.join(directory, name)
+            try:
+                with suppress(FileNotFoundError), Path(path).open("rb") as file:
+                    found[name] = Content(file.read(), os.fstat(file.fileno()).st_mtime_ns // 1_000_000)
+            except OSError as exc:
+                raise ConfigError(f"{path} cannot be read: {exc.strerror}") from exc
+        return found
+
+    def directories(self, directory: str) -> list[str]:
+        if not Path(directory).is_dir():
+            raise ConfigError(f"{directory} is no checkpoint: there is no such directory")
+        return [name for name, _ in directories(directory)]
+
+
+class ArrowFiles:
+    """The files of an object store, by Arrow's file systems."""
+
+    def names(self, directory: str) -> list[str]:
+        try:
+            return [one.name for one in files(directory, ("",))]
+        except ConfigError as exc:
+            # Object stores have no directories, and others say so.
+            if isinstance(exc.__cause__, FileNotFoundError):
+                return []
+            raise
+
+    def read(self, directory: str, names: Collection[str]) -> dict[str, Content]:
+        found = {}
+        base, mark, query = directory.partition("?")
+        modified = {one.name: one.identity for one in files(directory, ("",))} if names else {}
+        for name in names:
+            with suppress(FileNotFoundError):
+                data = bytes(mapped(f"{base.rstrip('/')}/{name}{mark}{query}"))
+                found[name] = Content(data, modified.get(name, 0) // 1_000_000)
+        return found
+
+    def directories(self, directory: str) -> list[str]:
+        return [name for name, _ in directories(directory)]
+
+
+class HadoopFiles:
+    """The files of any file system of Spark, whose source `binaryFile` lists and reads them, also by Spark Connect."""
+
+    def __init__(self, spark: Any) -> None:
+        self._spark = spark
+
+    def names(self, directory: str) -> list[str]:
+        return [path.rpartition("/")[2] for path in self._paths([directory])]
+
+    def read(self, directory: str, names: Collection[str]) -> dict[str, Content]:
+        listed = sorted(names)
+        found: dict[str, Content] = {}
+        for first in range(0, len(listed), _PATHS_MAX):
+            paths = [f"{directory}/{name}" for name in listed[first : first + _PATHS_MAX]]
+            for path, modified_ms, data in self._rows(paths, "content"):
+                found[path.rpartition("/")[2]] = Content(bytes(data), modified_ms)
+        return found
+
+    def directories(self, directory: str) -> list[str]:
+        found = [path.rsplit("/", 2)[1] for path in self._paths([f"{directory}/*/metadata"])]
+        if not found and not self._paths([directory]):
+            raise ConfigError(f"{directory} is no checkpoint: Spark finds no files in it")
+        return found
+
+    def _paths(self, paths: list[str]) -> list[str]:
+        return [path for path, *_ in self._rows(paths)]
+
+    def _rows(self, paths: list[str], *columns: str) -> list[Any]:
+        """Return path, time and more of some files; none if the files are not there."""
+        try:
+            frame = self._spark.read.format("binaryFile").option("ignoreMissingFiles", "true").load(paths)
+            return list(frame.selectExpr("path", "unix_millis(modificationTime)", *columns).collect())
+        except Exception as exc:  # Spark has an exception class for each way to run.
+            if "PATH_NOT_FOUND" in str(exc):
+                return []
+            raise ConfigError(f"{paths[0]} cannot be read: {str(exc).splitlines()[0]}") from exc
+
+
+def files_of(path: str, session: Any) -> Files:
+    """Return how a path is read: local files by this process, others by Spark, or by Arrow where there is no Spark."""
+    if not is_remote(path):
+        return LocalFiles()
+    return ArrowFiles() if session is None or is_local(session) else HadoopFiles(session)

@@ -1,0 +1,62 @@
+"""The rows of checkpoints: commits as the source of logs gives them, so that every table of offsets and lag has them."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import pyarrow as pa
+
+from kohort.pipeline.checkpoints.checkpoint import Checkpoint, Commits
+from kohort.pipeline.decode import schemas
+from kohort.pipeline.decode.schemas import OFFSET_COMMIT
+
+LOG_TOPIC: Final = "checkpoint"
+LOG_PARTITION: Final = -1
+"""The log of the rows of checkpoints. No topic has a partition of this number."""
+_BATCH_ROWS: Final = 32_768
+_SAME: Final[Mapping[str, Any]] = {
+    "kind": OFFSET_COMMIT,
+    "log_topic": LOG_TOPIC,
+    "log_partition": LOG_PARTITION,
+    "producer_id": -1,
+    "producer_epoch": -1,
+    "transactional": False,
+    "tombstone": False,
+    "leader_epoch": -1,
+}
+"""What all these rows have in common."""
+
+
+def commit_rows(checkpoint: Checkpoint, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """
+    Yield the offsets of finished batches as rows of kind `offset_commit`, with some columns of `decode.schemas`. Their
+    `log_offset` is the number of the batch.
+    """
+    schema, found = schemas.subset(columns), checkpoint.commits
+    named = f"spark query {checkpoint.query_id or 'of an unknown id'}"
+    for first in range(0, len(found.offsets), _BATCH_ROWS):
+        yield _part(schema, found, slice(first, first + _BATCH_ROWS), {"group": checkpoint.group, "metadata": named})
+
+
+def _part(schema: pa.Schema, found: Commits, part: slice, names: Mapping[str, str]) -> pa.RecordBatch:
+    rows = len(found.offsets[part])
+    varying: dict[str, Callable[[], Any]] = {
+        "log_offset": lambda: pa.array(found.batches[part], pa.int64()),
+        "timestamp_ms": lambda: pa.array(found.times_ms[part], pa.int64()),
+        "commit_timestamp_ms": lambda: pa.array(found.times_ms[part], pa.int64()),
+        "topic": lambda: pa.array(found.topics[part], pa.string()),
+        "partition": lambda: pa.array(found.partitions[part], pa.int32()),
+        "offset": lambda: pa.array(found.offsets[part], pa.int64()),
+    }
+    same = {
+        name: partial(pa.repeat, pa.scalar(value, schemas.SCHEMA.field(name).type), rows)
+        for name, value in {**_SAME, **names}.items()
+    }
+    return schemas.record_batch(schema, rows, {**varying, **same})
+
+
+def commit_frame(session: Any, checkpoints: Iterable[Checkpoint], columns: Sequence[str]) -> Any:
+    """Return `commit_rows` of some checkpoints as a frame of an engine."""
+    schema = schemas.subset(columns)
+    batches = [batch for one in checkpoints for batch in commit_rows(one, columns)]
+    return session.createDataFrame(pa.Table.from_batches(batches, schema))
