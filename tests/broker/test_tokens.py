@@ -90,6 +90,9 @@ class Allowing:
         assert api in (ApiKey.CREATE_DELEGATION_TOKEN, ApiKey.DESCRIBE_DELEGATION_TOKEN)
         return self
 
+    version = 0
+    logs_permissions = True
+
     def may(
         self,
         principal: Principal,

@@ -13,6 +13,14 @@ class Authorizer(Protocol):
     def for_api(self, api: ApiKey, /) -> Self:
         """The same authorizer for the requests of one API, which its audit log and its counters name."""
 
+    @property
+    def version(self) -> int:
+        """A number that another change of the rules raises: what is allowed stays so under the same version."""
+
+    @property
+    def logs_permissions(self) -> bool:
+        """Whether each permission is logged, so that none may be remembered instead of asked for."""
+
     def may(
         self,
         principal: Principal,

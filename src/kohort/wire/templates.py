@@ -78,15 +78,18 @@ class RequestTemplate:
         request: the request from which the template was made.
         body_bytes: the size of every matching request.
         memo: kept by the handler; None until the first match was handled.
+        allowed_at: the version of the access rules that allow the whole request to the user of the connection; -1 if none is
+            known.
         misses: of the candidate that it was made from.
     """
 
-    __slots__ = ("_fixed", "_kept", "_numbers", "body_bytes", "memo", "misses", "request", "with_numbers")
+    __slots__ = ("_fixed", "_kept", "_numbers", "allowed_at", "body_bytes", "memo", "misses", "request", "with_numbers")
 
     def __init__(self, request: Any, body: bytes, positions: list[int], with_numbers: WithNumbers) -> None:
         self.request = request
         self.with_numbers = with_numbers
         self.memo: Any = None
+        self.allowed_at = -1
         self.misses = 0
         self.body_bytes = len(body)
         kept = bytearray(b"\xff" * len(body))

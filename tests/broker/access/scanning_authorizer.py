@@ -61,9 +61,14 @@ class ScanningAuthorizer:
         self.rules: list[Rule] = []
         self.asked: list[tuple[str, Operation, ResourceType, str, bool]] = []
         self.counts: dict[str, int] = {}
+        self.logs_permissions = False
 
     def for_api(self, _api: ApiKey, /) -> Self:
         return self
+
+    @property
+    def version(self) -> int:
+        return hash(tuple(self.rules))
 
     def may(
         self,

@@ -64,7 +64,7 @@ def test_a_repeated_commit_is_decided_each_time(broker: Secured) -> None:
     assert commit(broker, 5) == GROUP_REFUSED
 
 
-def test_a_commit_that_a_template_recognises_is_decided_each_time(broker: Secured) -> None:
+def test_a_commit_that_a_template_recognises_is_decided_after_each_change(broker: Secured) -> None:
     """Templates of repeated requests are kept with an authorizer, and so is what is refused of a request."""
     route = Dispatch(broker.broker.handlers, broker.broker.versions).route(ApiKey.OFFSET_COMMIT, 9)
     assert route is not None
@@ -91,6 +91,13 @@ def test_a_commit_that_a_template_recognises_is_decided_each_time(broker: Secure
     for name in ("t", "u"):
         broker.authorizer.allow("READ", "TOPIC", name)
     assert [repeat(offset) for offset in (1, 2, 3)][-1] == (True, {"t": 0, "u": 0})
+    broker.authorizer.asked.clear()
+    assert repeat(3) == (True, {"t": 0, "u": 0})
+    assert broker.authorizer.asked == []
+    broker.authorizer.logs_permissions = True
+    assert repeat(3) == (True, {"t": 0, "u": 0})
+    assert [name for _, _, _, name, _ in broker.authorizer.asked] == ["g", "t", "u"]
+    broker.authorizer.logs_permissions = False
     broker.authorizer.deny("READ", "TOPIC", "t")
     broker.authorizer.asked.clear()
     assert repeat(4) == (True, {"t": REFUSED, "u": 0})

@@ -116,21 +116,29 @@ class StepwiseGuard(Guard):
 
 
 class RepeatedGuard(StepwiseGuard):
-    """A guard of a handler that takes repeated requests; see `kohort.wire.templates`. Each of them is decided anew, too."""
+    """
+    A guard of a handler that takes repeated requests; see `kohort.wire.templates`. A repeated request that was allowed as a
+    whole is not decided again until the rules change: the connection of a template has one user.
+    """
 
     def __call__(self, request: Any, context: Context, reply: Callable[[Any], None]) -> Any:
         if not isinstance(request, TemplateMatch):
             return super().__call__(request, context, reply)
-        requester = Requester(self._authorizer, self._resources, context)
-        known = request.template.request
+        template, authorizer = request.template, self._authorizer
+        version = authorizer.version
+        if template.allowed_at == version and not authorizer.logs_permissions:
+            return self._handler(request, context, reply)
+        requester = Requester(authorizer, self._resources, context)
         for check in self._checks:
-            if check.decide(known, requester) is not None:
+            if check.decide(template.request, requester) is not None:
                 requester.is_repeating = True
                 unfolded = request.unfold()
                 decision = drain(self._decide_rest(0, None, unfolded, requester))
                 if decision is not None:
                     return self._handle_part(decision, context, reply)
                 break
+        else:
+            template.allowed_at = version
         return self._handler(request, context, reply)
 
     @property

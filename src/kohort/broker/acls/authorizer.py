@@ -60,6 +60,14 @@ class AclAuthorizer:
         view._api = api.api_name
         return view
 
+    @property
+    def version(self) -> int:
+        return self.acls.version
+
+    @property
+    def logs_permissions(self) -> bool:
+        return _audit.isEnabledFor(logging.DEBUG)
+
     def may(
         self,
         principal: Principal,
@@ -74,7 +82,7 @@ class AclAuthorizer:
         count: int = 1,
     ) -> bool:
         asked = (principal, host, operation, resource_type, name)
-        if asked in self._allowed and not _audit.isEnabledFor(logging.DEBUG):
+        if asked in self._allowed and not self.logs_permissions:
             return True
         is_allowed = self._decisions.may(str(principal), host, operation, resource_type, name)
         if is_allowed and len(principal.name) + len(name) <= ACL_DECISION_LENGTH_MAX:

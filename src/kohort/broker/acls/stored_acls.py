@@ -99,11 +99,13 @@ class StoredAcls:
 
     Attributes:
         index: the durable ACLs.
+        version: raised by each change of the index.
     """
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self.index = AclIndex(map(_decode, catalog.settings(ACLS)))
+        self.version = 0
         self._listeners: list[Callable[[], None]] = []
         catalog.watch_settings(ACLS, self._on_changed)
 
@@ -127,5 +129,6 @@ class StoredAcls:
                 self.index.remove(acl)
             else:
                 self.index.add(acl)
+        self.version += 1
         for listener in self._listeners:
             listener()
