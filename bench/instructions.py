@@ -29,6 +29,7 @@ from typing import Any, Final, NamedTuple
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.server.connections.client_connections import ServedEndpoint
 from kohort.server.connections.connection import ClientConnection
+from kohort.server.connections.connection_limits import ListenerLimits
 from kohort.server.node import Node
 from kohort.server.settings import Settings
 from kohort.wire import messages as m
@@ -111,7 +112,8 @@ class Client:
 
     def __init__(self, node: Node) -> None:
         (node_id,) = node._dispatches
-        endpoint = ServedEndpoint(node_id, "PLAINTEXT", node._dispatches[node_id], node._connections.limits[node_id])
+        limits = ListenerLimits(node._connections.limits[node_id])
+        endpoint = ServedEndpoint(node_id, "PLAINTEXT", node._dispatches[node_id], limits)
         self._connection = ClientConnection(node._connections, endpoint, "127.0.0.1")
         self._transport = Transport()
         self._connection.connection_made(self._transport)

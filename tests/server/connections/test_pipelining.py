@@ -12,7 +12,7 @@ from kohort.broker.configs.definitions import BrokerConfig
 from kohort.runtime.ready_queue import ReadyQueue
 from kohort.server.connections.client_connections import ClientConnections, ServedEndpoint
 from kohort.server.connections.connection import ClientConnection
-from kohort.server.connections.connection_limits import ConnectionLimits, Descriptors
+from kohort.server.connections.connection_limits import ConnectionLimits, Descriptors, ListenerLimits
 from kohort.server.requests.dispatch import Dispatch
 from kohort.server.requests.slices import Slices
 from kohort.wire import messages as m
@@ -74,7 +74,9 @@ class Server:
         connections = ClientConnections(
             {1: dispatch}, ReadyQueue(due.append), Slices(due.append), {1: limits}, frame_bytes_max=1 << 20
         )
-        self.connection = ClientConnection(connections, ServedEndpoint(1, "PLAINTEXT", dispatch, limits), "127.0.0.1")
+        self.connection = ClientConnection(
+            connections, ServedEndpoint(1, "PLAINTEXT", dispatch, ListenerLimits(limits)), "127.0.0.1"
+        )
         self.connection.connection_made(self.socket)
 
     def _handle(self, key: ApiKey) -> Callable[[Any, Any, Callable[[Any], None]], None]:

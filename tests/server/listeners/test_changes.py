@@ -383,3 +383,29 @@ def test_listeners_of_a_restart_are_those_of_the_last_change(tmp_path: Path, cap
     asyncio.run(run())
     assert "listener.set_aside listener=OTHER" in caplog.text
     assert "listener.not_opened listener=OTHER" in caplog.text
+
+
+def test_the_connections_of_one_listener_are_limited(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Source: Kafka ConnectionQuotas.waitForConnectionSlot; KIP-612."""
+    key = "listener.name.plaintext.max.connections"
+
+    async def story(fixture: Fixture) -> None:
+        plain = fixture.node.bound[1][0]
+        assert await fixture.alter((key, "2")) == (0, "")
+        second, third = await fixture.connect(plain), await fixture.connect(plain)
+        assert (await second.ask(ApiKey.API_VERSIONS, 0, m.ApiVersionsRequest())).error_code == 0
+        third.send(ApiKey.API_VERSIONS, 0, m.ApiVersionsRequest())
+        assert await fixture.subject() == "srv"
+        assert fixture.node._connections.limits[1].count >= 2
+        assert "listener.paused connections=2 limit=2" in caplog.text
+        second.writer.close()
+        assert (await third.receive(ApiKey.API_VERSIONS, 0))[1].error_code == 0
+        fourth = await fixture.connect(plain)
+        fourth.send(ApiKey.API_VERSIONS, 0, m.ApiVersionsRequest())
+        assert await fixture.alter((key, "1")) == (0, "")
+        assert await fixture.alter((key, None)) == (0, "")
+        assert (await fourth.receive(ApiKey.API_VERSIONS, 0))[1].error_code == 0
+        assert (await third.ask(ApiKey.API_VERSIONS, 0, m.ApiVersionsRequest())).error_code == 0
+        assert (await fixture.alter((key, "many")))[0] == ErrorCode.INVALID_REQUEST
+
+    play(story, tmp_path)

@@ -12,7 +12,7 @@ from kohort.broker.configs.definitions import BrokerConfig
 from kohort.runtime.ready_queue import ReadyQueue
 from kohort.server.connections.client_connections import ClientConnections, ServedEndpoint
 from kohort.server.connections.connection import ClientConnection
-from kohort.server.connections.connection_limits import ConnectionLimits, Descriptors
+from kohort.server.connections.connection_limits import ConnectionLimits, Descriptors, ListenerLimits
 from kohort.server.requests.dispatch import Dispatch
 from kohort.server.requests.slices import Slices
 from kohort.server.requests.throttling import throttle_for
@@ -60,12 +60,13 @@ class Client:
         self.dispatch = Dispatch(broker.handlers, broker.versions)
         broker.quotas.on_change = self._apply
         self.socket = ReadSocket()
-        self.limits = ConnectionLimits(BrokerConfig({}), Descriptors(10))
+        limits = ConnectionLimits(BrokerConfig({}), Descriptors(10))
+        self.limits = ListenerLimits(limits)
         self.connections = ClientConnections(
             {1: self.dispatch},
             ReadyQueue(node.call_soon),
             Slices(node.call_soon),
-            {1: self.limits},
+            {1: limits},
             frame_bytes_max=1 << 20,
             call_later=self._call_later,
         )

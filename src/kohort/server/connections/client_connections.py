@@ -16,7 +16,7 @@ from kohort.model.limits import (
     UNSENT_BYTES_MAX,
 )
 from kohort.runtime.ready_queue import ReadyQueue
-from kohort.server.connections.connection_limits import ConnectionLimits
+from kohort.server.connections.connection_limits import ConnectionLimits, ListenerLimits
 from kohort.server.connections.held_requests import HeldRequests
 from kohort.server.requests.dispatch import Dispatch, Route
 from kohort.server.requests.slices import Slices
@@ -36,7 +36,7 @@ class ServedEndpoint(NamedTuple):
     node_id: int
     listener: str
     dispatch: Dispatch
-    limits: ConnectionLimits
+    limits: ListenerLimits
 
 
 class OpenConnection(Protocol):
@@ -156,8 +156,8 @@ class ClientConnections:
 
     def _close_excess(self, limits: ConnectionLimits) -> None:
         """Close connections beyond a limit that was lowered, those first that were unused longest."""
-        excess = limits.excess - sum(each.endpoint.limits is limits for each in self.closing)
-        own = [each for each in self.open if each.endpoint.limits is limits]
+        excess = limits.excess - sum(each.endpoint.limits.of_broker is limits for each in self.closing)
+        own = [each for each in self.open if each.endpoint.limits.of_broker is limits]
         for connection in sorted(own, key=lambda each: each.used_at)[: max(excess, 0)]:
             connection.close_idle()
 

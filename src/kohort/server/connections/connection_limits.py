@@ -1,9 +1,9 @@
 """
-Limits of connections of one broker: in all, of one address, and per second.
+Limits of connections of one broker: in all, of one address, and per second; and of one of its listeners.
 
 `max.connections` and `max.connection.creation.rate` make the listener wait: further clients stay in its queue. A connection
 beyond `max.connections.per.ip` is closed at once. If `max.connections` is lowered below the number of open connections, those
-that were unused longest are closed. The brokers of a process share its file descriptors.
+that were unused longest are closed; a limit of a listener closes none. The brokers of a process share its file descriptors.
 
 Source: Kafka ConnectionQuotas, Rate, QuotaUtils.throttleTime.
 """
@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from kohort.broker.configs.definitions import BrokerConfig
+from kohort.broker.configs.listener_configs import ListenerConfig
 from kohort.broker.configs.values import parse_host_limits
 from kohort.model.errors import ConfigError
 from kohort.model.limits import CONFIG_SHOWN_LENGTH_MAX
@@ -126,7 +127,7 @@ class ConnectionLimits:
         self._per_host_max = per_host_max
         self._per_second_max = config.get_int("max.connection.creation.rate")
         self.count_max = min(config.get_int("max.connections"), self.descriptors.count_max)
-        self._tell_room()
+        self.tell_room()
 
     def _reconfigure(self, config: BrokerConfig) -> None:
         try:
@@ -171,11 +172,63 @@ class ConnectionLimits:
         self._by_host[host] -= 1
         if not self._by_host[host]:
             del self._by_host[host]
-        self._tell_room()
+        self.tell_room()
 
-    def _tell_room(self) -> None:
+    def tell_room(self) -> None:
+        """Wake the listeners that wait for room."""
         for tell in self.descriptors.when_room:
             tell()
+
+
+class ListenerLimits:
+    """
+    The limits of one listener, within those of its broker: `listener.name.NAME.max.connections` and
+    `listener.name.NAME.max.connection.creation.rate`.
+
+    Args:
+        of_broker: the limits of its broker.
+
+    Attributes:
+        count: connections of the listener whose socket is open.
+        count_max: how many there may be.
+    """
+
+    def __init__(self, of_broker: ConnectionLimits, now: Callable[[], float] = time.monotonic) -> None:
+        self.of_broker = of_broker
+        self.count = 0
+        self.count_max = UNLIMITED
+        self._rate = ConnectionRate(now)
+        self._per_second_max = UNLIMITED
+
+    def configure(self, config: ListenerConfig) -> None:
+        """Read the listener's own limits."""
+        self.count_max, self._per_second_max = (
+            UNLIMITED if config.own_text(name) is None else config.get_int(name)
+            for name in ("max.connections", "max.connection.creation.rate")
+        )
+        self.of_broker.tell_room()
+
+    @property
+    def has_room(self) -> bool:
+        return self.count < self.count_max and self.of_broker.has_room
+
+    def record_accepted(self) -> float:
+        """As `ConnectionLimits.record_accepted`."""
+        of_broker = self.of_broker.record_accepted()
+        return (
+            max(of_broker, self._rate.record(self._per_second_max)) if self._per_second_max < UNLIMITED else of_broker
+        )
+
+    def enter(self, host: str) -> bool:
+        """As `ConnectionLimits.enter`."""
+        is_admitted = self.of_broker.enter(host)
+        self.count += is_admitted
+        return is_admitted
+
+    def leave(self, host: str) -> None:
+        """Forget a connection whose socket was closed."""
+        self.count -= 1
+        self.of_broker.leave(host)
 
 
 def _overrides(text: str) -> Mapping[str, int]:

@@ -29,7 +29,7 @@ from kohort.model.errors import ConfigError
 from kohort.security.http_access import is_loopback
 from kohort.security.protocols import SecurityProtocol
 from kohort.server.connections.client_connections import ClientConnections, ServedEndpoint
-from kohort.server.connections.connection_limits import ConnectionLimits
+from kohort.server.connections.connection_limits import ConnectionLimits, ListenerLimits
 from kohort.server.listeners.addresses import ListenerAddress, configured_addresses
 from kohort.server.listeners.changes import check_changes, check_new, reloaded_stores
 from kohort.server.listeners.entrance import Entrance
@@ -151,7 +151,7 @@ class BrokerListeners:
                 f"cannot listen on {address.host}:{address.port}: {error.strerror or error}; choose another address "
                 "with --host and --port, or with listeners (port 0 takes a free port)"
             ) from error
-        listener = Listener(self._loop, listening, self._limits, entrance.connection, self._throttle_ms)
+        listener = Listener(self._loop, listening, entrance.endpoint.limits, entrance.connection, self._throttle_ms)
         host, port = listener.address
         try:
             self._check_open(entrance.config, host, port)
@@ -173,8 +173,10 @@ class BrokerListeners:
         return opened
 
     def _entrance(self, config: BrokerConfig, address: ListenerAddress) -> Entrance:
-        endpoint = ServedEndpoint(self._broker.node_id, address.name, self._dispatch, self._limits)
         of_listener = ListenerConfig(config, address.name, address.protocol)
+        limits = ListenerLimits(self._limits)
+        limits.configure(of_listener)
+        endpoint = ServedEndpoint(self._broker.node_id, address.name, self._dispatch, limits)
         return Entrance(of_listener, endpoint, self._connections, self._logins)
 
     def _check_open(self, config: ListenerConfig, host: str, port: int) -> None:
@@ -271,6 +273,8 @@ class BrokerListeners:
         for name in list(self._open):
             if name not in addresses:
                 self._close_one(name)
+        for name, each in self._open.items():
+            each.entrance.endpoint.limits.configure(ListenerConfig(self._config, name))
         self._use(self._changed_stores())
         for name, address in addresses.items():
             if name not in self._open:

@@ -35,6 +35,7 @@ class Entrance:
     The entrance of one listener of one broker.
 
     Attributes:
+        endpoint: the listener, as its connections know it.
         stores: for new connections; None without TLS.
 
     Raises:
@@ -46,7 +47,7 @@ class Entrance:
     ) -> None:
         self.config = config
         self.stores: TlsStores | None = None
-        self._endpoint = endpoint
+        self.endpoint = endpoint
         self._shared = shared
         self._logins = logins
         follows: Follows = self._of_certificate if config.protocol.has_tls else self._of_user
@@ -71,7 +72,7 @@ class Entrance:
         def handshake(host: str) -> asyncio.Protocol:
             stores = self.stores
             assert stores is not None, "the listener has TLS"
-            return TlsHandshake(self._shared, self._endpoint, self._logins, host, stores, rules, follows)
+            return TlsHandshake(self._shared, self.endpoint, self._logins, host, stores, rules, follows)
 
         return handshake
 
@@ -86,7 +87,7 @@ class Entrance:
         self._logins.prepare(config.mechanisms)
 
         def connection(host: str, _of_certificate: Principal) -> asyncio.Protocol:
-            return SaslConnection(self._shared, self._endpoint, self._logins, host, self.sasl)
+            return SaslConnection(self._shared, self.endpoint, self._logins, host, self.sasl)
 
         return connection
 
@@ -95,6 +96,6 @@ class Entrance:
         return self._of_user(host, principal)
 
     def _of_user(self, host: str, principal: Principal) -> ClientConnection:
-        connection = ClientConnection(self._shared, self._endpoint, host)
+        connection = ClientConnection(self._shared, self.endpoint, host)
         connection.principal = principal
         return connection

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Final
 
 from kohort.model.limits import THROTTLED_SOCKETS_MAX
-from kohort.server.connections.connection_limits import ConnectionLimits
+from kohort.server.connections.connection_limits import ListenerLimits
 from kohort.storage.segments.file_handles import open_files_max
 
 _log = logging.getLogger("kohort.server")
@@ -45,7 +45,7 @@ class Listener:
     One listening socket of one broker.
 
     Args:
-        limits: of the broker.
+        limits: of the listener, within those of its broker.
         make_connection: makes the connection of a client, given its address.
         throttle_ms: after how many milliseconds a new connection of an address is closed, because of its quota; 0 if it is not.
     """
@@ -54,7 +54,7 @@ class Listener:
         self,
         loop: asyncio.AbstractEventLoop,
         bound: socket.socket,
-        limits: ConnectionLimits,
+        limits: ListenerLimits,
         make_connection: Callable[[str], asyncio.Protocol],
         throttle_ms: Callable[[str], int] = lambda _host: 0,
     ) -> None:
@@ -65,7 +65,7 @@ class Listener:
         self._limits = limits
         self._make_connection = make_connection
         self._has_room = asyncio.Event()
-        self._limits.descriptors.when_room.append(self._has_room.set)
+        limits.of_broker.descriptors.when_room.append(self._has_room.set)
         self._task: asyncio.Task[None] | None = None
         self._connecting: set[asyncio.Task[None]] = set()
 
@@ -80,7 +80,7 @@ class Listener:
 
     def abort(self) -> None:
         """Close a listener that was not started."""
-        self._limits.descriptors.when_room.remove(self._has_room.set)
+        self._limits.of_broker.descriptors.when_room.remove(self._has_room.set)
         self._socket.close()
 
     async def close(self) -> None:
@@ -132,7 +132,9 @@ class Listener:
             return
         limits = self._limits
         if not limits.enter(host):
-            _log.info("connection.rejected client=%s limit=%d", host, limits.host_max(host), extra={"client": host})
+            _log.info(
+                "connection.rejected client=%s limit=%d", host, limits.of_broker.host_max(host), extra={"client": host}
+            )
             accepted.close()
             return
         # Not awaited: that takes some turns, and other clients are in the queue.
