@@ -127,7 +127,9 @@ class ClassicMembers(Protocol):
 
     def sync_group(self, group: Any, request: m.SyncGroupRequest, /) -> Result[Any, m.SyncGroupResponse]: ...
 
-    def heartbeat(self, group: Any, request: m.HeartbeatRequest, /) -> Result[Any, m.HeartbeatResponse]: ...
+    def heartbeat(
+        self, group: Any, request: m.HeartbeatRequest, now_ms: int, /
+    ) -> Result[Any, m.HeartbeatResponse]: ...
 
     def leave_group(
         self, group: Any, request: m.LeaveGroupRequest, now_ms: int, /

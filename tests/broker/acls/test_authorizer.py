@@ -113,6 +113,18 @@ def test_a_decision_follows_every_change_of_acls() -> None:
         delete(harness, {})
 
 
+def test_every_change_of_acls_has_a_version_of_its_own() -> None:
+    """What a connection remembers as allowed, it remembers of one version."""
+    harness = guarded()
+    of_fetches = authorizer_of(harness).for_api(ApiKey.FETCH)
+    versions = [of_fetches.version]
+    for change in (lambda: create(harness, GOOD), lambda: delete(harness, {})):
+        change()
+        versions.append(of_fetches.version)
+    assert versions == sorted(set(versions))
+    assert len(versions) == 3
+
+
 def test_kept_decisions_are_bounded_and_those_of_long_names_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kohort.broker.acls.authorizer.ACL_DECISIONS_KEPT", 3)
     authorizer = authorizer_of(guarded(), GOOD._replace(name="t", pattern=PatternType.PREFIXED, principal="User:*"))

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from kohort.group.configs import GroupConfigs
+from kohort.group.configs import GroupConfig, GroupConfigs
 from kohort.group.consumer.member import UNREVOKED_PARTITIONS
 from kohort.model.errors import ErrorCode
 from kohort.records import values as v
 from tests.group.consumer.classic_member import ClassicMember
+from tests.group.consumer.classic_member import settle as settle_mixed
 from tests.group.consumer.members import GROUP, Member, consumer_group, settle, state
 from tests.group.consumer.states import Known, group_of
 from tests.group.harness import Coordinator
@@ -194,3 +195,24 @@ def test_a_change_of_the_broker_counts_for_the_present_interval() -> None:
     coordinator.assignment_interval_ms = INTERVAL_MS
     a.beat()
     assert epochs(coordinator) == (3, 3)
+
+
+def test_members_of_the_classic_protocol_that_are_left_alone_get_the_partitions_of_the_last_other_one() -> None:
+    """Apache Kafka 4.4.0 tells them nothing, and the partitions have no owner: no heartbeat of theirs computes a target."""
+    coordinator = Coordinator(GroupConfig(group_consumer_migration_policy="upgrade"))
+    modern, classic = Member(coordinator, "modern"), ClassicMember(coordinator)
+    modern.join()
+    classic.join()
+    classic.sync()
+    settle_mixed([modern], [classic])
+    coordinator.assignment_interval_ms = 4 * INTERVAL_MS
+    other = ClassicMember(coordinator)
+    other.join()
+    modern.leave()
+    assert [classic.heartbeat(), other.heartbeat()] == [ErrorCode.NONE] * 2
+    coordinator.advance(4 * INTERVAL_MS - 1)
+    assert classic.heartbeat() is ErrorCode.NONE
+    coordinator.advance(1)
+    assert classic.heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS
+    settle_mixed([], [classic, other])
+    assert sorted(classic.owned["orders"] + other.owned["orders"]) == [0, 1, 2, 3]

@@ -24,14 +24,14 @@ _REBALANCING: Final = Result[GroupRecord, m.HeartbeatResponse](
 )
 
 
-def heartbeat(shard: HasContext, _now_ms: int, request: m.HeartbeatRequest) -> Result[GroupRecord, m.HeartbeatResponse]:
+def heartbeat(shard: HasContext, now_ms: int, request: m.HeartbeatRequest) -> Result[GroupRecord, m.HeartbeatResponse]:
     """Extend the member's session."""
     context = shard.context
     found = context.groups.get(request.group_id)
     if not isinstance(found, ClassicGroup):
         host = context.host_of(found)
         if host is not None:
-            return host.heartbeat(found, request)
+            return host.heartbeat(found, request, now_ms)
     try:
         group, member = _check(found, request)
     except CoordinatorError as exc:

@@ -26,10 +26,10 @@ from kohort.group.consumer.member import (
     classic_metadata,
 )
 from kohort.group.consumer.membership import check_size, known_member, replace_member, unknown_instance
-from kohort.group.consumer.migration import can_downgrade_by, downgrade_by
+from kohort.group.consumer.migration import can_downgrade_by, downgrade_by, is_classic
 from kohort.group.consumer.registry import ConsumerRegistry, join_key, sync_key
 from kohort.group.consumer.removal import join_deadline, remove, session_deadline, sync_deadline
-from kohort.group.consumer.steps import MemberSteps
+from kohort.group.consumer.steps import MemberSteps, next_assignment_ms
 from kohort.group.events import GroupEvent, HeartbeatRefused, MemberLeft
 from kohort.group.groups import CONSUMER
 from kohort.group.records import GroupRecord
@@ -83,7 +83,7 @@ class ClassicMemberHandlers:
         return Result(response=response, deadlines=[Deadline(sync_key(group_id, member_id))])
 
     def heartbeat(
-        self, group: ConsumerGroup, request: m.HeartbeatRequest, /
+        self, group: ConsumerGroup, request: m.HeartbeatRequest, now_ms: int, /
     ) -> Result[GroupRecord, m.HeartbeatResponse]:
         """Extend the member's session, and have the member join again if it is due to change its partitions."""
         try:
@@ -93,11 +93,23 @@ class ClassicMemberHandlers:
             return Result(response=refused, effects=[HeartbeatRefused.of_classic(request, error)])
         assert member.classic is not None
         self._registry.renew_session(group.group_id, member.member_id, member.classic.session_timeout_ms)
-        if not _must_join(group, member):
+        if not _must_join(group, member) and not self._must_assign(group, now_ms):
             return Result(response=m.HeartbeatResponse())
         return Result(
             response=m.HeartbeatResponse(error_code=int(ErrorCode.REBALANCE_IN_PROGRESS)),
             deadlines=[join_deadline(group.group_id, member.member_id, member.rebalance_timeout_ms)],
+        )
+
+    def _must_assign(self, group: ConsumerGroup, now_ms: int) -> bool:
+        """
+        Whether a target is due that no heartbeat will compute, because all members are of the classic protocol.
+
+        Apache Kafka 4.4.0 leaves such a group as it is until a member joins for another reason.
+        """
+        return (
+            group.epoch.get() > group.assignment_epoch.get()
+            and is_classic(group.members.values())
+            and now_ms >= next_assignment_ms(self._registry, group)
         )
 
     def leave_group(

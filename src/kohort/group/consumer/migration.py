@@ -171,7 +171,7 @@ def downgrade_without(
     """
     gone = {member.member_id for member in removed}
     remaining = [member for member in group.members.values() if member.member_id not in gone]
-    if not remaining or not _is_classic(remaining) or not _is_allowed(registry, len(remaining)):
+    if not remaining or not is_classic(remaining) or not _is_allowed(registry, len(remaining)):
         return None
     reason = "the group was downgraded: members left"
     return _downgrade(registry, group, remaining, {}, group.tombstones(), events, response, now_ms, reason)
@@ -180,7 +180,7 @@ def downgrade_without(
 def can_downgrade_by(registry: ConsumerRegistry, group: ConsumerGroup, replaced: ConsumerMember) -> bool:
     """Whether `replaced` is the last member of the consumer protocol, and the group may be downgraded when it is replaced."""
     others = (member for member in group.members.values() if member.member_id != replaced.member_id)
-    return replaced.classic is None and _is_classic(others) and _is_allowed(registry, len(group.members))
+    return replaced.classic is None and is_classic(others) and _is_allowed(registry, len(group.members))
 
 
 def downgrade_by(
@@ -210,7 +210,8 @@ def downgrade_by(
     return _downgrade(registry, group, [*others, joined], holders, removal, events, response, now_ms, reason)
 
 
-def _is_classic(members: Iterable[ConsumerMember]) -> bool:
+def is_classic(members: Iterable[ConsumerMember]) -> bool:
+    """Whether all members are of the classic protocol."""
     return all(member.classic is not None for member in members)
 
 

@@ -227,17 +227,9 @@ class MemberSteps:
         interval: the next heartbeat or JoinGroup does.
         """
         group = self._group
-        if epoch <= group.assignment_epoch.get() or self._now_ms < self._next_assignment_ms():
+        if epoch <= group.assignment_epoch.get() or self._now_ms < next_assignment_ms(self._registry, group):
             return group.target_of(updated) or NO_ASSIGNMENT, group.assignment_epoch.get()
         return assign(self._registry, group, updated, epoch, self.records, self._now_ms)
-
-    def _next_assignment_ms(self) -> int:
-        """The time from which on a target may be computed."""
-        assigned_at_ms = self._group.assigned_at_ms.get()
-        if not assigned_at_ms:
-            return 0
-        interval_ms = self._registry.context.group_configs.assignment_interval_ms(self._group.group_id)
-        return assigned_at_ms + interval_ms if interval_ms else 0
 
     def reconcile(
         self,
@@ -265,3 +257,12 @@ class MemberSteps:
             return updated
         self.records.append(current_record(group.group_id, reconciled))
         return reconciled
+
+
+def next_assignment_ms(registry: ConsumerRegistry, group: ConsumerGroup) -> int:
+    """The time from which on a target may be computed (KIP-1263)."""
+    assigned_at_ms = group.assigned_at_ms.get()
+    if not assigned_at_ms:
+        return 0
+    interval_ms = registry.context.group_configs.assignment_interval_ms(group.group_id)
+    return assigned_at_ms + interval_ms if interval_ms else 0
