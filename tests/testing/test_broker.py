@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 import kohort.testing
-from kohort.client import Client
+from kohort.client import Client, CoordinatorKind
+from kohort.model.errors import ErrorCode
 from kohort.testing import Broker, BrokerError
 from kohort.wire import messages
-from kohort.wire.apis import ApiKey
+from kohort.wire.apis import RELEASES, ApiKey
 
 SECONDS_MAX = 60.0
 
@@ -28,10 +29,10 @@ def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
 
 
 def topics(broker: Broker) -> dict[str, int]:
-    """The number of partitions of each topic."""
+    """The number of partitions of each topic that clients have created."""
     with Client(broker.bootstrap) as client:
         found = client.send(ApiKey.METADATA, messages.MetadataRequest(topics=None)).topics
-    return {topic.name: len(topic.partitions) for topic in found}
+    return {topic.name: len(topic.partitions) for topic in found if not topic.is_internal}
 
 
 def test_every_public_name_is_found() -> None:
@@ -50,6 +51,16 @@ def test_clients_are_served_with_the_configurations(broker: Broker) -> None:
             answered = client.send(ApiKey.METADATA, messages.MetadataRequest(topics=()))
         assert answered.cluster_id == broker.cluster_id
     assert topics(broker) == {}
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_the_first_client_of_a_coordinator_does_not_wait(release: str) -> None:
+    """Else the answer is COORDINATOR_NOT_AVAILABLE, after which librdkafka waits for a second."""
+    with Broker(kafka=release, in_process=True) as broker, Client(broker.bootstrap) as client:
+        for kind in CoordinatorKind:
+            request = messages.FindCoordinatorRequest(key_type=kind, coordinator_keys=("billing",))
+            (found,) = client.send(ApiKey.FIND_COORDINATOR, request).coordinators
+            assert (found.error_code, found.node_id) == (ErrorCode.NONE, 1)
 
 
 def test_two_tests_with_the_same_name_do_not_meet(broker: Broker) -> None:

@@ -36,6 +36,9 @@ FOR_TESTS: Final = {
     "group.streams.min.heartbeat.interval.ms": "1",
     "group.streams.min.session.timeout.ms": "1",
     "group.coordinator.rebalance.protocols": "classic,consumer,share,streams",
+    "offsets.topic.num.partitions": "5",
+    "transaction.state.log.num.partitions": "5",
+    "share.coordinator.state.topic.num.partitions": "5",
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
@@ -49,7 +52,8 @@ FOR_TESTS: Final = {
 }
 """
 Configurations of `--for-tests`: nothing waits for members that may come, heartbeats bring assignments soon, sessions can be
-short, one broker is enough, and what has expired is gone soon. Every other configuration has Kafka's default.
+short, internal topics are small, one broker is enough, and what has expired is gone soon. Every other configuration has
+Kafka's default.
 """
 
 
@@ -100,6 +104,7 @@ def node_settings(options: argparse.Namespace, environment: Mapping[str, str]) -
             users=users,
             made_certificates=None if made is None else made.directory,
             config=load(defaults=defaults),
+            makes_internal_topics=options.for_tests,
             features=parse_features(options.feature),
         )
     finally:

@@ -26,7 +26,7 @@ from kohort.broker.features import Features
 from kohort.broker.ports import Handler
 from kohort.broker.topics.strays import check_directory
 from kohort.model.errors import ConfigError, ErrorCode, UnavailableError
-from kohort.model.ids import uuid_text
+from kohort.model.ids import INTERNAL_TOPICS, uuid_text
 from kohort.model.limits import HELD_BYTES_MAX, LOG_READS_MAX, LOGIN_THREADS
 from kohort.runtime.background import DaemonThreads
 from kohort.runtime.processors import InlineProcessor
@@ -56,6 +56,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("kohort.server")
 
+_IS_BEGUN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+"""The answer for a topic that is being created."""
 YOUNG_OBJECTS_MAX = 10_000
 """New objects that wait for a garbage collection."""
 DRAIN_SECONDS_MAX = 5.0
@@ -278,6 +280,8 @@ class Node:
         while self._broker.replication.is_healing:
             await asyncio.sleep(0.001)
         settings = self._settings
+        if settings.makes_internal_topics:
+            await self._make_internal_topics()
         self.bound = {node_id: listeners.bind() for node_id, listeners in self._listeners.items()}
         if settings.metrics_port is not None:
             from kohort.server.metrics.scraping import listen_for_scrapes
@@ -294,6 +298,12 @@ class Node:
             await self._control.start()
         host, port = self.bound[self._node_id][0]
         return host, port
+
+    async def _make_internal_topics(self) -> None:
+        hosted = [name for name in INTERNAL_TOPICS if self._coordinators.is_hosted(name)]
+        begun = [name for name in hosted if self._broker.creation.auto_create(name) is _IS_BEGUN]
+        while self._coordinators.loading or any(self._broker.catalog.topic(name) is None for name in begun):
+            await asyncio.sleep(0.001)
 
     def metrics(self) -> Iterator["Family"]:
         """The families of metrics as they are now; docs/metrics.md lists them."""

@@ -44,6 +44,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         made_certificates: directory with certificates that were made for this run; None without them.
         users: names and passwords from the options; they exist for PLAIN and SCRAM.
         config: broker configurations, and the release of Apache Kafka that the brokers are like (`BrokerConfig.release`).
+        makes_internal_topics: the internal topics of coordinators are created at the start, and not by the first client that
+            looks for a coordinator, which then waits for a second.
         features: finalised levels of features by name; the newest level of every other feature.
     """
 
@@ -61,6 +63,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     made_certificates: Path | None = None
     users: Passwords = Passwords()
     config: BrokerConfig
+    makes_internal_topics: bool = False
     features: dict[str, int] = {}
 
 
