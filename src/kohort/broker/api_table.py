@@ -28,6 +28,7 @@ from kohort.broker.request_rules import (
     produced_bytes,
 )
 from kohort.model.limits import (
+    CONTROL_BODY_BYTES_MAX,
     DECOMPRESSED_BYTES_MAX,
     OFFSET_FETCH_ELEMENTS_MAX,
     REQUEST_ELEMENTS_MAX,
@@ -243,12 +244,19 @@ class Listener(StrEnum):
     """Listeners that do not speak Kafka's protocol."""
 
     METRICS = "metrics of the broker"
+    TESTING_KIT = "control API of the testing kit"
     CONTROL = "commands to the broker on a Unix socket"
     EXPORTER = "metrics of the pipeline"
 
 
 LISTENER_TABLE: Final[dict[Listener, Cost]] = {
     Listener.METRICS: Cost(SCRAPE_BYTES_MAX, elements=1, request_bytes=8 * 1024, bounded_by="SCRAPERS_MAX"),
+    Listener.TESTING_KIT: Cost(
+        16 * _MIB,
+        _LISTS_STEP,
+        request_bytes=CONTROL_BODY_BYTES_MAX,
+        bounded_by="CONTROL_CONNECTIONS_MAX, FAULTS_MAX",
+    ),
     Listener.CONTROL: Cost(_MIB, SHORT_STEP, elements=1, request_bytes=4 * 1024),
     Listener.EXPORTER: Cost(SCRAPE_BYTES_MAX, elements=1, request_bytes=8 * 1024, bounded_by="SCRAPERS_MAX"),
 }

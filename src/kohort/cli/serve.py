@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kohort.cli.serve_control import add_control_options, control_of
 from kohort.cli.serve_ready import ReadyFile, notify_service_manager, ready_json, ready_line
 from kohort.cli.serve_security import add_security_options
 from kohort.cli.serve_settings import PORT, node_settings
@@ -103,6 +104,7 @@ def parser() -> argparse.ArgumentParser:
         "(default: none)",
     )
     add_security_options(options)
+    add_control_options(options)
     brokers = options.add_argument_group("virtual brokers")
     brokers.add_argument(
         "--brokers",
@@ -294,17 +296,24 @@ async def _serve(settings: "Settings", options: argparse.Namespace, log: "LogWri
         failures.append(reason)
         stopping.set()
 
+    control = control_of(options)
     node = Node(settings, loop, on_failure=fail, on_recovery=_recovery_line(), log=log)
+    server = None
     try:
         await node.start()
+        if control is not None:
+            server = await control.start(node, settings.host)
         configure_garbage_collector()
-        content = ready_json(node, settings)
+        port = None if server is None else server.port
+        content = ready_json(node, settings, port)
         ready_file.write(content)
-        print(content.decode().rstrip() if options.json else ready_line(node, settings), flush=True)
+        print(content.decode().rstrip() if options.json else ready_line(node, settings, port), flush=True)
         notify_service_manager("READY=1")
         await stopping.wait()
         notify_service_manager("STOPPING=1")
     finally:
         ready_file.remove()
+        if server is not None:
+            await server.close()
         await node.stop()
     return failures, node.missing_data

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
-def ready_line(node: "Node", settings: "Settings") -> str:
+def ready_line(node: "Node", settings: "Settings", control_port: int | None = None) -> str:
     """The line for people: what is of one value, and more addresses where there are more."""
-    values = ready_values(node, settings)
+    values = ready_values(node, settings, control_port)
     del values["bootstrap"]
     if "control_socket" in values:
         values["control"] = values.pop("control_socket")
@@ -37,14 +37,14 @@ def _in_order(values: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     yield from last
 
 
-def ready_json(node: "Node", settings: "Settings") -> bytes:
+def ready_json(node: "Node", settings: "Settings", control_port: int | None = None) -> bytes:
     """One line of JSON, for programs."""
     import msgspec
 
-    return msgspec.json.encode(ready_values(node, settings)) + b"\n"
+    return msgspec.json.encode(ready_values(node, settings, control_port)) + b"\n"
 
 
-def ready_values(node: "Node", settings: "Settings") -> dict[str, Any]:
+def ready_values(node: "Node", settings: "Settings", control_port: int | None = None) -> dict[str, Any]:
     """
     What programs need to know about a node that has started.
 
@@ -61,6 +61,8 @@ def ready_values(node: "Node", settings: "Settings") -> dict[str, Any]:
     }
     if node.metrics_port is not None:
         values["metrics_port"] = node.metrics_port
+    if control_port is not None:
+        values["control_port"] = control_port
     values["brokers"] = {str(node_id): _address(endpoint) for node_id, endpoint in first.items()}
     values["listeners"] = [_address(endpoint) for bound in node.bound.values() for endpoint in bound]
     if settings.made_certificates is not None:

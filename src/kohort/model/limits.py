@@ -260,3 +260,14 @@ HELD_LOGIN_BYTES_MAX: Final = 1024 * 1024
 """Bytes that may arrive from a client before the broker works on its authentication, during which it is not read."""
 LOGIN_THREADS: Final = 2
 """Threads for handshakes and the verification of credentials. Further ones wait for their turn."""
+
+# The testing kit
+
+FAULTS_MAX: Final = 10_000
+"""Faults of the control port, with those that were removed; the oldest of these are forgotten. Further faults are refused."""
+CONTROL_BODY_BYTES_MAX: Final = 1024 * 1024
+"""Bytes of the body of a request to the control port. A larger one is answered with 413."""
+CONTROL_CONNECTIONS_MAX: Final = 500
+"""Connections to the control port. Further ones are answered with 503."""
+CONTROL_WAITS_MAX: Final = 400
+"""Requests to the control port that wait for something of one kind. Further ones are answered with 429."""

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from kohort.model.errors import ConfigError
 
 VARIABLE: Final = "KOHORT_METRICS_TOKEN"
+CONTROL_VARIABLE: Final = "KOHORT_CONTROL_TOKEN"
 TOKEN_LENGTH_MIN: Final = 16
 _LOCAL_HOST: Final = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?", re.ASCII | re.IGNORECASE)
 _SCHEME: Final = "bearer "
@@ -86,14 +87,14 @@ def _media_type(text: str) -> str:
     return text.partition(";")[0].strip().lower()
 
 
-def read_token(file: Path | None, environment: Mapping[str, str]) -> str | None:
+def read_token(file: Path | None, environment: Mapping[str, str], variable: str = VARIABLE) -> str | None:
     """
-    Read the token of a file, or of the environment; None if there is neither.
+    Read the token of a file, or of a variable of the environment; None if there is neither.
 
     Raises:
         ConfigError: the file cannot be read, others may use it, or the token is too short or not ASCII.
     """
-    where, token = VARIABLE, environment.get(VARIABLE)
+    where, token = variable, environment.get(variable)
     if file is not None:
         where = str(file)
         try:

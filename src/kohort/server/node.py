@@ -305,6 +305,16 @@ class Node:
         while self._coordinators.loading or any(self._broker.catalog.topic(name) is None for name in begun):
             await asyncio.sleep(0.001)
 
+    @property
+    def broker(self) -> Broker:
+        """The brokers and what they share, for the testing kit."""
+        return self._broker
+
+    @property
+    def dispatches(self) -> Mapping[int, Dispatch]:
+        """The routes of each broker, by its id."""
+        return self._dispatches
+
     def metrics(self) -> Iterator["Family"]:
         """The families of metrics as they are now; docs/metrics.md lists them."""
         return (family for family in self._metric_steps() if family is not None)

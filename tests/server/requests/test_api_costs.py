@@ -14,6 +14,7 @@ import pytest
 
 from kohort.broker.acls.authorizer import CLASS_NAME
 from kohort.broker.api_table import API_TABLE, LISTENER_TABLE, Api, Cost, Listener, served_versions
+from kohort.model.limits import CONTROL_BODY_BYTES_MAX
 from kohort.scrape import REQUEST_BYTES_MAX
 from kohort.server.control import LINE_BYTES_MAX
 from kohort.server.node import Node
@@ -156,4 +157,5 @@ def test_a_row_has_a_cost() -> None:
 def test_other_listeners_take_requests_as_large_as_their_rows_say() -> None:
     assert LISTENER_TABLE[Listener.METRICS].request_bytes == REQUEST_BYTES_MAX
     assert LISTENER_TABLE[Listener.EXPORTER].request_bytes == REQUEST_BYTES_MAX
+    assert LISTENER_TABLE[Listener.TESTING_KIT].request_bytes == CONTROL_BODY_BYTES_MAX
     assert LISTENER_TABLE[Listener.CONTROL].request_bytes == LINE_BYTES_MAX

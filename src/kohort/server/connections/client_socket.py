@@ -74,6 +74,12 @@ class ClientSocket(asyncio.Protocol):
             if len(answer) > COUNTED_BYTES_MIN:
                 self._count_unsent()
 
+    def send(self, part: bytes) -> None:
+        """Send bytes beside the replies: a part of a reply, for tests of clients."""
+        if part:
+            self._out.append(part)
+            self._flush()
+
     # -- requests, see `connection.py` --------------------------------------------------------------------------
 
     @property

@@ -125,6 +125,21 @@ class Route:
         return self._long
 
 
+def _nothing_of(_api_key: ApiKey) -> Throttle | None:
+    return None
+
+
+class _Both:
+    """Quotas, and the testing kit around them."""
+
+    def __init__(self, inner: Throttle, outer: Throttle) -> None:
+        self._inner = inner
+        self._outer = outer
+
+    def wrap(self, handler: Handler) -> Handler:
+        return self._outer(self._inner(handler))
+
+
 class Dispatch:
     """
     The routes of one broker, by API key and version.
@@ -136,15 +151,30 @@ class Dispatch:
     def __init__(self, handlers: Mapping[ApiKey, Handler], versions: Mapping[ApiKey, tuple[int, int]]) -> None:
         self._handlers = dict(handlers)
         self._versions = versions
-        self._throttle_of: ThrottleOf = lambda _api_key: None
+        self._throttle_of: ThrottleOf = _nothing_of
+        self._intercept_of: ThrottleOf = _nothing_of
         self.routes: dict[tuple[int, int], Route] = {}
         """The routes in use so far."""
 
     def throttle_by(self, throttle_of: ThrottleOf) -> None:
         """Handle the next requests with the quotas of their APIs."""
         self._throttle_of = throttle_of
+        self._wrap()
+
+    def intercept_by(self, intercept_of: ThrottleOf) -> None:
+        """Let the testing kit take hold of the next requests of some APIs, outside of their quotas."""
+        self._intercept_of = intercept_of
+        self._wrap()
+
+    def _wrap(self) -> None:
         for route in self.routes.values():
-            route.use(throttle_of(route.api_key))
+            route.use(self._wrapper(route.api_key))
+
+    def _wrapper(self, api_key: ApiKey) -> Throttle | None:
+        throttle, intercept = self._throttle_of(api_key), self._intercept_of(api_key)
+        if throttle is None or intercept is None:
+            return throttle if intercept is None else intercept
+        return _Both(throttle, intercept).wrap
 
     def route(self, api_key: int, version: int) -> Route | None:
         """
@@ -164,7 +194,7 @@ class Dispatch:
             if key is ApiKey.API_VERSIONS:
                 return None
             raise WireError(f"{key.api_name} version {version} is not served (served: {oldest} to {newest})")
-        route = self.routes[api_key, version] = Route(key, version, self._handlers[key], self._throttle_of(key))
+        route = self.routes[api_key, version] = Route(key, version, self._handlers[key], self._wrapper(key))
         return route
 
     def api_versions_downgrade(self, correlation_id: int) -> bytes:

@@ -1,0 +1,61 @@
+"""The options of `kohort serve` for the testing kit's control port."""
+
+import argparse
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from kohort.model.numbers import is_port
+
+if TYPE_CHECKING:
+    from kohort.control.server import ControlServer
+    from kohort.server.node import Node
+
+
+class ControlOptions(NamedTuple):
+    """What the command line says about the control port."""
+
+    port: int
+    token: str | None
+
+    async def start(self, node: "Node", host: str) -> "ControlServer":
+        """Serve the control API of a node. Raises: ConfigError: as `ControlServer.start`."""
+        from kohort.control.server import ControlServer
+
+        server = ControlServer(node)
+        await server.start(host, self.port, self.token)
+        return server
+
+
+def add_control_options(options: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    group = options.add_argument_group("testing kit")
+    group.add_argument(
+        "--control-port",
+        type=_port,
+        metavar="PORT",
+        help="serve the control API on this port: faults, holds and waits for tests of clients; 0 picks a free port "
+        "(default: none)",
+    )
+    group.add_argument(
+        "--control-token-file",
+        type=Path,
+        metavar="FILE",
+        help="the token that users of the control port show; the environment variable KOHORT_CONTROL_TOKEN has it, too. "
+        "Needed if --host is not on loopback",
+    )
+
+
+def _port(text: str) -> int:
+    if not is_port(text, 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port: give a number from 0 to 65535")
+    return int(text)
+
+
+def control_of(options: argparse.Namespace) -> ControlOptions | None:
+    """The options as values; None without a control port. Raises: ConfigError: the token cannot be read."""
+    if options.control_port is None:
+        return None
+    from kohort.security.http_access import CONTROL_VARIABLE, read_token
+
+    return ControlOptions(options.control_port, read_token(options.control_token_file, os.environ, CONTROL_VARIABLE))

@@ -1,0 +1,67 @@
+"""The control port of a node: its listener, and everything behind it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from kohort.model.errors import ConfigError
+from kohort.security.http_access import HttpAccess, is_loopback
+from kohort.server.listeners.listener import bind
+
+if TYPE_CHECKING:
+    from kohort.control.http import HttpServer
+    from kohort.server.node import Node
+
+
+class ControlServer:
+    """
+    The control API of a node.
+
+    Attributes:
+        port: set by `start`.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._http: HttpServer | None = None
+        self.port = 0
+
+    async def start(self, host: str, port: int, token: str | None) -> None:
+        """
+        Listen.
+
+        Raises:
+            ConfigError: the address is not available, a token is missing, or h11 is not installed.
+        """
+        try:
+            from kohort.control.http import HttpServer
+        except ImportError:
+            raise ConfigError("--control-port needs h11: pip install 'kohort[testing]'") from None
+        from kohort.control.api import Router
+        from kohort.control.kit import Kit
+        from kohort.control.operations import fault_operations
+
+        try:
+            listening = bind(host, port)
+        except OSError as error:
+            raise ConfigError(
+                f"cannot listen on {host}:{port}: {error.strerror or error}; choose another port with --control-port "
+                "(0 takes a free port)"
+            ) from error
+        self.port = int(listening.getsockname()[1])
+        is_local = is_loopback(listening.getsockname()[0])
+        if token is None and not is_local:
+            listening.close()
+            raise ConfigError(
+                f"--control-port on {host} lets everyone who reaches this machine do everything: give --control-token FILE, "
+                "or listen on 127.0.0.1"
+            )
+        kit = Kit(self._node, asyncio.get_running_loop())
+        router = Router(fault_operations(kit))
+        self._http = HttpServer(router.handle, HttpAccess(token, is_local=is_local))
+        await self._http.start(listening)
+
+    async def close(self) -> None:
+        if self._http is not None:
+            await self._http.close()
