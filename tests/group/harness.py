@@ -19,6 +19,7 @@ from kohort.group.kinds import KINDS, GroupKind, record_serde
 from kohort.group.records import GroupRecord, GroupRecordSerde
 from kohort.group.service import GroupService
 from kohort.group.shard import GroupShard
+from kohort.machine.ports import Persister
 from kohort.machine.shard import EndTransaction, Producer
 from kohort.machine.timeline import TimelineDict
 from kohort.model.errors import CoordinatorError, ErrorCode
@@ -47,6 +48,8 @@ NEWEST = {
     "offset_delete": 0,
     "consumer_group_heartbeat": 1,
     "consumer_group_describe": 1,
+    "share_group_heartbeat": 1,
+    "share_group_describe": 1,
 }
 RANGE = "range"
 
@@ -131,11 +134,14 @@ class Coordinator:
         kinds: Sequence[GroupKind] = KINDS,
         serde: GroupRecordSerde | None = None,
         assignment_interval_ms: int = 0,
+        persister: Persister | None = None,
     ) -> None:
         """
         Args:
-            assignment_interval_ms: of consumer groups. By default a target is computed at every change.
+            assignment_interval_ms: of consumer and share groups. By default a target is computed at every change.
+            persister: the share coordinators. By default there are none, and no share groups.
         """
+        self.persister = persister
         self.assignment_interval_ms = assignment_interval_ms
         self.config = config or GroupConfig()
         self.image = Image()
@@ -185,7 +191,9 @@ class Coordinator:
             verify=self._verify,
             on_effects=lambda _partition, effects: self.events.extend(effects),
         )
-        self.service = GroupService(self.runtime, self.config, self.image, self._kinds, self.events.append)
+        self.service = GroupService(
+            self.runtime, self.config, self.image, self._kinds, self.events.append, self.persister
+        )
         self.leader_epoch += 1
         self.runtime.load(0, self.log, self.leader_epoch)
         self.node.settle()
@@ -209,7 +217,7 @@ class Coordinator:
             self.config,
             lambda: f"uuid{next(self._uuids)}",
             kinds=self._kinds,
-            assignment_interval_ms=lambda: self.assignment_interval_ms,
+            assignment_interval_ms=lambda _kind: self.assignment_interval_ms,
         )
         self.shards.append(shard)
         return shard

@@ -13,6 +13,7 @@ from kohort.testing.context import take_all
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from tests.group.harness import NEWEST, Coordinator
+from tests.group.share.members import ShareCoordinator
 
 NONE = ErrorCode.NONE
 INVALID = ErrorCode.INVALID_GROUP_ID
@@ -47,6 +48,8 @@ REQUESTS: dict[str, Any] = {
     "offset_fetch": m.OffsetFetchRequest(groups=[m.OffsetFetchRequestGroup(topics=None)]),
     "consumer_group_heartbeat": m.ConsumerGroupHeartbeatRequest(member_id="a", member_epoch=1),
     "consumer_group_describe": m.ConsumerGroupDescribeRequest(group_ids=[""]),
+    "share_group_heartbeat": m.ShareGroupHeartbeatRequest(member_id="a", member_epoch=1),
+    "share_group_describe": m.ShareGroupDescribeRequest(group_ids=[""]),
 }
 
 # fmt: off
@@ -64,6 +67,8 @@ EMPTY_GROUP_ID = {  # what a group id of "" is answered
     "offset_fetch":    NONE,
     "consumer_group_heartbeat": ErrorCode.INVALID_REQUEST,
     "consumer_group_describe": INVALID,
+    "share_group_heartbeat": ErrorCode.INVALID_REQUEST,
+    "share_group_describe": INVALID,
 }
 
 LOADING = dict.fromkeys(REQUESTS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) | {"heartbeat": NONE}
@@ -103,7 +108,7 @@ class Spread:
 
 def code_of(api: str, response: Any) -> ErrorCode:
     match api:
-        case "describe_groups" | "consumer_group_describe" | "offset_fetch":
+        case "describe_groups" | "consumer_group_describe" | "share_group_describe" | "offset_fetch":
             return ErrorCode(response.groups[0].error_code)
         case "delete_groups":
             return ErrorCode(response.results[0].error_code)
@@ -117,7 +122,7 @@ def with_group(api: str) -> Any:
     values = {name: getattr(REQUESTS[api], name) for name in type(REQUESTS[api]).__struct_fields__}
     if api == "describe_groups":
         values["groups"] = ["g"]
-    elif api == "consumer_group_describe":
+    elif api in ("consumer_group_describe", "share_group_describe"):
         values["group_ids"] = ["g"]
     elif api == "delete_groups":
         values["groups_names"] = ["g"]
@@ -134,14 +139,14 @@ def test_every_api_is_here() -> None:
 
 @pytest.mark.parametrize("api", NEWEST)
 def test_an_empty_group_id(api: str) -> None:
-    assert code_of(api, Coordinator().ask(api, REQUESTS[api])) is EMPTY_GROUP_ID[api]
+    assert code_of(api, ShareCoordinator().ask(api, REQUESTS[api])) is EMPTY_GROUP_ID[api]
 
 
 @pytest.mark.parametrize("api", NEWEST)
 def test_while_the_shard_loads(api: str) -> None:
-    coordinator = Coordinator()
+    coordinator = ShareCoordinator()
     runner = Spread(CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
-    coordinator.service = GroupService(runner, coordinator.config, coordinator.image)  # type: ignore[arg-type]
+    coordinator.service = GroupService(runner, coordinator.config, coordinator.image, persister=coordinator.persister)  # type: ignore[arg-type]
     answer = coordinator.ask(api, with_group(api))
     for deliver in runner.later:
         deliver()
@@ -150,21 +155,21 @@ def test_while_the_shard_loads(api: str) -> None:
 
 @pytest.mark.parametrize("api", NEWEST)
 def test_when_the_partition_is_led_elsewhere(api: str) -> None:
-    coordinator = Coordinator()
+    coordinator = ShareCoordinator()
     coordinator.runtime.unload(0, None)
     assert code_of(api, coordinator.ask(api, with_group(api))) is ELSEWHERE[api]
 
 
 def test_a_shard_that_is_elsewhere_has_nothing_to_list() -> None:
-    coordinator = Coordinator()
+    coordinator = ShareCoordinator()
     runner = Spread(CoordinatorError(ErrorCode.NOT_COORDINATOR))
-    coordinator.service = GroupService(runner, coordinator.config, coordinator.image)  # type: ignore[arg-type]
+    coordinator.service = GroupService(runner, coordinator.config, coordinator.image, persister=coordinator.persister)  # type: ignore[arg-type]
     assert coordinator.listed() == {}
 
 
 @pytest.mark.parametrize("api", NEWEST)
 def test_when_the_service_is_not_active(api: str) -> None:
-    coordinator = Coordinator()
+    coordinator = ShareCoordinator()
     coordinator.service.is_active = False
     assert code_of(api, coordinator.ask(api, with_group(api))) is INACTIVE[api]
     if api in ("join_group", "sync_group", "heartbeat", "leave_group", "offset_delete", "txn_offset_commit"):

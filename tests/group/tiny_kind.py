@@ -4,7 +4,7 @@ A kind of groups in forty lines, to show what a kind needs: groups that a member
 It stands for streams groups in the table of transitions: an empty one becomes classic when a classic member joins.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -15,7 +15,7 @@ from kohort.group.groups import STREAMS, BaseTimestamp
 from kohort.group.kinds import GroupKind
 from kohort.group.records import GroupRecordSerde
 from kohort.machine.shard import Reply, Result
-from kohort.machine.steps import Wait
+from kohort.machine.steps import Deadline, Wait
 from kohort.model.context import RequestContext
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.model.image import ImageDelta
@@ -131,8 +131,8 @@ class TinyManager:
         self.loaded.append(group.group_id)
         return Result()
 
-    def on_image(self, _delta: ImageDelta, /) -> None:
-        pass
+    def on_image(self, _delta: ImageDelta, /) -> Sequence[Deadline]:
+        return ()
 
     def on_offset_commit(self, _group: TinyGroup, member_id: str, /) -> None:
         self.committed.append(member_id)

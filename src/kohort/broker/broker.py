@@ -14,7 +14,7 @@ from functools import partial
 
 from kohort.broker.acls.acl_apis import AclApis
 from kohort.broker.acls.authorizer import AclAuthorizer, authorizer_of
-from kohort.broker.admin.absent_apis import absent_handlers
+from kohort.broker.admin.absent_apis import WHILE_ENABLED, WhileEnabled, absent_handlers
 from kohort.broker.admin.client_quotas import ClientQuotaApis
 from kohort.broker.admin.log_dirs import LogDirs, log_dir_name
 from kohort.broker.admin.quorum import Quorum
@@ -31,7 +31,7 @@ from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.configs.describe_configs import DescribeConfigs
 from kohort.broker.configs.dynamic_configs import DynamicConfigs
 from kohort.broker.configs.group_configs import GroupConfigs
-from kohort.broker.features import Features, UpdateFeatures
+from kohort.broker.features import SHARE_VERSION, Features, UpdateFeatures
 from kohort.broker.find_coordinator import FindCoordinator
 from kohort.broker.log_maintenance import LogMaintenance
 from kohort.broker.partitions import Fetches, LocalPartitions, Partitions
@@ -198,6 +198,10 @@ class BrokerApis:
         self.versions = shared.versions
         self.handlers: dict[ApiKey, Handler] = {}
         self._guard = shared.guard
+        self._share_level = partial(shared.features.level, SHARE_VERSION)
+        self._absent = dict(absent_handlers())
+        for api_key, handler in self._absent.items():
+            self.serve(api_key, handler)
         self._serve_data(shared)
         self._serve_topics(shared)
         self._serve_cluster(shared)
@@ -206,7 +210,10 @@ class BrokerApis:
     def serve(self, api_key: ApiKey, handler: Handler) -> None:
         """Register the handler of an API for the versions of the release, behind its checks, unless the release lacks it."""
         if api_key in self.versions:
-            self.handlers[api_key] = handler if self._guard is None else self._guard(api_key, handler)
+            guarded = handler if self._guard is None else self._guard(api_key, handler)
+            if api_key in WHILE_ENABLED:
+                guarded = WhileEnabled(self._share_level, guarded, self._absent[api_key])
+            self.handlers[api_key] = guarded
 
     def on_stopped(self) -> None:
         """Forget what a broker does not know after a restart: its fetch sessions."""
@@ -303,5 +310,3 @@ class BrokerApis:
         self.serve(ApiKey.DESCRIBE_ACLS, acls.describe_acls)
         self.serve(ApiKey.CREATE_ACLS, acls.create_acls)
         self.serve(ApiKey.DELETE_ACLS, acls.delete_acls)
-        for api_key, handler in absent_handlers():
-            self.serve(api_key, handler)

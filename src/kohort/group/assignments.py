@@ -77,3 +77,14 @@ def union(first: Assignment, second: Assignment) -> Assignment:
 
 def partition_count(assignment: Assignment) -> int:
     return sum(map(len, assignment.values()))
+
+
+def without(first: Assignment, second: Assignment) -> Assignment:
+    """The partitions that are in the first one only."""
+    left: dict[UUID, tuple[int, ...]] = {}
+    for topic_id, partitions in first.items():
+        others = second.get(topic_id)
+        kept = partitions if others is None else tuple(sorted(set(partitions).difference(others)))
+        if kept:
+            left[topic_id] = kept
+    return left or NO_ASSIGNMENT

@@ -35,6 +35,12 @@ class GroupConfig(msgspec.Struct, frozen=True, kw_only=True):
     group_consumer_migration_policy: MigrationPolicy = "bidirectional"
     group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
     """The names of the assignors that members of consumer groups may choose; the first is the default."""
+    group_share_session_timeout_ms: int = 45_000
+    group_share_heartbeat_interval_ms: int = 5_000
+    group_share_max_size: int = 200
+    group_share_assignment_interval_ms: int = 1_000
+    group_share_initialize_retry_interval_ms: int = 30_000
+    """The time after which the state of a share partition is initialized again, if there was no answer."""
     group_coordinator_rebalance_protocols: tuple[str, ...] = ("classic", "consumer", "streams")
     """The protocols that are enabled. The APIs of a disabled protocol answer UNSUPPORTED_VERSION."""
     offset_metadata_max_bytes: int = 4_096
@@ -56,8 +62,8 @@ def no_overrides(_group_id: str) -> Mapping[str, str]:
     return {}
 
 
-class ConsumerTimeouts(NamedTuple):
-    """Of the members of one consumer group that use the consumer protocol, in milliseconds."""
+class MemberTimeouts(NamedTuple):
+    """Of the members of one group that the coordinator assigns, in milliseconds."""
 
     session_timeout_ms: int
     heartbeat_interval_ms: int
@@ -70,38 +76,50 @@ class GroupConfigs:
     A change of a group's configuration takes effect with the next heartbeat of each member.
 
     Args:
-        interval_ms: the present assignment interval of the broker, which may change while it runs; that of `config` by default.
+        interval_ms: the present assignment interval of the broker for a kind of groups, which may change while it runs; that
+            of `config` by default.
 
     Source: Kafka GroupConfigManager.
     """
 
-    __slots__ = ("_consumer", "_interval_ms", "_overrides")
+    __slots__ = ("_consumer", "_interval_ms", "_overrides", "_share")
 
     def __init__(
         self,
         config: GroupConfig,
         overrides: GroupOverrides = no_overrides,
-        interval_ms: Callable[[], int] | None = None,
+        interval_ms: Callable[[str], int] | None = None,
     ) -> None:
         self._overrides = overrides
-        self._interval_ms = interval_ms or (lambda: config.group_consumer_assignment_interval_ms)
-        self._consumer = ConsumerTimeouts(
+        self._interval_ms = (
+            interval_ms
+            or {
+                "consumer": config.group_consumer_assignment_interval_ms,
+                "share": config.group_share_assignment_interval_ms,
+            }.__getitem__
+        )
+        self._consumer = MemberTimeouts(
             config.group_consumer_session_timeout_ms, config.group_consumer_heartbeat_interval_ms
         )
+        self._share = MemberTimeouts(config.group_share_session_timeout_ms, config.group_share_heartbeat_interval_ms)
 
-    def consumer_timeouts(self, group_id: str) -> ConsumerTimeouts:
+    def consumer_timeouts(self, group_id: str) -> MemberTimeouts:
         overrides = self._overrides(group_id)
-        if not overrides:
-            return self._consumer
-        session, heartbeat = (
-            overrides.get(f"consumer.{name}.ms") for name in ("session.timeout", "heartbeat.interval")
-        )
-        return ConsumerTimeouts(
-            self._consumer.session_timeout_ms if session is None else parse_integer(trim(session), 32),
-            self._consumer.heartbeat_interval_ms if heartbeat is None else parse_integer(trim(heartbeat), 32),
-        )
+        return _timeouts("consumer", self._consumer, overrides) if overrides else self._consumer
 
-    def assignment_interval_ms(self, group_id: str) -> int:
+    def share_timeouts(self, group_id: str) -> MemberTimeouts:
+        overrides = self._overrides(group_id)
+        return _timeouts("share", self._share, overrides) if overrides else self._share
+
+    def assignment_interval_ms(self, kind: str, group_id: str) -> int:
         """The shortest time between two target assignments of the group."""
-        own = self._overrides(group_id).get("consumer.assignment.interval.ms")
-        return self._interval_ms() if own is None else parse_integer(trim(own), 32)
+        own = self._overrides(group_id).get(f"{kind}.assignment.interval.ms")
+        return self._interval_ms(kind) if own is None else parse_integer(trim(own), 32)
+
+
+def _timeouts(kind: str, of_broker: MemberTimeouts, overrides: Mapping[str, str]) -> MemberTimeouts:
+    session, heartbeat = (overrides.get(f"{kind}.{name}.ms") for name in ("session.timeout", "heartbeat.interval"))
+    return MemberTimeouts(
+        of_broker.session_timeout_ms if session is None else parse_integer(trim(session), 32),
+        of_broker.heartbeat_interval_ms if heartbeat is None else parse_integer(trim(heartbeat), 32),
+    )

@@ -66,7 +66,7 @@ class HeartbeatRefused(GroupEvent, frozen=True):
     A heartbeat was answered with an error of its group, or of its form. REBALANCE_IN_PROGRESS is no refusal.
 
     Attributes:
-        api: "Heartbeat" or "ConsumerGroupHeartbeat".
+        api: "Heartbeat", "ConsumerGroupHeartbeat" or "ShareGroupHeartbeat".
         epoch: the member epoch of the request, or its generation.
         reason: the message of the answer.
     """
@@ -85,6 +85,18 @@ class HeartbeatRefused(GroupEvent, frozen=True):
             "ConsumerGroupHeartbeat",
             request.member_id,
             request.instance_id,
+            request.member_epoch,
+            error.code,
+            error.message,
+        )
+
+    @classmethod
+    def of_share(cls, request: m.ShareGroupHeartbeatRequest, error: CoordinatorError) -> "HeartbeatRefused":
+        return cls(
+            request.group_id,
+            "ShareGroupHeartbeat",
+            request.member_id,
+            None,
             request.member_epoch,
             error.code,
             error.message,
@@ -150,14 +162,16 @@ class GroupEmptied(GroupEvent, frozen=True):
 
 class EpochRaised(GroupEvent, frozen=True):
     """
-    The target assignment of a consumer group has to be computed anew.
+    The target assignment of a group has to be computed anew.
 
     Attributes:
         member_id: the member whose heartbeat raised the epoch; None if members left.
+        kind: of the group.
     """
 
     epoch: int
     member_id: str | None
+    kind: str = "consumer"
 
 
 class AssignmentFailed(GroupEvent, frozen=True):

@@ -8,6 +8,7 @@ from kohort.group.configs import GroupConfig
 from kohort.group.context import HasContext
 from kohort.group.events import GroupEvents, no_events
 from kohort.machine.front import Front
+from kohort.machine.ports import Persister
 from kohort.machine.shard import Runner
 from kohort.model.errors import ErrorCode
 from kohort.model.image import ClusterImage
@@ -21,15 +22,22 @@ class GroupFront(Front[HasContext]):
     Args:
         image: the topics of the cluster; a live view.
         emit: receives the events of requests that are refused before the shard is asked.
+        persister: the share coordinators; None on a host that has none, which serves no share groups.
     """
 
     def __init__(
-        self, runner: Runner[HasContext], config: GroupConfig, image: ClusterImage, emit: GroupEvents = no_events
+        self,
+        runner: Runner[HasContext],
+        config: GroupConfig,
+        image: ClusterImage,
+        emit: GroupEvents = no_events,
+        persister: Persister | None = None,
     ) -> None:
         super().__init__(runner, ErrorCode.INVALID_GROUP_ID)
         self.config = config
         self.image = image
         self.emit = emit
+        self.persister = persister
 
 
 def with_operations(described: Any) -> Any:

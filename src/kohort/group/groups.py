@@ -17,7 +17,7 @@ from uuid import UUID
 from kohort.group.offsets.offsets import CommittedOffset
 from kohort.group.records import GroupRecord
 from kohort.machine.shard import Result
-from kohort.machine.steps import Key
+from kohort.machine.steps import Deadline, Key
 from kohort.model.context import RequestContext
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.model.image import ImageDelta
@@ -70,7 +70,10 @@ class Group(Protocol):
 
     @property
     def is_empty(self) -> bool:
-        """Whether the group is in state Empty. An empty group without offsets is deleted by the cleanup of offsets."""
+        """
+        Whether the group is in state Empty. An empty group without offsets is deleted by the cleanup of offsets, if its offsets
+        may expire.
+        """
 
     @property
     def is_simple(self) -> bool:
@@ -154,8 +157,8 @@ class GroupManager(Protocol):
     def on_loaded(self, group: Any, now_ms: int, /) -> Result[Any, None]:
         """Begin the deadlines of a group that was replayed."""
 
-    def on_image(self, delta: ImageDelta, /) -> None:
-        """Note a change of the cluster."""
+    def on_image(self, delta: ImageDelta, /) -> Sequence[Deadline]:
+        """Note a change of the cluster. What has to be written is written by an operation of a deadline."""
 
     def on_offset_commit(self, group: Any, member_id: str, /) -> None:
         """A commit of this member was accepted. A member that commits is alive."""

@@ -12,8 +12,11 @@ from kohort.group.consumer.manager import ConsumerGroupManager
 from kohort.group.consumer.member import ConsumerGroupState
 from kohort.group.context import GroupContext
 from kohort.group.front import GroupFront
-from kohort.group.groups import CLASSIC, CONSUMER, Group, GroupManager
+from kohort.group.groups import CLASSIC, CONSUMER, SHARE, Group, GroupManager
 from kohort.group.records import GroupRecordSerde
+from kohort.group.share.apis import ShareApis
+from kohort.group.share.manager import ShareGroupManager
+from kohort.group.share.member import ShareGroupState
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.wire.apis import ApiKey
 
@@ -58,6 +61,13 @@ KINDS: tuple[GroupKind, ...] = (
         key_types=(3, 4, 5, 6, 7, 8, 16),
         make_manager=ConsumerGroupManager,
         make_apis=ConsumerApis,
+    ),
+    GroupKind(
+        name=SHARE,
+        states=tuple(state.value for state in ShareGroupState),
+        key_types=(10, 11, 12, 13, 14, 15),
+        make_manager=ShareGroupManager,
+        make_apis=ShareApis,
     ),
 )
 """The first that has `make_group` makes the groups that commits of unknown groups create."""

@@ -171,6 +171,14 @@ class ModernRegistry:
         topic = self.context.image.topic_by_id(topic_id)
         return -1 if topic is None else topic.partition_count
 
+    def next_assignment_ms(self, kind: str, group: ModernGroup[Any]) -> int:
+        """The time from which on a target may be computed."""
+        assigned_at_ms = group.assigned_at_ms.get()
+        if not assigned_at_ms:
+            return 0
+        interval_ms = self.context.group_configs.assignment_interval_ms(kind, group.group_id)
+        return assigned_at_ms + interval_ms if interval_ms else 0
+
     def request_refreshes(self, delta: ImageDelta) -> None:
         """Have the groups of topics that changed look at their metadata."""
         self.topic_hashes.forget(delta.deleted)

@@ -41,6 +41,7 @@ from kohort.group.offsets.transactional_commit import (
     txn_offset_commit,
 )
 from kohort.machine.gradual import HANDLER_STEP, LOOK_STEP, Awaited, Stepwise, chunks
+from kohort.machine.ports import Persister
 from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.machine.shard import Reply, Result, Runner
 from kohort.machine.steps import Operation
@@ -62,6 +63,7 @@ class GroupService(GroupFront):
         image: the topics of the cluster; a live view.
         kinds: the kinds of groups that there may be.
         emit: receives the events of requests that are refused before the shard is asked.
+        persister: the share coordinators; None on a host that has none, which serves no share groups.
     """
 
     def __init__(
@@ -71,8 +73,9 @@ class GroupService(GroupFront):
         image: ClusterImage,
         kinds: Sequence[GroupKind] = KINDS,
         emit: GroupEvents = no_events,
+        persister: Persister | None = None,
     ) -> None:
-        super().__init__(runner, config, image, emit)
+        super().__init__(runner, config, image, emit, persister)
         self._apis = [kind.make_apis(self) for kind in kinds]
 
     def handlers(self) -> dict[ApiKey, Callable[..., Any]]:

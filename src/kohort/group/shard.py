@@ -42,7 +42,8 @@ class GroupShard(HasContext):
         overrides: the configurations of single groups.
         assignors: that members of consumer groups may choose; the built-in ones that `config` names by default.
         new_member_id: gives a fresh member id in Kafka's form of random ids; `new_uuid` by default.
-        assignment_interval_ms: gives the present assignment interval of the broker; that of `config` by default.
+        assignment_interval_ms: gives the present assignment interval of the broker for a kind of groups; that of `config` by
+            default.
         authorizer: decides who may do what; by default everybody may do everything.
     """
 
@@ -57,7 +58,7 @@ class GroupShard(HasContext):
         overrides: GroupOverrides = no_overrides,
         assignors: Sequence[SteppedAssignor] | None = None,
         new_member_id: Callable[[], str] | None = None,
-        assignment_interval_ms: Callable[[], int] | None = None,
+        assignment_interval_ms: Callable[[str], int] | None = None,
         authorizer: Authorizer | None = None,
     ) -> None:
         groups: TimelineDict[str, Group] = TimelineDict(snapshots)
@@ -167,9 +168,10 @@ class GroupShard(HasContext):
     def on_image(self, image: ClusterImage, delta: ImageDelta, _now_ms: int, /) -> Result[GroupRecord, None]:
         """Delete the offsets of deleted topics, in operations of their own: there may be many."""
         self.context.image = image
-        for manager in self.context.managers.values():
-            manager.on_image(delta)
-        return delete_topics(self.context, delta.deleted) if delta.deleted else Result()
+        deadlines = [deadline for manager in self.context.managers.values() for deadline in manager.on_image(delta)]
+        if delta.deleted:
+            deadlines += delete_topics(self.context, delta.deleted)
+        return Result(deadlines=deadlines)
 
     def on_unloaded(self) -> None:
         """Do nothing: the shard has begun nothing outside."""

@@ -7,6 +7,7 @@ import pytest
 from kohort.broker.access.checks import AskedLater, Open
 from kohort.broker.access.guard import Guard
 from kohort.broker.access.table import ACCESS_TABLE
+from kohort.broker.admin.absent_apis import WhileEnabled
 from kohort.broker.ports import NoResponse
 from kohort.model.errors import ErrorCode
 from kohort.wire.apis import ApiKey
@@ -62,6 +63,7 @@ def test_without_an_authorizer_no_handler_is_wrapped() -> None:
 
 
 def _is_guarded(handler: Any) -> bool:
+    handler = handler.handler if isinstance(handler, WhileEnabled) else handler
     return isinstance(handler, Guard) or isinstance(getattr(handler, "__self__", None), Guard)
 
 

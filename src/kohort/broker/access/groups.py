@@ -229,14 +229,16 @@ class DescribedTopics(Check):
 
     Args:
         message: of the error.
+        has_names: whether the topics that members subscribe to count, too.
     """
 
     needs = (Need(Operation.DESCRIBE, ResourceType.TOPIC, detail="all that are assigned to members"),)
 
-    def __init__(self, api: ApiKey, message: str, *assignments: str) -> None:
+    def __init__(self, api: ApiKey, message: str, *assignments: str, has_names: bool = True) -> None:
         self._described = element_class(api, "groups")
         self._message = message
         self._assignments = assignments
+        self._has_names = has_names
 
     def decide(self, request: Any, requester: Requester) -> Decision:
         def complete(response: Any) -> Steps[Any]:
@@ -255,7 +257,8 @@ class DescribedTopics(Check):
 
     def _names(self, group: Any) -> Iterator[str]:
         for member in group.members:
-            yield from member.subscribed_topic_names
+            if self._has_names:
+                yield from member.subscribed_topic_names
             for assignment in self._assignments:
                 for topic in getattr(member, assignment).topic_partitions:
                     yield topic.topic_name

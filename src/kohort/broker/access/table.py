@@ -255,7 +255,8 @@ ACCESS_TABLE: Final[dict[ApiKey, tuple[Check, ...]]] = {
         Subscribed(blank(ApiKey.SHARE_GROUP_HEARTBEAT)),
     ),
     ApiKey.SHARE_GROUP_DESCRIBE: _described(
-        ApiKey.SHARE_GROUP_DESCRIBE, DescribedTopics(ApiKey.SHARE_GROUP_DESCRIBE, _DESCRIBES, "assignment")
+        ApiKey.SHARE_GROUP_DESCRIBE,
+        DescribedTopics(ApiKey.SHARE_GROUP_DESCRIBE, _DESCRIBES, "assignment", has_names=False),
     ),
     ApiKey.SHARE_FETCH: (_group_as_a_whole(ApiKey.SHARE_FETCH),),
     ApiKey.SHARE_ACKNOWLEDGE: (_group_as_a_whole(ApiKey.SHARE_ACKNOWLEDGE),),

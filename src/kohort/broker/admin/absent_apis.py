@@ -3,14 +3,15 @@ The APIs of what this broker does not have, refused as by a Kafka without it.
 
 - SASL: SaslHandshake (17), versions 0 and 1, and SaslAuthenticate (36), versions 0 to 2, because no listener uses it.
 - Share groups (76 to 79, 83 to 87, 90 to 92) and streams groups (88, 89): answered as by a Kafka whose features `share.version`
-  and `streams.version` have level 0, and whose topic `__share_group_state` does not exist.
+  and `streams.version` have level 0, and whose topic `__share_group_state` does not exist. A broker that serves share groups
+  answers so while `share.version` has level 0.
 - Descriptions of topologies: StreamsGroupTopologyDescriptionUpdate (93), version 0, because no plugin stores them.
 
 Source: KIP-43, KIP-152, KIP-932, KIP-1071, KIP-1331; Kafka KafkaApis.handleSaslHandshakeRequest,
 handleSaslAuthenticateRequest, isShareGroupProtocolEnabled; ShareCoordinatorService.
 """
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any, Final
 
 from kohort.broker.ports import Context, Handler
@@ -41,6 +42,32 @@ _REFUSALS: Final[Mapping[ApiKey, Mapping[str, Any]]] = {
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: {"error_code": _NO_GROUPS, "error_message": _NO_GROUPS_MESSAGE},
 }
 """The fields of answers that depend on nothing in the request."""
+
+
+WHILE_ENABLED: Final = frozenset(
+    {
+        ApiKey.SHARE_GROUP_HEARTBEAT,
+        ApiKey.SHARE_GROUP_DESCRIBE,
+        ApiKey.SHARE_FETCH,
+        ApiKey.SHARE_ACKNOWLEDGE,
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+        ApiKey.DELETE_SHARE_GROUP_OFFSETS,
+    }
+)
+"""The APIs that are refused while `share.version` has level 0, before permissions are asked for."""
+
+
+class WhileEnabled:
+    """A handler that refuses while its feature has level 0."""
+
+    def __init__(self, level: Callable[[], int], handler: Handler, refuse: Handler) -> None:
+        self._level = level
+        self.handler = handler
+        self._refuse = refuse
+
+    def __call__(self, request: Any, context: Context, reply: Reply[Any]) -> Any:
+        return self.handler(request, context, reply) if self._level() else self._refuse(request, context, reply)
 
 
 def absent_handlers() -> Iterable[tuple[ApiKey, Handler]]:

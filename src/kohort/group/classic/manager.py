@@ -1,6 +1,6 @@
 """Classic groups in one shard: replay and load."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kohort.group.classic.group import ClassicGroup
@@ -10,6 +10,7 @@ from kohort.group.context import GroupContext
 from kohort.group.groups import ClassicMembers
 from kohort.group.records import GroupRecord
 from kohort.machine.shard import Result
+from kohort.machine.steps import Deadline
 from kohort.model.image import ImageDelta
 from kohort.records.values import GroupMetadata, GroupMetadataTombstone
 
@@ -52,8 +53,9 @@ class ClassicGroupManager:
             steps.prepare_rebalance("loaded with more members than group.max.size")
         return steps.result()
 
-    def on_image(self, _delta: ImageDelta, /) -> None:
+    def on_image(self, _delta: ImageDelta, /) -> Sequence[Deadline]:
         """Do nothing: members of classic groups watch the topics themselves."""
+        return ()
 
     def on_offset_commit(self, group: ClassicGroup, member_id: str, /) -> None:
         if group.state is STABLE or group.state is PREPARING_REBALANCE:

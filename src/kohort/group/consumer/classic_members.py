@@ -29,7 +29,7 @@ from kohort.group.consumer.membership import check_size, known_member, replace_m
 from kohort.group.consumer.migration import can_downgrade_by, downgrade_by, is_classic
 from kohort.group.consumer.registry import ConsumerRegistry, join_key, sync_key
 from kohort.group.consumer.removal import join_deadline, remove, session_deadline, sync_deadline
-from kohort.group.consumer.steps import MemberSteps, next_assignment_ms
+from kohort.group.consumer.steps import MemberSteps
 from kohort.group.events import GroupEvent, HeartbeatRefused, MemberLeft
 from kohort.group.groups import CONSUMER
 from kohort.group.records import GroupRecord
@@ -109,7 +109,7 @@ class ClassicMemberHandlers:
         return (
             group.epoch.get() > group.assignment_epoch.get()
             and is_classic(group.members.values())
-            and now_ms >= next_assignment_ms(self._registry, group)
+            and now_ms >= self._registry.next_assignment_ms(CONSUMER, group)
         )
 
     def leave_group(

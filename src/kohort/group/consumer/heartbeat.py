@@ -17,7 +17,7 @@ import msgspec
 from kohort.group.assignments import entries_of
 from kohort.group.assignors.specs import Assignment
 from kohort.group.classic.group import ClassicGroup
-from kohort.group.configs import ConsumerTimeouts
+from kohort.group.configs import MemberTimeouts
 from kohort.group.consumer.group import ConsumerGroup
 from kohort.group.consumer.member import (
     JOIN_EPOCH,
@@ -120,7 +120,7 @@ def tells_nothing(request: m.ConsumerGroupHeartbeatRequest) -> bool:
 
 def settled_timeouts(
     registry: ConsumerRegistry, request: m.ConsumerGroupHeartbeatRequest, context: RequestContext, now_ms: int
-) -> ConsumerTimeouts | None:
+) -> MemberTimeouts | None:
     """
     The timeouts of the group's members, if the member is at its target and a heartbeat that tells nothing changes nothing; None
     if it may change something.
@@ -148,7 +148,7 @@ def settled_timeouts(
 
 
 def steady_response(
-    request: m.ConsumerGroupHeartbeatRequest, timeouts: ConsumerTimeouts
+    request: m.ConsumerGroupHeartbeatRequest, timeouts: MemberTimeouts
 ) -> m.ConsumerGroupHeartbeatResponse:
     """The answer to a heartbeat that changes nothing."""
     return m.ConsumerGroupHeartbeatResponse(

@@ -1,6 +1,6 @@
 """Consumer groups in one shard: replay, load, changes of topics."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from kohort.group.assignments import assignment_of
@@ -15,6 +15,7 @@ from kohort.group.modern import NO_EPOCH, Change, replayers
 from kohort.group.records import GroupRecord
 from kohort.group.subscriptions import ResolvedPattern
 from kohort.machine.shard import Result
+from kohort.machine.steps import Deadline
 from kohort.model.image import ImageDelta
 from kohort.records import values as v
 
@@ -105,8 +106,9 @@ class ConsumerGroupManager(ConsumerRegistry):
     def on_offset_commit(self, _group: ConsumerGroup, _member_id: str, /) -> None:
         """A commit does not extend the session of a member."""
 
-    def on_image(self, delta: ImageDelta, /) -> None:
+    def on_image(self, delta: ImageDelta, /) -> Sequence[Deadline]:
         """Have the groups of topics that changed look at their metadata, and groups with patterns at new topics."""
         if delta.created:
             self.topic_names.created_version = self.context.image.version
         self.request_refreshes(delta)
+        return ()

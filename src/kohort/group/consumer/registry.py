@@ -3,7 +3,7 @@
 from uuid import UUID
 
 from kohort.group.assignors.interface import SteppedAssignor
-from kohort.group.configs import ConsumerTimeouts
+from kohort.group.configs import MemberTimeouts
 from kohort.group.consumer.group import ConsumerGroup
 from kohort.group.context import GroupContext, HasContext
 from kohort.group.groups import CONSUMER, session_key
@@ -60,7 +60,7 @@ class ConsumerRegistry(ModernRegistry):
         group = self.groups.get(group_id)
         return group if isinstance(group, ConsumerGroup) else None
 
-    def timeouts(self, group_id: str) -> ConsumerTimeouts:
+    def timeouts(self, group_id: str) -> MemberTimeouts:
         """The session timeout and the heartbeat interval of the group's members."""
         return self.context.group_configs.consumer_timeouts(group_id)
 

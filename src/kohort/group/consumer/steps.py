@@ -27,6 +27,7 @@ from kohort.group.consumer.records import current_record, member_record
 from kohort.group.consumer.registry import ConsumerRegistry
 from kohort.group.consumer.target_assignment import assign
 from kohort.group.events import EpochRaised, GroupEvent, MemberJoined
+from kohort.group.groups import CONSUMER
 from kohort.group.modern import REFRESH_INTERVAL_MS
 from kohort.group.records import GroupRecord
 from kohort.machine.steps import Deadline
@@ -227,7 +228,7 @@ class MemberSteps:
         interval: the next heartbeat or JoinGroup does.
         """
         group = self._group
-        if epoch <= group.assignment_epoch.get() or self._now_ms < next_assignment_ms(self._registry, group):
+        if epoch <= group.assignment_epoch.get() or self._now_ms < self._registry.next_assignment_ms(CONSUMER, group):
             return group.target_of(updated) or NO_ASSIGNMENT, group.assignment_epoch.get()
         return assign(self._registry, group, updated, epoch, self.records, self._now_ms)
 
@@ -257,12 +258,3 @@ class MemberSteps:
             return updated
         self.records.append(current_record(group.group_id, reconciled))
         return reconciled
-
-
-def next_assignment_ms(registry: ConsumerRegistry, group: ConsumerGroup) -> int:
-    """The time from which on a target may be computed (KIP-1263)."""
-    assigned_at_ms = group.assigned_at_ms.get()
-    if not assigned_at_ms:
-        return 0
-    interval_ms = registry.context.group_configs.assignment_interval_ms(group.group_id)
-    return assigned_at_ms + interval_ms if interval_ms else 0

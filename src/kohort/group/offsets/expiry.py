@@ -63,7 +63,7 @@ def cleanup_expired_offsets(context: GroupContext, now_ms: int, scan: OffsetScan
         if not chunk.is_last:
             return ExpiredPart(records, events, scan)
         has_none = len(expired) == len(offsets.by_group.get(group_id, ())) and group_id not in offsets.writers
-        if has_none and group.is_empty:
+        if has_none and group.is_empty and group.offset_expiration_base() is not None:
             records += group.tombstones()
             events.append(GroupDeleted(group_id, 0, "expired"))
     return ExpiredPart(records, events, None)

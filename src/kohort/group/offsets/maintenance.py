@@ -54,24 +54,22 @@ def continue_cleanup(_shard: HasContext, _now_ms: int, rest: OffsetScan) -> Resu
 # Offsets of deleted topics
 
 
-def delete_topics(context: GroupContext, topics: Sequence[TopicImage]) -> Result[GroupRecord, None]:
+def delete_topics(context: GroupContext, topics: Sequence[TopicImage]) -> Sequence[Deadline]:
     """Delete the offsets of topics that were deleted just now. Later commits are of new topics with these names."""
     newest = context.offsets.newest_record_offset
     for topic in topics:
         waiting = context.deleted_topics.get(topic.name)
         others = frozenset[UUID]() if waiting is None else waiting.topic_ids
         context.deleted_topics.put(topic.name, DeletedTopic(others | {topic.topic_id}, newest))
-    return Result() if context.is_deleting_topics.get() else _next_deletion(context)
+    return () if context.is_deleting_topics.get() else _next_deletion(context)
 
 
-def _next_deletion(context: GroupContext) -> Result[GroupRecord, None]:
+def _next_deletion(context: GroupContext) -> Sequence[Deadline]:
     """Begin with the topics that wait for the end of the present deletion, if there are some."""
     topics = context.deleted_topics.copy()
     context.deleted_topics.clear()
     context.is_deleting_topics.set(bool(topics))
-    if not topics:
-        return Result()
-    return Result(deadlines=[Deadline(_DELETION_PART, 0, Operation(delete_part, TopicDeletion(topics)))])
+    return [Deadline(_DELETION_PART, 0, Operation(delete_part, TopicDeletion(topics)))] if topics else ()
 
 
 def delete_part(shard: HasContext, _now_ms: int, deletion: TopicDeletion) -> Result[GroupRecord, None]:
@@ -82,5 +80,5 @@ def delete_part(shard: HasContext, _now_ms: int, deletion: TopicDeletion) -> Res
 
 def continue_deletion(shard: HasContext, _now_ms: int, rest: TopicDeletion | None) -> Result[GroupRecord, None]:
     if rest is None:
-        return _next_deletion(shard.context)
+        return Result(deadlines=_next_deletion(shard.context))
     return Result(deadlines=[Deadline(_DELETION_PART, 0, Operation(delete_part, rest))])

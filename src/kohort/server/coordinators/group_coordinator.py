@@ -61,12 +61,12 @@ def group_coordinator(broker: Broker) -> Coordinator[GroupShard, GroupService]:
             overrides=broker.group_configs.in_force,
             assignors=list(assignors.values()),
             new_member_id=lambda: uuid_text(new_topic_id()),
-            assignment_interval_ms=lambda: config.get_int("group.consumer.assignment.interval.ms"),
+            assignment_interval_ms=lambda kind: config.get_int(f"group.{kind}.assignment.interval.ms"),
             authorizer=broker.authorizer,
         )
 
     def make_service(runner: Runner[GroupShard]) -> GroupService:
-        return GroupService(runner, group_config, catalog, emit=events)
+        return GroupService(runner, group_config, catalog, emit=events, persister=broker.persister)
 
     def on_effects(_partition: int, effects: Sequence[GroupEvent]) -> None:
         for event in effects:

@@ -1,0 +1,1 @@
+"""Share groups: members that take records of the same partitions, each its own (KIP-932)."""

@@ -1,0 +1,65 @@
+"""
+The initialization of share partitions that a heartbeat has found: the share coordinators, then the record of the outcome.
+
+A partition that was noted as initializing and got no outcome (the node died, or the outcome could not be written) is
+initialized again by a heartbeat after `group.share.initialize.retry.interval.ms`.
+
+Source: Kafka GroupCoordinatorService.persisterInitialize, handlePersisterInitializeResponse, GroupMetadataManager
+.initializeShareGroupState, uninitializeShareGroupState.
+"""
+
+from collections.abc import Sequence
+
+from kohort.group.assignments import union
+from kohort.group.assignors.specs import Assignment
+from kohort.group.context import HasContext
+from kohort.group.front import GroupFront
+from kohort.group.records import GroupRecord
+from kohort.group.share.calls import initialize, keys_of
+from kohort.group.share.heartbeat import Initialization
+from kohort.group.share.registry import registry_of
+from kohort.machine.ports import Persister
+from kohort.machine.shard import Result
+from kohort.machine.steps import Operation
+from kohort.model.errors import CoordinatorError
+
+UNKNOWN_OFFSET = -1
+"""The leader of the partition chooses the start offset, by `share.auto.offset.reset`."""
+
+
+def begin_initialization(front: GroupFront, persister: Persister, asked: Initialization) -> None:
+    start_offsets = [
+        *((key, UNKNOWN_OFFSET) for key in keys_of(asked.group_id, asked.of_new_topics)),
+        *((key, 0) for key in keys_of(asked.group_id, asked.of_known_topics)),
+    ]
+    partitions = union(asked.of_new_topics, asked.of_known_topics)
+
+    def finished(errors: Sequence[CoordinatorError | None]) -> None:
+        is_done = all(error is None for error in errors)
+        end_initialization(front, asked.group_id, partitions, is_done=is_done)
+
+    initialize(persister, asked.state_epoch, start_offsets, finished)
+
+
+def end_initialization(front: GroupFront, group_id: str, partitions: Assignment, *, is_done: bool) -> None:
+    """Write the outcome; nobody waits for it."""
+    front.runner.write(
+        front.partition_for(group_id),
+        Operation(note_outcome, group_id, partitions, is_done),
+        lambda _: None,
+        lambda _: None,
+    )
+
+
+def note_outcome(
+    shard: HasContext, now_ms: int, group_id: str, partitions: Assignment, is_done: bool
+) -> Result[GroupRecord, None]:
+    """Write which partitions are initialized, or that they are not being initialized any more."""
+    registry = registry_of(shard)
+    group = registry.find(group_id)
+    if group is None:
+        return Result()
+    image, states = registry.context.image, group.known_states
+    changed = states.initialized_too(partitions, image) if is_done else states.not_initializing(partitions, image)
+    group.initializing_since_ms = now_ms
+    return Result([changed.record(group_id)])
