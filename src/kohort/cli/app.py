@@ -8,6 +8,7 @@ from kohort import __version__
 from kohort.cli import config, log, offsets, top
 from kohort.cli.brokers import commands as brokers
 from kohort.cli.completion import ServeCommand
+from kohort.cli.control import faults
 from kohort.cli.groups import write_commands as groups
 from kohort.cli.options import new_app
 from kohort.cli.pipeline import commands as pipeline
@@ -33,6 +34,7 @@ too. TLS and SASL settings are read from a --command-config FILE. --json prints 
   kohort users set alice                       give a user a password
   kohort acls create --principal User:alice --producer --topic orders
   kohort top                                   watch what a broker does
+  kohort fault add api=Produce error=NOT_ENOUGH_REPLICAS       let a request of a client fail
   kohort log dump FILE                         print a segment or an index
   kohort pipeline --help                       explain what groups did, from their logs
 
@@ -88,4 +90,5 @@ app.add_typer(users.app)
 app.add_typer(acls.app)
 app.add_typer(tokens.app)
 app.add_typer(pipeline.app)
+app.add_typer(faults.app)
 app.add_typer(log.app)

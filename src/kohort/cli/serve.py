@@ -296,7 +296,7 @@ async def _serve(settings: "Settings", options: argparse.Namespace, log: "LogWri
         failures.append(reason)
         stopping.set()
 
-    control = control_of(options)
+    control = control_of(options, os.environ)
     node = Node(settings, loop, on_failure=fail, on_recovery=_recovery_line(), log=log)
     server = None
     try:

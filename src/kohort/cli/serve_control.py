@@ -1,7 +1,8 @@
 """The options of `kohort serve` for the testing kit's control port."""
 
 import argparse
-import os
+from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -35,7 +36,7 @@ def add_control_options(options: argparse.ArgumentParser) -> None:
         type=_port,
         metavar="PORT",
         help="serve the control API on this port: faults, holds and waits for tests of clients; 0 picks a free port "
-        "(default: none)",
+        "(default: none; 0 with --for-tests on a loopback address, if kohort[testing] is installed)",
     )
     group.add_argument(
         "--control-token-file",
@@ -52,10 +53,13 @@ def _port(text: str) -> int:
     return int(text)
 
 
-def control_of(options: argparse.Namespace) -> ControlOptions | None:
+def control_of(options: argparse.Namespace, environment: Mapping[str, str]) -> ControlOptions | None:
     """The options as values; None without a control port. Raises: ConfigError: the token cannot be read."""
-    if options.control_port is None:
-        return None
-    from kohort.security.http_access import CONTROL_VARIABLE, read_token
+    from kohort.security.http_access import CONTROL_VARIABLE, is_loopback, read_token
 
-    return ControlOptions(options.control_port, read_token(options.control_token_file, os.environ, CONTROL_VARIABLE))
+    port = options.control_port
+    if port is None and options.for_tests and is_loopback(options.host) and find_spec("h11") is not None:
+        port = 0
+    if port is None:
+        return None
+    return ControlOptions(port, read_token(options.control_token_file, environment, CONTROL_VARIABLE))

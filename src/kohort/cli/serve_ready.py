@@ -20,6 +20,7 @@ def ready_line(node: "Node", settings: "Settings", control_port: int | None = No
     """The line for people: what is of one value, and more addresses where there are more."""
     values = ready_values(node, settings, control_port)
     del values["bootstrap"]
+    values.pop("control", None)
     if "control_socket" in values:
         values["control"] = values.pop("control_socket")
     brokers, listeners = values.pop("brokers"), values.pop("listeners")
@@ -48,7 +49,8 @@ def ready_values(node: "Node", settings: "Settings", control_port: int | None = 
     """
     What programs need to know about a node that has started.
 
-    `bootstrap` has the first listener of every broker, `brokers` the same by id, `listeners` all of them.
+    `bootstrap` has the first listener of every broker, `brokers` the same by id, `listeners` all of them; `control` is the
+    address of the control port.
     """
     first = {node_id: bound[0] for node_id, bound in node.bound.items()}
     host, port = next((each.host, each.port) for each in first.values())
@@ -63,6 +65,7 @@ def ready_values(node: "Node", settings: "Settings", control_port: int | None = 
         values["metrics_port"] = node.metrics_port
     if control_port is not None:
         values["control_port"] = control_port
+        values["control"] = _text(_WILDCARDS.get(settings.host, settings.host), control_port)
     values["brokers"] = {str(node_id): _address(endpoint) for node_id, endpoint in first.items()}
     values["listeners"] = [_address(endpoint) for bound in node.bound.values() for endpoint in bound]
     if settings.made_certificates is not None:

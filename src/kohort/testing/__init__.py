@@ -12,48 +12,59 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kohort.client.control import ControlError, WaitTimeoutError
     from kohort.testing.broker import Broker, BrokerError
     from kohort.testing.clock import ManualClock
     from kohort.testing.context import FixedContext
+    from kohort.testing.faults import Fault
     from kohort.testing.image import FixedImage, FixedTopic, deleted_topics
     from kohort.testing.log import FaultyLog
+    from kohort.testing.running import RunningBroker
     from kohort.testing.scope import Scope
     from kohort.testing.simulation import Faults, Simulation, SimulationError, Subject, Work, simulate
     from kohort.testing.virtual import VirtualNode
 
 _MODULES = {
-    "Broker": "broker",
-    "BrokerError": "broker",
-    "Faults": "simulation",
-    "FaultyLog": "log",
-    "FixedContext": "context",
-    "FixedImage": "image",
-    "FixedTopic": "image",
-    "ManualClock": "clock",
-    "Scope": "scope",
-    "Simulation": "simulation",
-    "SimulationError": "simulation",
-    "Subject": "simulation",
-    "VirtualNode": "virtual",
-    "Work": "simulation",
-    "deleted_topics": "image",
-    "simulate": "simulation",
+    "Broker": "kohort.testing.broker",
+    "BrokerError": "kohort.testing.broker",
+    "ControlError": "kohort.client.control",
+    "Fault": "kohort.testing.faults",
+    "Faults": "kohort.testing.simulation",
+    "FaultyLog": "kohort.testing.log",
+    "FixedContext": "kohort.testing.context",
+    "FixedImage": "kohort.testing.image",
+    "FixedTopic": "kohort.testing.image",
+    "ManualClock": "kohort.testing.clock",
+    "RunningBroker": "kohort.testing.running",
+    "Scope": "kohort.testing.scope",
+    "Simulation": "kohort.testing.simulation",
+    "SimulationError": "kohort.testing.simulation",
+    "Subject": "kohort.testing.simulation",
+    "VirtualNode": "kohort.testing.virtual",
+    "WaitTimeoutError": "kohort.client.control",
+    "Work": "kohort.testing.simulation",
+    "deleted_topics": "kohort.testing.image",
+    "simulate": "kohort.testing.simulation",
 }
 
 __all__ = [
     "Broker",
     "BrokerError",
+    "ControlError",
+    "Fault",
     "Faults",
     "FaultyLog",
     "FixedContext",
     "FixedImage",
     "FixedTopic",
     "ManualClock",
+    "RunningBroker",
     "Scope",
     "Simulation",
     "SimulationError",
     "Subject",
     "VirtualNode",
+    "WaitTimeoutError",
     "Work",
     "deleted_topics",
     "simulate",
@@ -63,6 +74,6 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    found = getattr(import_module(_MODULES[name]), name)
     globals()[name] = found
     return found

@@ -10,6 +10,7 @@ from typing import IO, Any, Self
 
 import msgspec
 
+from kohort.client.control import ControlClient
 from kohort.model.errors import KohortError
 from kohort.testing.kit import Kit
 from kohort.testing.ports import free_port_range
@@ -60,6 +61,7 @@ class Broker(Kit):
         self.ready: dict[str, Any] = {}
         self._in_process = in_process
         self._port = free_port_range(brokers)[0] if brokers > 1 else 0
+        self._control_port = 0
         self._arguments = ["--for-tests", "--brokers", str(brokers), "--kafka", kafka]
         if data_dir is not None:
             self._arguments += ["--data-dir", str(data_dir)]
@@ -80,6 +82,14 @@ class Broker(Kit):
     @property
     def cluster_id(self) -> str:
         return str(self._known("cluster_id"))
+
+    @property
+    def control(self) -> str:
+        return str(self._known("control"))
+
+    @property
+    def control_client(self) -> ControlClient:
+        return ControlClient(self.control)
 
     @property
     def is_running(self) -> bool:
@@ -106,9 +116,9 @@ class Broker(Kit):
         """
         if self.is_running:
             raise BrokerError("the broker runs already")
-        arguments = [*self._arguments, "--port", str(self._port)]
+        arguments = ["--port", str(self._port), "--control-port", str(self._control_port), *self._arguments]
         self.ready = self._start_thread(arguments) if self._in_process else self._start_process(arguments)
-        self._port = int(self.ready["port"])
+        self._port, self._control_port = int(self.ready["port"]), int(self.ready["control_port"])
         return self
 
     def _start_thread(self, arguments: list[str]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from kohort.model.errors import KohortError
 from kohort.testing.process import START_TIMEOUT_S, STOP_TIMEOUT_S
 
 if TYPE_CHECKING:
+    from kohort.cli.serve_control import ControlOptions
     from kohort.server.settings import Settings
 
 
@@ -64,6 +65,7 @@ class NodeThread:
 
     def _run(self) -> None:
         from kohort.cli.serve import parser
+        from kohort.cli.serve_control import control_of
         from kohort.cli.serve_settings import node_settings
 
         try:
@@ -71,7 +73,7 @@ class NodeThread:
                 options = parser().parse_args(self._arguments)
                 settings = stack.enter_context(node_settings(options, {}))
                 runner = stack.enter_context(asyncio.Runner(loop_factory=_event_loop()))
-                runner.run(self._serve(settings))
+                runner.run(self._serve(settings, control_of(options, {})))
         except SystemExit:  # of argparse, which has printed why
             self._ready.set_exception(KohortError(f"there are no such options: {' '.join(self._arguments)}"))
         except Exception as error:  # noqa: BLE001 -- it is raised where the broker is started or stopped
@@ -80,17 +82,22 @@ class NodeThread:
             else:
                 self._ready.set_exception(error)
 
-    async def _serve(self, settings: "Settings") -> None:
+    async def _serve(self, settings: "Settings", control: "ControlOptions | None") -> None:
         from kohort.cli.serve_ready import ready_values
         from kohort.server.node import Node
 
         loop = asyncio.get_running_loop()
         stopping = asyncio.Event()
-        node: Node = Node(settings, loop, on_failure=self._failures.append)
+        node = Node(settings, loop, on_failure=self._failures.append)
+        server = None
         try:
             await node.start()
+            if control is not None:
+                server = await control.start(node, settings.host)
             self._stop = lambda: loop.call_soon_threadsafe(stopping.set)
-            self._ready.set_result(ready_values(node, settings))
+            self._ready.set_result(ready_values(node, settings, None if server is None else server.port))
             await stopping.wait()
         finally:
+            if server is not None:
+                await server.close()
             await node.stop()

@@ -7,6 +7,7 @@ from typing import Self
 from uuid import uuid4
 
 from kohort.client.cluster import Client
+from kohort.client.control import ControlClient
 from kohort.model.errors import ErrorCode, KohortError
 from kohort.testing.kit import Kit
 from kohort.wire import messages
@@ -40,6 +41,18 @@ class Scope(Kit):
     @property
     def cluster_id(self) -> str:
         return self.broker.cluster_id
+
+    @property
+    def control(self) -> str:
+        return self.broker.control
+
+    @property
+    def control_client(self) -> ControlClient:
+        return self.broker.control_client
+
+    @property
+    def scope_name(self) -> str:
+        return self.name
 
     def unique(self, name: str) -> str:
         """A name that only this test has, for a topic, a group, a transactional id or a client."""
@@ -85,6 +98,8 @@ class Scope(Kit):
         Raises:
             KohortError: a topic cannot be deleted.
         """
+        for fault in self.faults():
+            fault.remove()
         topics, self._topics = self._topics, []
         if not topics:
             return

@@ -1,0 +1,68 @@
+"""Handles of what was added at the control port: faults and holds."""
+
+from types import TracebackType
+from typing import Any, Self
+
+from kohort.client.control import WAIT_S, ControlClient
+
+
+class _Handle:
+    """Something at the control port with an id. As a context manager it is removed at the end."""
+
+    _PATH = ""
+
+    def __init__(self, control: ControlClient, view: dict[str, Any]) -> None:
+        self._control = control
+        self.id: str = view["id"]
+        self._shown = view
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.id!r})"
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """All fields, as they are now. Raises: ControlError: the broker has forgotten it, or does not answer."""
+        found: dict[str, Any] = self._control.get(self._PATH, self.id)
+        return found
+
+    def remove(self) -> None:
+        """Remove it. Its counts can still be read. Raises: ControlError: the broker does not answer."""
+        self._control.delete(self._PATH, self.id)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.remove()
+
+
+class Fault(_Handle):
+    """A fault of a broker."""
+
+    _PATH = "faults"
+
+    @property
+    def hits(self) -> int:
+        """How many requests it has hit; also after its removal."""
+        return int(self.state["hits"])
+
+    @property
+    def calls(self) -> int:
+        """How many requests have matched, whether they were hit or not."""
+        return int(self.state["calls"])
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether it hits no more."""
+        return bool(self.state["is_spent"])
+
+    def wait(self, hits: int = 1, timeout: float = WAIT_S) -> int:
+        """
+        Wait until it has so many hits, and return their number.
+
+        Raises:
+            WaitTimeoutError: it has fewer after `timeout` seconds, or was removed.
+        """
+        return int(self._control.get(self._PATH, self.id, wait=hits, timeout=timeout)["hits"])

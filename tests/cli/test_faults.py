@@ -1,0 +1,97 @@
+"""`kohort fault`: the command line over the control port."""
+
+import io
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kohort.cli.main import run
+from kohort.testing import Broker
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker(in_process=True) as started:
+        yield started
+
+
+@pytest.fixture(autouse=True)
+def _address(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KOHORT_CONTROL_ADDRESS", broker.control)
+    for fault in broker.faults():
+        fault.remove()
+
+
+def test_faults_are_added_listed_and_removed(broker: Broker, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["fault", "add", "api=OffsetCommit,Fetch", "group=1", "error=14", "after=true", "times=2"]) == 0
+    said = capsys.readouterr().out
+    fault = said.split()[1]
+    assert said == f"Fault {fault} was added\n"
+    (found,) = [each for each in broker.faults() if each.id == fault]
+    expected = {"api": ["OffsetCommit", "Fetch"], "group": "1", "error": "14", "after": True, "times": 2}
+    assert found.state["spec"] == expected
+    assert run(["fault", "list"]) == 0
+    line = next(each for each in capsys.readouterr().out.splitlines() if each.startswith(fault))
+    assert line.split()[1:6] == ["-", "error", "0", "0", "active"]
+    assert run(["fault", "remove", fault, "fault-0-000000"]) == 0
+    assert found.state["is_removed"]
+    assert run(["fault", "list", "--json", "--scope", ""]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["state"] for row in rows if row["fault"] == fault] == ["removed"]
+
+
+@pytest.mark.parametrize("way", ["text", "file", "input"])
+def test_a_fault_is_json(
+    way: str, tmp_path: Path, broker: Broker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = '{"api": "Fetch", "observe": true, "scope": "mine"}'
+    (tmp_path / "fault.json").write_text(text)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    argument = {"text": text, "file": f"@{tmp_path / 'fault.json'}", "input": "@-"}[way]
+    assert run(["fault", "add", argument, "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["effect"], row["scope"]) == ("observe", "mine")
+    assert row["fault"] in [each.id for each in broker.faults()]
+
+
+def test_a_wait_ends_with_the_hits_or_with_a_sentence(broker: Broker, capsys: pytest.CaptureFixture[str]) -> None:
+    fault = broker.fault(api="Metadata", observe=True)
+    assert run(["fault", "wait", fault.id, "--timeout", "0"]) == 2
+    assert capsys.readouterr().err == f"kohort: {fault.id} has 0 hits and not 1: waited 0 s\n"
+    assert run(["topics", "list", "--bootstrap", broker.bootstrap]) == 0
+    capsys.readouterr()
+    assert run(["fault", "wait", fault.id]) == 0
+    assert capsys.readouterr().out == f"Fault {fault.id} has {fault.hits} hits\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["api"], "fields are KEY=VALUE, such as api=OffsetCommit; 'api' is not"),
+        (["=x"], "fields are KEY=VALUE, such as api=OffsetCommit; '=x' is not"),
+        (["{"], "'{' is not JSON: "),
+        (["@/none/there"], "cannot read /none/there: No such file or directory"),
+        (['{"a": 1}'], "there is no field 'a'"),
+        (["grup=a", "error=5"], "there is no field 'grup'; did you mean group?"),
+        (["error=5", "times=often"], "expected `int | null`, got `str`"),
+        (["error=5", "answer={"], "'{' is not JSON: "),
+        (["@/dev/null"], "'' is not JSON: "),
+        (["error=5", "--control", "here"], "the address of a control port is HOST:PORT; it is 'here'"),
+        (["error=5", "--control", "127.0.0.1:1"], "no control port answers at 127.0.0.1:1: "),
+        (["error=5", "--control-token-file", "/none"], "cannot read the token file /none: "),
+    ],
+)
+def test_bad_input_is_a_sentence(arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["fault", "add", *arguments]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"kohort: {sentence}"), said
+    assert said.count("\n") == 1
+
+
+def test_an_object_is_needed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "fault.json").write_text("[1]")
+    assert run(["fault", "add", f"@{tmp_path / 'fault.json'}"]) == 2
+    assert "a JSON object is needed" in capsys.readouterr().err

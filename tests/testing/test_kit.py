@@ -1,0 +1,112 @@
+"""Faults of `kohort.testing`, seen by a client: handles, scopes, several processes at one broker."""
+
+from collections.abc import Iterator
+from typing import get_type_hints
+
+import pytest
+
+from kohort.client import Client, Versions
+from kohort.control.faults import FaultSpec
+from kohort.control.filters import Filter
+from kohort.model.errors import ErrorCode
+from kohort.testing import Broker, ControlError, RunningBroker, WaitTimeoutError
+from kohort.testing.fields import FaultFields, FilterFields
+from kohort.testing.kit import Kit
+from kohort.wire import messages
+from kohort.wire.apis import ApiKey
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker(in_process=True) as started:
+        yield started
+
+
+def committed(kit: Kit, group: str, topic: str) -> ErrorCode:
+    """Commit an offset, and return the code of the answer."""
+    request = messages.OffsetCommitRequest(
+        group_id=group,
+        topics=(
+            messages.OffsetCommitRequestTopic(
+                name=topic,
+                partitions=(messages.OffsetCommitRequestPartition(partition_index=0, committed_offset=1),),
+            ),
+        ),
+    )
+    with Client(kit.bootstrap) as client:
+        answered = client.send(ApiKey.OFFSET_COMMIT, request, within=Versions(2, 9))
+    return ErrorCode(answered.topics[0].partitions[0].error_code)
+
+
+def test_the_arguments_are_the_fields_of_the_api() -> None:
+    fields = get_type_hints(FaultFields)
+    assert fields.keys() == set(FaultSpec.__struct_fields__) - {"scope"}
+    assert get_type_hints(FilterFields).keys() == set(Filter.__struct_fields__)
+    for name, kind in get_type_hints(FaultSpec).items():
+        assert name == "scope" or kind in (fields[name], fields[name] | None), name
+
+
+def test_a_fault_hits_the_requests_that_match(broker: Broker) -> None:
+    with broker.scope("one") as scope:
+        topic, group = scope.topic(), scope.unique("billing")
+        fault = scope.fault(api="OffsetCommit", group=group, error="COORDINATOR_LOAD_IN_PROGRESS", times=2)
+        assert (fault.hits, fault.calls, fault.is_spent) == (0, 0, False)
+        codes = [committed(scope, group, topic) for _ in range(3)]
+        assert codes == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 2 + [ErrorCode.NONE]
+        assert committed(scope, scope.unique("other"), topic) is ErrorCode.NONE
+        assert fault.wait(2, timeout=0) == 2
+        assert (fault.hits, fault.calls, fault.is_spent) == (2, 2, True)
+        assert [each.id for each in scope.faults()] == [fault.id]
+    assert fault.hits == 2, "counts survive the end of the test"
+
+
+def test_a_fault_ends_with_its_context_and_with_its_scope(broker: Broker) -> None:
+    with broker.scope("one") as scope, broker.scope("two") as other:
+        topic, group = scope.topic(), scope.unique("billing")
+        with scope.fault(api="OffsetCommit", error=14, always=True):
+            assert committed(scope, group, topic) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert committed(scope, group, topic) is ErrorCode.NONE
+        scope.fault(api="OffsetCommit", group=group, error=14, always=True)
+        kept = other.fault(api="OffsetCommit", group=group, error=15, always=True)
+        assert committed(scope, group, topic) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        scope.close()
+        assert committed(other, group, other.topic()) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert [each.id for each in other.faults()] == [kept.id]
+        assert kept.id in [each.id for each in broker.faults()]
+
+
+def test_what_did_not_happen_is_an_error(broker: Broker) -> None:
+    fault = broker.fault(api="OffsetCommit", error=14)
+    with pytest.raises(WaitTimeoutError, match=f"{fault.id} has 0 hits and not 1: waited 0.01 s"):
+        fault.wait(timeout=0.01)
+    fault.remove()
+    with pytest.raises(WaitTimeoutError, match="was removed"):
+        fault.wait()
+    with pytest.raises(ControlError, match=r"did you mean group\?"):
+        broker.fault(api="OffsetCommit", grup="billing", error=14)  # type: ignore[call-arg]
+
+
+def test_two_processes_share_a_broker(broker: Broker) -> None:
+    """The second one knows addresses only."""
+    running = RunningBroker(broker.bootstrap, broker.control)
+    assert running.cluster_id == broker.cluster_id
+    with running.scope("one") as scope, broker.scope("one") as other:
+        topic, group = scope.topic(), scope.unique("billing")
+        fault = scope.fault(api="OffsetCommit", group=group, error=14)
+        assert other.faults() == []
+        assert committed(scope, group, topic) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert fault.hits == 1
+
+
+def test_a_handle_of_an_earlier_start_is_not_known() -> None:
+    with Broker(in_process=True) as broker:
+        fault = broker.fault(api="OffsetCommit", error=14)
+        address = broker.control
+        broker.restart()
+        assert broker.control == address
+        other = broker.fault(api="OffsetCommit", error=14)
+        assert other.id != fault.id
+        with pytest.raises(ControlError, match="there is no fault") as raised:
+            _ = fault.hits
+        assert raised.value.status == 404
+        fault.remove()
