@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from kohort.broker.cluster import Endpoint
+from kohort.control.kit import Kit
 from kohort.control.server import ControlServer
 from kohort.server.node import Node
 from tests.server.clients import Client, play_at
@@ -65,6 +66,7 @@ class Stage(NamedTuple):
     """What a story has."""
 
     node: Node
+    kit: Kit
     control: Control
     connect: Callable[[], Awaitable[Client]]
 
@@ -77,7 +79,8 @@ def play(story: Callable[[Stage], Awaitable[None]], *, brokers: int = 1, **setti
         await server.start("127.0.0.1", 0, None)
         first = next(iter(node.bound.values()))[0]
         try:
-            await story(Stage(node, Control(server.port), lambda: connect(first)))
+            assert server.kit is not None
+            await story(Stage(node, server.kit, Control(server.port), lambda: connect(first)))
         finally:
             await server.close()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from functools import cache
+from itertools import islice
 from typing import Any, Final
 
 from kohort.control.filters import nearest, topic_id_of
@@ -15,6 +16,8 @@ from kohort.wire.schema import Message, message
 
 SHOWN_BYTES: Final = 1_024
 """Bytes of a field that a value shows; of more it shows the number only."""
+SHOWN_ELEMENTS: Final = 1_000
+"""Elements of all arrays of a message that a value shows."""
 _SECRETS: Final = frozenset({"auth_bytes", "hmac", "salt", "salted_password"})
 _TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {"string": str, "bool": bool, "float64": (float, int)}
 _READS: Final = frozenset({ApiKey.METADATA, ApiKey.OFFSET_FOR_LEADER_EPOCH})
@@ -79,42 +82,59 @@ def _value(schema: Message, kind: str, value: Any, where: str) -> Any:
     return value
 
 
+class _Shown:
+    """
+    One message as values.
+
+    Attributes:
+        left: how many elements of arrays may still be shown.
+    """
+
+    def __init__(self, schema: Message, version: int) -> None:
+        self._schema = schema
+        self._version = version
+        self.left = SHOWN_ELEMENTS
+
+    def struct(self, struct: str, value: Any) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for field in self._schema.fields(struct, self._version):
+            given = getattr(value, field.name)
+            if field.name in _SECRETS:
+                found[field.name] = "..."
+            elif field.array:
+                found[field.name] = None if given is None else self._array(field.type, given)
+            else:
+                found[field.name] = self._value(field.type, given)
+        return found
+
+    def _array(self, kind: str, elements: Any) -> list[Any]:
+        shown = list(islice(elements, max(self.left, 0)))
+        self.left -= len(shown)
+        found = [self._value(kind, each) for each in shown]
+        return found if len(shown) == len(elements) else [*found, {"more": len(elements) - len(shown)}]
+
+    def _value(self, kind: str, value: Any) -> Any:
+        if value is None:
+            return uuid_text(None) if kind == "uuid" else None
+        if kind in self._schema.structs:
+            return self.struct(kind, value)
+        if kind == "uuid":
+            return uuid_text(value)
+        if kind in ("bytes", "records"):
+            size = size_of(value)
+            return {"bytes": size} if size > SHOWN_BYTES or kind == "records" else b64encode(value).decode()
+        return int(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
 def values_of(name: str, version: int, value: Any) -> dict[str, Any]:
     """
     A message as JSON values, with the fields of its version under Kafka's names in snake case.
 
-    Ids of topics are printed as Kafka prints them. Records and long bytes are `{"bytes": n}`, secrets are left out.
+    Ids of topics are printed as Kafka prints them. Records and long bytes are `{"bytes": n}`, secrets are left out, and so are
+    elements beyond `SHOWN_ELEMENTS`: the last element of their array is `{"more": n}`.
     """
     schema = message(name)
-    return _values(schema, schema.name, version, value)
-
-
-def _values(schema: Message, struct: str, version: int, value: Any) -> dict[str, Any]:
-    return {
-        field.name: "..."
-        if field.name in _SECRETS
-        else _shown_array(schema, field.type, version, getattr(value, field.name))
-        if field.array
-        else _shown(schema, field.type, version, getattr(value, field.name))
-        for field in schema.fields(struct, version)
-    }
-
-
-def _shown_array(schema: Message, kind: str, version: int, value: Any) -> list[Any] | None:
-    return None if value is None else [_shown(schema, kind, version, each) for each in value]
-
-
-def _shown(schema: Message, kind: str, version: int, value: Any) -> Any:
-    if value is None:
-        return uuid_text(None) if kind == "uuid" else None
-    if kind in schema.structs:
-        return _values(schema, kind, version, value)
-    if kind == "uuid":
-        return uuid_text(value)
-    if kind in ("bytes", "records"):
-        size = size_of(value)
-        return {"bytes": size} if size > SHOWN_BYTES or kind == "records" else b64encode(value).decode()
-    return int(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    return _Shown(schema, version).struct(schema.name, value)
 
 
 def size_of(value: Any) -> int:

@@ -38,12 +38,14 @@ class Hit(NamedTuple):
 
     Attributes:
         selected: what the fault selects of it.
+        whole: the request with what it leaves out.
         later: calls a function after some seconds.
         finish: answers the request, after an effect that takes its time.
     """
 
     fault: Fault
     selected: Selected
+    whole: Any
     call: Call
     context: InFlightRequest
     later: Callable[[float, Callable[[], None]], None]
@@ -153,6 +155,9 @@ def _with_error(hit: Hit, response: Any) -> Any:
         _, part = split(place, call.request, hit.selected, int(fault.code), fault.spec.message)
         return merged(place, response, part)
     place = place_of(call.api, call.version)
+    if call.api is ApiKey.FETCH and not response.error_code:
+        # The answer of a session has changed partitions only, and the one with the error may not be among them.
+        return merged(place, response, _refused_part(hit))
     facts = {**call.facts, **{word: getattr(call.request, field) for word, field in place.words}}
     answered, _ = overwritten(
         answer_place_of(call.api, call.version),
@@ -164,6 +169,15 @@ def _with_error(hit: Hit, response: Any) -> Any:
         is_deep=is_deep_error(hit),
     )
     return answered
+
+
+def _refused_part(hit: Hit) -> Any:
+    """The answer to what a fault selects, alone."""
+    fault, place = hit.fault, place_of(hit.call.api, hit.call.version)
+    code, text = int(fault.code), fault.spec.message
+    if isinstance(hit.selected, dict):
+        return split(place, hit.whole, hit.selected, code, text)[1]
+    return refused(place, hit.whole, code, text, is_deep=True)
 
 
 def _throttled(hit: Hit, response: Any) -> Any:

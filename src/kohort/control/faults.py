@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from kohort.control.answers import answer_of
 from kohort.control.filters import Filter, Matcher, NameOf, nearest
 from kohort.model.errors import ErrorCode
 from kohort.wire.apis import ApiKey
@@ -190,7 +191,7 @@ class Fault:
 
 
 def _effect_of(spec: FaultSpec) -> str:
-    given = [name for name in EFFECTS if getattr(spec, name) not in (None, False)]
+    given = [name for name in EFFECTS if (value := getattr(spec, name)) is not None and value is not False]
     # A delay goes with the effects that have none of their own.
     others = [name for name in given if name != "delay"]
     if len(others) > 1:
@@ -236,6 +237,8 @@ def _check_effect(spec: FaultSpec, effect: str, apis: frozenset[ApiKey] | None) 
         raise ValueError("corrupt needs api Fetch or ShareFetch: other answers have no records")
     if spec.answer is not None and (apis is None or len(apis) != 1):
         raise ValueError("an answer needs one api")
+    if spec.answer is not None and apis is not None:
+        answer_of(next(iter(apis)), spec.answer)
     if effect != "error" and (spec.message is not None or spec.place is not None):
         raise ValueError("message and place belong to an error")
     if effect == "black_hole" and spec.after is True:

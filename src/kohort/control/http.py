@@ -25,6 +25,7 @@ from kohort.security.http_access import Headers, HttpAccess
 _log: Final = logging.getLogger("kohort.control")
 JSON: Final = "application/json"
 IDLE_SECONDS_MAX: Final = 60.0
+LINGER_SECONDS_MAX: Final = 2.0
 _READ_BYTES: Final = 64 * 1024
 _QUICK_SECONDS: Final = 0.05
 """Most answers come sooner; the connection of others is watched."""
@@ -134,6 +135,7 @@ class _Connection:
             if body is None:
                 large = Problem(413, "too-large", f"A body has at most {CONTROL_BODY_BYTES_MAX} bytes.")
                 await self._write(Response(413, large.body(), PROBLEM_JSON), is_last=True)
+                await self._linger()
                 return
             if self._server.is_full:
                 full = Problem(503, "too-many", "There are too many connections to the control port.")
@@ -196,6 +198,14 @@ class _Connection:
                 task.cancel()
                 with suppress(asyncio.CancelledError):
                     await task
+
+    async def _linger(self) -> None:
+        """Read on for a while: bytes that nobody reads would reset the connection, and the client would lose the answer."""
+        self._writer.write_eof()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LINGER_SECONDS_MAX):
+                while await self._reader.read(_READ_BYTES):
+                    pass
 
     async def _write(self, response: Response, *, has_body: bool = True, is_last: bool = False) -> None:
         headers = {"Content-Length": str(len(response.body)), "Cache-Control": "no-store", **response.headers}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any, Protocol, cast
 
-from kohort.broker.ports import Handler
+from kohort.broker.ports import Handler, NoResponse
 from kohort.control.effects import Hit, after_effect, before_effect
 from kohort.control.faults import Fault
 from kohort.control.filters import Call
@@ -34,14 +34,20 @@ class Rules(Protocol):
     def begin(self, call: Call) -> Any:
         """A request has come; what `end` gets of it."""
 
+    def unfolded(self, call: Call) -> Any:
+        """The request with what it leaves out, such as the partitions of its session."""
+
     def faults(self, api: ApiKey) -> list[Fault]: ...
 
-    def hold(self, call: Call, at: str) -> Hold | None: ...
+    def hold_of(self, call: Call, at: str) -> Hold | None: ...
 
     def later(self, seconds: float, go: Go) -> None: ...
 
     def park(self, fault: Fault, go: Go) -> None:
         """Let a request wait until the fault is removed."""
+
+    def keep_silent(self, end: Go) -> Go:
+        """Note a request without an answer; `end` closes its connection when the broker stops. What is returned forgets it."""
 
     def end(self, entry: Any, fault: Fault | None, response: Any) -> None:
         """A request has its answer; None if it gets none."""
@@ -103,7 +109,7 @@ class Passage:
         return steps if steps is not None else self._answer
 
     def _first(self) -> Any:
-        hold = self._rules.hold(self.call, "request")
+        hold = self._rules.hold_of(self.call, "request")
         if hold is not None:
             hold.take(self.call, self._go_on)
             return None
@@ -120,15 +126,18 @@ class Passage:
     def _choose(self) -> Any:
         """Find the fault that has its effect on the request."""
         call = self.call
+        whole: Any = None
         for fault in self._rules.faults(call.api):
             if fault.is_spent or not fault.matcher.may_match(call):
                 continue
-            selected = select(place_of(call.api, call.version), call.request, call.facts, fault.matcher.matches)
+            if whole is None:
+                whole = self._rules.unfolded(call)
+            selected = select(place_of(call.api, call.version), whole, call.facts, fault.matcher.matches)
             if selected is None or not fault.fires():
                 continue
             fault.hit()
             if not fault.is_observer:
-                self.hit = Hit(fault, selected, call, self.context, self._rules.later, self._finish)
+                self.hit = Hit(fault, selected, whole, call, self.context, self._rules.later, self._finish)
                 break
         if self.hit is None:
             return self._handle(call.request)
@@ -148,7 +157,7 @@ class Passage:
             self._leave(before.answer)
             return None
         if before.is_silent:
-            self._rules.end(self._entry, self.hit.fault, None)
+            self._be_silent()
             return None
         return self._handle(before.request)
 
@@ -174,9 +183,10 @@ class Passage:
         if hit is not None:
             response = after_effect(hit, response)
             if response is None:
-                self._rules.end(self._entry, hit.fault, None)
+                if hit.fault.effect == "silence":
+                    self._be_silent()
                 return
-        hold = self._rules.hold(self.call, "reply")
+        hold = self._rules.hold_of(self.call, "reply")
         if hold is not None:
             hold.take(self.call, lambda: self._delay(response))
         else:
@@ -195,6 +205,13 @@ class Passage:
             self._answer = response
         else:
             self._reply(response)
+
+    def _be_silent(self) -> None:
+        """Leave the request without an answer; the requests behind it wait until the connection ends."""
+        assert self.hit is not None
+        self._rules.end(self._entry, self.hit.fault, None)
+        forget = self._rules.keep_silent(lambda: self._reply(NoResponse.CLOSE_CONNECTION))
+        self.context.when_abandoned(forget)
 
     def _finish(self, response: Any) -> None:
         """Answer after an effect that took its time."""

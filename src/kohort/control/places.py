@@ -470,23 +470,26 @@ def split(
     return kept_request if is_left else None, place.answer(**fields)
 
 
+def _key(element: Any, names: Sequence[str]) -> Any:
+    """What names an element of an answer; an entity of quotas is an array, which cannot be hashed."""
+    return tuple(
+        [repr(value) if isinstance(value := getattr(element, name), (list, tuple)) else value for name in names]
+    )
+
+
 def merged(place: Place, response: Any, part: Any) -> Any:
     """The answer of a handler with the elements that it did not get."""
     changes = {}
     for child in place.children:
         own, more = list(getattr(response, child.answers) or ()), getattr(part, child.answers) or ()
         names = [answer for answer, _ in child.place.kept]
+        known = {_key(each, names): index for index, each in enumerate(own)} if names else {}
         for element in more:
-            key = [getattr(element, name) for name in names]
-            same = (
-                [index for index, each in enumerate(own) if [getattr(each, name) for name in names] == key]
-                if child.place.children
-                else []
-            )
-            if same:
-                own[same[0]] = merged(child.place, own[same[0]], element)
-            else:
+            index = known.get(_key(element, names))
+            if index is None:
                 own.append(element)
+            else:
+                own[index] = merged(child.place, own[index], element) if child.place.children else element
         changes[child.answers] = own
     return msgspec.structs.replace(response, **changes)
 

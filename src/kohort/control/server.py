@@ -11,6 +11,7 @@ from kohort.server.listeners.listener import bind
 
 if TYPE_CHECKING:
     from kohort.control.http import HttpServer
+    from kohort.control.kit import Kit
     from kohort.server.node import Node
 
 
@@ -19,12 +20,13 @@ class ControlServer:
     The control API of a node.
 
     Attributes:
-        port: set by `start`.
+        port, kit: set by `start`.
     """
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._http: HttpServer | None = None
+        self.kit: Kit | None = None
         self.port = 0
 
     async def start(self, host: str, port: int, token: str | None) -> None:
@@ -40,7 +42,12 @@ class ControlServer:
             raise ConfigError("--control-port needs h11: pip install 'kohort[testing]'") from None
         from kohort.control.api import Router
         from kohort.control.kit import Kit
-        from kohort.control.operations import fault_operations
+        from kohort.control.operations import (
+            fault_operations,
+            hold_operations,
+            journal_operations,
+            scope_operations,
+        )
 
         try:
             listening = bind(host, port)
@@ -57,11 +64,14 @@ class ControlServer:
                 f"--control-port on {host} lets everyone who reaches this machine do everything: give --control-token FILE, "
                 "or listen on 127.0.0.1"
             )
-        kit = Kit(self._node, asyncio.get_running_loop())
-        router = Router(fault_operations(kit))
+        kit = self.kit = Kit(self._node, asyncio.get_running_loop())
+        rooms = (fault_operations, hold_operations, journal_operations, scope_operations)
+        router = Router([operation for room in rooms for operation in room(kit)])
         self._http = HttpServer(router.handle, HttpAccess(token, is_local=is_local))
         await self._http.start(listening)
 
     async def close(self) -> None:
         if self._http is not None:
             await self._http.close()
+        if self.kit is not None:
+            self.kit.close()

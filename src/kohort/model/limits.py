@@ -271,3 +271,11 @@ CONTROL_CONNECTIONS_MAX: Final = 500
 """Connections to the control port. Further ones are answered with 503."""
 CONTROL_WAITS_MAX: Final = 400
 """Requests to the control port that wait for something of one kind. Further ones are answered with 429."""
+HOLDS_MAX: Final = 1_000
+"""Holds of the control port, with those that have ended; the oldest of these are forgotten. Further holds are refused."""
+HELD_MAX: Final = 10_000
+"""What one hold holds at a time, and what one black hole swallows. Further requests are not held."""
+JOURNAL_ENTRIES_MAX: Final = 10_000
+"""Requests in the journal of the control port; the oldest ones make room."""
+JOURNAL_BYTES_MAX: Final = 32 * 1024 * 1024
+"""The same in bytes of their JSON."""

@@ -351,6 +351,11 @@ class FetchSessionCache:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    def places(self, session_id: int) -> list[Place]:
+        """The partitions of a session, in the order in which they are read; none if there is no such session."""
+        session = self._sessions.get(session_id)
+        return [] if session is None else list(session.partitions)
+
     def clear(self) -> None:
         """Forget all sessions."""
         for session_id in list(self._sessions):

@@ -1,0 +1,147 @@
+"""Holds as values: requests, answers or points inside the broker that stop until they are released."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final, Literal
+
+import msgspec
+
+from kohort.control.filters import Call, Filter, Matcher, NameOf, nearest
+from kohort.control.places import place_of, select
+from kohort.model.limits import HELD_MAX
+
+LEASE_SECONDS: Final = 60.0
+LEASE_SECONDS_MAX: Final = 3_600.0
+POINTS: Final = ("append", "marker.write", "coordinator.load", "rebalance.completion", "fetch.completion")
+
+
+class HoldSpec(Filter, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """
+    What `POST /holds` takes.
+
+    Attributes:
+        at: "request" holds requests before they have an effect, "reply" their answers.
+        point: a point inside the broker instead of requests.
+        times: how many are held at most; all without it.
+        lease: seconds after which the hold releases itself, unless a request to the control port names it before.
+        scope: the test to which the hold belongs.
+    """
+
+    at: Literal["request", "reply"] = "request"
+    point: str | None = None
+    times: int | None = None
+    lease: float = LEASE_SECONDS
+    scope: str = ""
+
+
+class HeldCall(msgspec.Struct, frozen=True):
+    """Something that is held: a request, or what stands at a point."""
+
+    api: str
+    client_id: str
+    connection: str
+    text: str
+
+
+class HoldView(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    A hold as clients see it.
+
+    Attributes:
+        waiting: how many are held now; `held` lists them, the first ones at most.
+        hits: how many have been held so far.
+        is_ended: nothing is held any more: the hold was released as a whole, removed, or its lease has ended.
+    """
+
+    id: str
+    scope: str
+    waiting: int
+    hits: int
+    is_ended: bool
+    held: Sequence[HeldCall]
+    spec: HoldSpec
+
+
+_SHOWN: Final = 100
+
+
+class Hold:
+    """
+    A hold with what it holds. Whoever lets a request go calls a function of it.
+
+    Raises:
+        ValueError: the values do not go together.
+    """
+
+    def __init__(self, hold_id: str, spec: HoldSpec, name_of: NameOf, on_change: Callable[[], None]) -> None:
+        self.id = hold_id
+        self.spec = spec
+        self.matcher = Matcher(spec, name_of)
+        self.hits = 0
+        self.is_ended = False
+        self._on_change = on_change
+        self._held: deque[tuple[HeldCall, Callable[[], None]]] = deque()
+        if spec.point is not None and spec.point not in POINTS:
+            raise ValueError(
+                f"there is no point {spec.point!r}{nearest(spec.point, list(POINTS))}; {', '.join(POINTS)}"
+            )
+        if spec.times is not None and spec.times < 1:
+            raise ValueError(f"times must be 1 or more; it is {spec.times}")
+        if not 0 < spec.lease <= LEASE_SECONDS_MAX:
+            raise ValueError(
+                f"lease must be more than 0 and at most {LEASE_SECONDS_MAX:.0f} seconds; it is {spec.lease}"
+            )
+
+    def wants(self, call: Call, at: str) -> bool:
+        """Whether a request, or its answer, is to be held."""
+        spec = self.spec
+        if spec.point is not None or spec.at != at or not self._has_room or not self.matcher.may_match(call):
+            return False
+        return select(place_of(call.api, call.version), call.request, call.facts, self.matcher.matches) is not None
+
+    @property
+    def _has_room(self) -> bool:
+        is_used_up = self.spec.times is not None and self.hits >= self.spec.times
+        return not (self.is_ended or is_used_up or len(self._held) >= HELD_MAX)
+
+    def take(self, call: Call, go: Callable[[], None]) -> None:
+        """Hold a request, or its answer."""
+        self._take(HeldCall(call.api.api_name, call.client_id, call.connection, ""), go)
+
+    def take_point(self, text: str, go: Callable[[], None]) -> bool:
+        """Hold what stands at the point; False if the hold wants no more."""
+        if not self._has_room:
+            return False
+        self._take(HeldCall("", "", "", text), go)
+        return True
+
+    def _take(self, held: HeldCall, go: Callable[[], None]) -> None:
+        self.hits += 1
+        self._held.append((held, go))
+        self._on_change()
+
+    @property
+    def waiting(self) -> int:
+        return len(self._held)
+
+    def let_go(self, count: int | None = None) -> list[Callable[[], None]]:
+        """Forget the first ones; None: all of them, and hold no more. The caller calls the functions, in this order."""
+        if count is None:
+            self.is_ended = True
+            count = len(self._held)
+        released = [self._held.popleft()[1] for _ in range(min(count, len(self._held)))]
+        self._on_change()
+        return released
+
+    def view(self) -> HoldView:
+        return HoldView(
+            id=self.id,
+            scope=self.spec.scope,
+            waiting=len(self._held),
+            hits=self.hits,
+            is_ended=self.is_ended,
+            held=[held for held, _ in list(self._held)[:_SHOWN]],
+            spec=self.spec,
+        )

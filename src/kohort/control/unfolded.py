@@ -1,0 +1,53 @@
+"""
+Requests with what they leave out: the partitions of a fetch session, all topics of the cluster.
+
+A filter on a topic matches these requests as if they named it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+from uuid import UUID
+
+from kohort.broker.broker import Broker
+from kohort.broker.records.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH
+from kohort.broker.request_rules import with_field
+from kohort.control.filters import Call
+from kohort.wire import messages as m
+from kohort.wire.apis import ApiKey
+
+_NEW: Final = frozenset({INITIAL_EPOCH, FINAL_EPOCH})
+
+
+def unfolded(broker: Broker, call: Call) -> Any:
+    """The request of a call with everything that it is about."""
+    request = call.request
+    if call.api is ApiKey.FETCH and request.session_epoch not in _NEW:
+        return _with_session(broker.apis[call.broker].fetch.sessions.places(request.session_id), request)
+    if call.api is ApiKey.METADATA and request.topics is None:
+        topics = broker.catalog.topics()
+        return with_field(request, "topics", [m.MetadataRequestTopic(name=each.name) for each in topics])
+    return request
+
+
+def _with_session(places: Iterable[tuple[str, UUID | None, int]], request: Any) -> Any:
+    found: dict[tuple[str, UUID | None], dict[int, None]] = {}
+    for name, topic_id, index in places:
+        found.setdefault((name, topic_id), {})[index] = None
+    for topic in request.topics:
+        found.setdefault((topic.topic, topic.topic_id), {}).update(
+            dict.fromkeys(partition.partition for partition in topic.partitions)
+        )
+    for topic in request.forgotten_topics_data:
+        for index in topic.partitions:
+            found.get((topic.topic, topic.topic_id), {}).pop(index, None)
+    topics = [
+        m.FetchRequestFetchTopic(
+            topic=name,
+            topic_id=topic_id,
+            partitions=[m.FetchRequestFetchPartition(partition=index) for index in indexes],
+        )
+        for (name, topic_id), indexes in found.items()
+    ]
+    return with_field(request, "topics", topics)

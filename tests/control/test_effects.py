@@ -1,0 +1,240 @@
+"""Each effect on each API that a broker serves, over raw frames."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from kohort.control.answers import values_of
+from kohort.control.faults import Fault, FaultSpec
+from kohort.control.filters import Filter
+from kohort.control.holds import HoldSpec
+from kohort.control.places import CODES
+from kohort.model.errors import ErrorCode
+from kohort.wire.apis import ApiKey
+from tests.control.controlled import Stage, play
+from tests.control.samples import sample
+from tests.server.clients import Client, with_topic
+
+CODE = ErrorCode.UNKNOWN_SERVER_ERROR
+"""A code that no handler answers by itself to the samples."""
+
+
+def codes(values: Any) -> Iterator[int]:
+    if isinstance(values, dict):
+        for name, value in values.items():
+            if name in CODES:
+                yield value
+            else:
+                yield from codes(value)
+    elif isinstance(values, list):
+        for each in values:
+            yield from codes(each)
+
+
+class Bench:
+    """Asks one request of every API, each time with one fault."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.versions = stage.node.broker.versions
+        topic = stage.node.broker.catalog.topic("t")
+        assert topic is not None
+        self.topic_id = topic.topic_id
+
+    def requests(self) -> Iterator[tuple[ApiKey, int, Any]]:
+        for api, (oldest, newest) in self.versions.items():
+            for version in sorted({oldest, newest}):
+                yield api, version, sample(api, version, self.topic_id)
+
+    def fault(self, api: ApiKey, **spec: Any) -> Fault:
+        return self.stage.kit.add_fault(FaultSpec(api=api.api_name, **spec))
+
+    def remove(self, fault: Fault) -> None:
+        self.stage.kit.remove_fault(fault.id)
+
+
+def on_each(story: Any) -> None:
+    """Run a story with every API at its oldest and its newest version."""
+
+    async def all_of_them(stage: Stage) -> None:
+        await with_topic(await stage.connect())
+        bench = Bench(stage)
+        failed = []
+        for api, version, request in bench.requests():
+            client = await stage.connect()
+            try:
+                async with asyncio.timeout(5):
+                    await story(bench, client, api, version, request)
+            except Exception as error:  # noqa: BLE001 -- all APIs are tried, and each failure is told
+                failed.append(f"{api.api_name} {version}: {type(error).__name__} {error}")
+            client.writer.close()
+        assert not failed, "\n".join(failed)
+
+    play(all_of_them)
+
+
+@pytest.mark.parametrize("is_after", [False, True])
+def test_error(is_after: bool) -> None:
+    async def story(bench: Bench, client: Client, api: ApiKey, version: int, request: Any) -> None:
+        fault = bench.fault(api, error=CODE.name, after=is_after)
+        answer = values_of(f"{api.api_name}Response", version, await client.ask(api, version, request))
+        assert CODE in set(codes(answer)), answer
+        assert fault.hits == 1
+
+    on_each(story)
+
+
+def test_observe() -> None:
+    async def story(bench: Bench, client: Client, api: ApiKey, version: int, request: Any) -> None:
+        fault = bench.fault(api, observe=True)
+        await client.ask(api, version, request)
+        assert (fault.calls, fault.hits) == (1, 1)
+        bench.remove(fault)
+
+    on_each(story)
+
+
+@pytest.mark.parametrize("is_after", [False, True])
+def test_delay(is_after: bool) -> None:
+    """A reply that comes later is one that comes in a later turn; the test counts turns, not time."""
+
+    async def story(bench: Bench, client: Client, api: ApiKey, version: int, request: Any) -> None:
+        later: list[Any] = []
+        bench.stage.kit.call_later = lambda seconds, go: later.append((seconds, go))
+        bench.fault(api, delay=7, after=is_after)
+        client.send(api, version, request)
+        while not later:
+            await asyncio.sleep(0)
+        ((seconds, go),) = later
+        assert seconds == 7
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0):
+                await client.frame()
+        go()
+        await client.receive(api, version)
+
+    on_each(story)
+
+
+@pytest.mark.parametrize("is_after", [False, True])
+def test_silence(is_after: bool) -> None:
+    async def story(bench: Bench, client: Client, api: ApiKey, version: int, request: Any) -> None:
+        fault = bench.fault(api, silence=True, after=is_after)
+        client.send(api, version, request)
+        while not (fault.hits and bench.stage.kit._silent):
+            await asyncio.sleep(0)
+        client.writer.close()
+        while bench.stage.kit._silent:
+            await asyncio.sleep(0)
+        bench.remove(fault)
+
+    on_each(story)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_disconnect(when: str) -> None:
+    async def story(bench: Bench, client: Client, api: ApiKey, version: int, request: Any) -> None:
+        fault = bench.fault(api, disconnect=when)
+        client.send(api, version, request)
+        assert await client.is_closed()
+        assert fault.hits == 1
+
+    on_each(story)
+
+
+def test_truncate() -> None:
+    async def story(bench: Bench, client: Client, api: ApiKey, version: int, request: Any) -> None:
+        bench.fault(api, truncate=6)
+        client.send(api, version, request)
+        assert len(await client.reader.read()) == 6
+
+    on_each(story)
+
+
+def test_slow() -> None:
+    async def story(bench: Bench, client: Client, api: ApiKey, version: int, request: Any) -> None:
+        pieces = 0
+
+        def later(_seconds: float, go: Any) -> None:
+            nonlocal pieces
+            pieces += 1
+            asyncio.get_running_loop().call_soon(go)
+
+        bench.stage.kit.call_later = later
+        bench.fault(api, slow=200)
+        answer = await client.ask(api, version, request)
+        assert answer is not None
+        assert pieces > 1
+        await client.ask(ApiKey.API_VERSIONS, 0, sample(ApiKey.API_VERSIONS, 0, bench.topic_id))
+
+    on_each(story)
+
+
+def test_throttle() -> None:
+    async def story(bench: Bench, client: Client, api: ApiKey, version: int, request: Any) -> None:
+        bench.fault(api, throttle=0.004)
+        answer = await client.ask(api, version, request)
+        values = values_of(f"{api.api_name}Response", version, answer)
+        assert values.get("throttle_time_ms", 4) == 4
+        assert bench.stage.node._connections.throttled == 1
+        while bench.stage.node._connections.throttled:
+            await asyncio.sleep(0)
+
+    on_each(story)
+
+
+def test_black_hole() -> None:
+    async def story(bench: Bench, client: Client, api: ApiKey, version: int, request: Any) -> None:
+        fault = bench.fault(api, black_hole=True)
+        client.send(api, version, request)
+        while not fault.hits:
+            await asyncio.sleep(0)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0):
+                await client.frame()
+        bench.remove(fault)
+        await client.receive(api, version)
+
+    on_each(story)
+
+
+def test_answer() -> None:
+    async def story(bench: Bench, client: Client, api: ApiKey, version: int, request: Any) -> None:
+        bench.fault(api, answer={})
+        await client.ask(api, version, request)
+
+    on_each(story)
+
+
+@pytest.mark.parametrize("at", ["request", "reply"])
+def test_hold(at: str) -> None:
+    async def story(bench: Bench, client: Client, api: ApiKey, version: int, request: Any) -> None:
+        kit = bench.stage.kit
+        hold = kit.add_hold(msgspec.convert({"api": api.api_name, "at": at}, HoldSpec))
+        client.send(api, version, request)
+        while not hold.waiting:
+            await asyncio.sleep(0)
+        assert hold.view().held[0].api == api.api_name
+        assert kit.release(hold) == 1
+        await client.receive(api, version)
+        assert hold.is_ended
+
+    on_each(story)
+
+
+def test_the_journal_has_every_request_and_its_answer() -> None:
+    async def story(bench: Bench, client: Client, api: ApiKey, version: int, request: Any) -> None:
+        kit = bench.stage.kit
+        kit.keep_journal(is_on=True)
+        kit.journal.clear()
+        await client.ask(api, version, request)
+        (entry,) = kit.journal.matching(Filter(api=api.api_name))
+        assert (entry.version, entry.outcome, entry.client_id) == (version, "answered", "test")
+        assert entry.response is not None
+        assert msgspec.json.decode(entry.request) == values_of(f"{api.api_name}Request", version, request)
+        kit.keep_journal(is_on=False)
+
+    on_each(story)
