@@ -1,6 +1,7 @@
 """Faults of `kohort.testing`, seen by a client: handles, scopes, several processes at one broker."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import get_type_hints
 
 import pytest
@@ -8,9 +9,10 @@ import pytest
 from kohort.client import Client, Versions
 from kohort.control.faults import FaultSpec
 from kohort.control.filters import Filter
+from kohort.control.holds import HoldSpec
 from kohort.model.errors import ErrorCode
 from kohort.testing import Broker, ControlError, RunningBroker, WaitTimeoutError
-from kohort.testing.fields import FaultFields, FilterFields
+from kohort.testing.fields import FaultFields, FilterFields, HoldFields
 from kohort.testing.kit import Kit
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
@@ -43,6 +45,13 @@ def test_the_arguments_are_the_fields_of_the_api() -> None:
     assert fields.keys() == set(FaultSpec.__struct_fields__) - {"scope"}
     assert get_type_hints(FilterFields).keys() == set(Filter.__struct_fields__)
     for name, kind in get_type_hints(FaultSpec).items():
+        assert name == "scope" or kind in (fields[name], fields[name] | None), name
+
+
+def test_the_arguments_of_a_hold_are_the_fields_of_the_api() -> None:
+    fields = get_type_hints(HoldFields)
+    assert fields.keys() == set(HoldSpec.__struct_fields__) - {"scope"}
+    for name, kind in get_type_hints(HoldSpec).items():
         assert name == "scope" or kind in (fields[name], fields[name] | None), name
 
 
@@ -110,3 +119,66 @@ def test_a_handle_of_an_earlier_start_is_not_known() -> None:
             _ = fault.hits
         assert raised.value.status == 404
         fault.remove()
+
+
+def test_a_hold_holds_until_it_is_released(broker: Broker) -> None:
+    with broker.scope("one") as scope, ThreadPoolExecutor(3) as clients:
+        topic, group = scope.topic(), scope.unique("billing")
+        hold = scope.hold(api="OffsetCommit", group=group)
+        answers = [clients.submit(committed, scope, group, topic) for _ in range(3)]
+        assert hold.wait(3) == hold.waiting == 3
+        assert [each["api"] for each in hold.held] == ["OffsetCommit"] * 3
+        assert not any(answer.done() for answer in answers)
+        hold.release(1)
+        assert (hold.waiting, hold.hits) == (2, 3)
+        hold.release()
+        assert [answer.result() for answer in answers] == [ErrorCode.NONE] * 3
+        assert committed(scope, group, topic) is ErrorCode.NONE, "nothing is held any more"
+        with pytest.raises(WaitTimeoutError, match=f"{hold.id} holds 0 and not 1: it has ended"):
+            hold.wait()
+
+
+def test_the_end_of_a_context_and_of_a_scope_releases(broker: Broker) -> None:
+    with ThreadPoolExecutor(2) as clients:
+        with broker.scope("one") as scope:
+            topic, group = scope.topic(), scope.unique("billing")
+            with scope.hold(api="OffsetCommit", group=group) as hold:
+                first = clients.submit(committed, scope, group, topic)
+                hold.wait()
+            assert first.result() is ErrorCode.NONE
+            scope.hold(api="OffsetCommit", group=group, at="reply")
+            second = clients.submit(committed, scope, group, topic)
+            scope.holds()[-1].wait()
+        assert second.result() is ErrorCode.NONE
+        assert all(each.state["is_ended"] for each in scope.holds())
+
+
+def test_the_requests_of_a_test(broker: Broker) -> None:
+    with broker.scope("an earlier one") as scope:
+        committed(scope, scope.unique("billing"), scope.topic())
+    with broker.scope("one") as scope:
+        topic, group = scope.topic(), scope.unique("billing")
+        assert scope.requests(api="OffsetCommit") == []
+        fault = scope.fault(api="OffsetCommit", error="COORDINATOR_LOAD_IN_PROGRESS")
+        for _ in range(2):
+            committed(scope, group, topic)
+        first, second = scope.requests(api=["OffsetCommit", "Fetch"], group=group, topic=topic, partition=0, wait=2)
+        assert first["request"]["topics"][0]["partitions"][0]["committed_offset"] == 1
+        assert (first["errors"], first["fault"]) == (["COORDINATOR_LOAD_IN_PROGRESS"], fault.id)
+        assert "errors" not in second
+        assert scope.requests(api="OffsetCommit", limit=1) == [second]
+        assert len(broker.requests(api="OffsetCommit")) > 2
+        with pytest.raises(WaitTimeoutError) as raised:
+            scope.requests(api="JoinGroup", wait=1, timeout=0)
+        assert "0 requests match and not 1" in str(raised.value)
+        line = f"  OffsetCommit 9 of kohort-cli: COORDINATOR_LOAD_IN_PROGRESS by {fault.id}"
+        assert line in str(raised.value).splitlines()
+
+
+def test_a_broker_without_a_journal() -> None:
+    with Broker(journal=False, in_process=True) as broker:
+        broker.scope("one").topic()
+        assert broker.requests() == []
+        broker.keep_journal()
+        broker.scope("two").topic()
+        assert [each["api"] for each in broker.requests(api="CreateTopics")] == ["CreateTopics"]

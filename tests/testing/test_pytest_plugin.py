@@ -89,6 +89,26 @@ def test_a_run_without_the_fixtures_imports_nothing_of_kohort(tmp_path: Path) ->
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_a_failure_shows_the_last_requests(tmp_path: Path) -> None:
+    tests = """
+        def test_first(kohort):
+            kohort.topic("earlier")
+
+        def test_second(kohort):
+            kohort.topic("orders")
+            assert kohort.requests(api="Produce")
+
+        def test_third(kohort_broker):
+            kohort_broker.stop()
+            assert False
+        """
+    done = run(tmp_path, "-q", tests=tests)
+    assert "1 passed, 2 failed" in done.stdout or "2 failed, 1 passed" in done.stdout
+    second, third = done.stdout.split("- requests to Kohort -")[1:]
+    assert re.findall(r"^  (\w+) \d+ of kohort-cli: answered$", second, re.MULTILINE) == ["ApiVersions", "CreateTopics"]
+    assert "no control port answers at 127.0.0.1:" in third
+
+
 @pytest.mark.parametrize("name", ["kohort", "kohort_broker", "kohort_factory", "kohort_session_broker"])
 def test_the_fixtures_have_a_sentence(name: str) -> None:
     from kohort.testing import plugin

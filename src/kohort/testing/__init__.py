@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kohort.testing.broker import Broker, BrokerError
     from kohort.testing.clock import ManualClock
     from kohort.testing.context import FixedContext
-    from kohort.testing.faults import Fault
+    from kohort.testing.faults import Fault, Hold
     from kohort.testing.image import FixedImage, FixedTopic, deleted_topics
     from kohort.testing.log import FaultyLog
     from kohort.testing.running import RunningBroker
@@ -34,6 +34,7 @@ _MODULES = {
     "FixedContext": "kohort.testing.context",
     "FixedImage": "kohort.testing.image",
     "FixedTopic": "kohort.testing.image",
+    "Hold": "kohort.testing.faults",
     "ManualClock": "kohort.testing.clock",
     "RunningBroker": "kohort.testing.running",
     "Scope": "kohort.testing.scope",
@@ -57,6 +58,7 @@ __all__ = [
     "FixedContext",
     "FixedImage",
     "FixedTopic",
+    "Hold",
     "ManualClock",
     "RunningBroker",
     "Scope",

@@ -46,6 +46,7 @@ class Broker(Kit):
         data_dir: Path | str | None = None,
         kafka: str = DEFAULT_RELEASE,
         in_process: bool = False,
+        journal: bool = True,
         options: Sequence[str] = (),
     ) -> None:
         """
@@ -56,10 +57,12 @@ class Broker(Kit):
             kafka: the release of Apache Kafka that the broker is like, such as 4.2.
             in_process: run in a thread of this process instead of a process of its own. It starts faster, and shares the
                 interpreter's lock with the test.
+            journal: keep the last requests with their answers, which costs time with each request.
             options: more options of `kohort serve`, such as `--tls`.
         """
         self.ready: dict[str, Any] = {}
         self._in_process = in_process
+        self._has_journal = journal
         self._port = free_port_range(brokers)[0] if brokers > 1 else 0
         self._control_port = 0
         self._arguments = ["--for-tests", "--brokers", str(brokers), "--kafka", kafka]
@@ -119,6 +122,8 @@ class Broker(Kit):
         arguments = ["--port", str(self._port), "--control-port", str(self._control_port), *self._arguments]
         self.ready = self._start_thread(arguments) if self._in_process else self._start_process(arguments)
         self._port, self._control_port = int(self.ready["port"]), int(self.ready["control_port"])
+        if self._has_journal:
+            self.keep_journal()
         return self
 
     def _start_thread(self, arguments: list[str]) -> dict[str, Any]:

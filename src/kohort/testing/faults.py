@@ -66,3 +66,37 @@ class Fault(_Handle):
             WaitTimeoutError: it has fewer after `timeout` seconds, or was removed.
         """
         return int(self._control.get(self._PATH, self.id, wait=hits, timeout=timeout)["hits"])
+
+
+class Hold(_Handle):
+    """Requests, answers or a point inside the broker that stop until they are released, at the latest with the context."""
+
+    _PATH = "holds"
+
+    @property
+    def waiting(self) -> int:
+        """How many are held now."""
+        return int(self.state["waiting"])
+
+    @property
+    def held(self) -> list[dict[str, Any]]:
+        """What is held now: API, client, connection."""
+        return list(self.state["held"])
+
+    @property
+    def hits(self) -> int:
+        """How many have been held so far."""
+        return int(self.state["hits"])
+
+    def wait(self, count: int = 1, timeout: float = WAIT_S) -> int:
+        """
+        Wait until so many are held, and return their number. The lease of the hold begins anew.
+
+        Raises:
+            WaitTimeoutError: fewer are held after `timeout` seconds, or the hold has ended.
+        """
+        return int(self._control.get(self._PATH, self.id, wait=count, timeout=timeout)["waiting"])
+
+    def release(self, count: int | None = None) -> None:
+        """Let the first ones go; without `count` all of them, and hold no more."""
+        self._control.post(self._PATH, self.id, "release", body={} if count is None else {"count": count})

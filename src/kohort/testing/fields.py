@@ -47,3 +47,12 @@ class FaultFields(FilterFields, total=False):
     always: bool
     probability: float
     seed: int
+
+
+class HoldFields(FilterFields, total=False):
+    """What stops, and for how long at most. As `kohort.control.holds.HoldSpec`."""
+
+    at: Literal["request", "reply"]
+    point: str
+    times: int
+    lease: float

@@ -1,11 +1,11 @@
 """What a test can do with a broker, wherever the broker runs."""
 
 from abc import ABC, abstractmethod
-from typing import Unpack
+from typing import Any, Unpack
 
-from kohort.client.control import ControlClient
-from kohort.testing.faults import Fault
-from kohort.testing.fields import FaultFields
+from kohort.client.control import WAIT_S, ControlClient, WaitTimeoutError
+from kohort.testing.faults import Fault, Hold
+from kohort.testing.fields import FaultFields, FilterFields, HoldFields
 
 
 class Kit(ABC):
@@ -52,3 +52,62 @@ class Kit(ABC):
         """The faults of this scope, in the order in which they are asked; also those that are spent."""
         found = self.control_client.get("faults", scope=self.scope_name or None)["faults"]
         return [Fault(self.control_client, view) for view in found]
+
+    def hold(self, **fields: Unpack[HoldFields]) -> Hold:
+        """
+        Hold requests, their answers (`at="reply"`), or a point inside the broker, until they are released.
+
+        For example `hold(api="EndTxn", transactional_id="billing")` or `hold(point="marker.write")`.
+        """
+        return Hold(self.control_client, self.control_client.post("holds", body={**fields, "scope": self.scope_name}))
+
+    def holds(self) -> list[Hold]:
+        """The holds of this scope; also those that have ended."""
+        found = self.control_client.get("holds", scope=self.scope_name or None)["holds"]
+        return [Hold(self.control_client, view) for view in found]
+
+    def requests(
+        self,
+        *,
+        wait: int | None = None,
+        timeout: float = WAIT_S,
+        limit: int | None = None,
+        **filters: Unpack[FilterFields],
+    ) -> list[dict[str, Any]]:
+        """
+        The requests that the broker was sent, oldest first, with their answers.
+
+        Args:
+            wait: wait until so many match, for at most `timeout` seconds.
+            limit: of the last ones only; 100 by default.
+
+        Raises:
+            WaitTimeoutError: fewer match in time. The message and `state` have the last requests.
+        """
+        given: dict[str, Any] = {**filters, "wait": wait, "limit": limit, "since": self._since}
+        if wait is not None:
+            given["timeout"] = timeout
+        if isinstance(apis := given.get("api"), list):
+            given["api"] = ",".join(map(str, apis))
+        try:
+            return list(self.control_client.get("requests", **given)["requests"])
+        except WaitTimeoutError as error:
+            raise WaitTimeoutError(
+                "\n".join((f"{error}:", *map(request_line, error.state))), state=error.state
+            ) from None
+
+    @property
+    def _since(self) -> int | None:
+        """The number of the first request that is shown."""
+        return None
+
+    def keep_journal(self, *, is_on: bool = True) -> None:
+        """Whether the broker keeps the requests that it is sent, for `requests`."""
+        self.control_client.send("PUT", ("journal",), body={"is_on": is_on})
+
+
+def request_line(entry: dict[str, Any]) -> str:
+    """An entry of the journal in a line."""
+    outcome = ",".join(entry.get("errors", ())) or entry.get("outcome", "waiting")
+    fault = f" by {entry['fault']}" if entry.get("fault") else ""
+    return f"  {entry['api']} {entry['version']} of {entry['client_id'] or 'a client'}: {outcome}{fault}"

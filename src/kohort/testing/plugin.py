@@ -12,7 +12,7 @@ Fixtures:
 The plug-in is loaded in every run of pytest: modules of Kohort are imported by the first test that needs them.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -20,13 +20,36 @@ import pytest
 
 if TYPE_CHECKING:
     from kohort.testing.broker import Broker
+    from kohort.testing.kit import Kit
     from kohort.testing.scope import Scope
+
+_REQUESTS_SHOWN = 20
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "kohort(**arguments): arguments of kohort.testing.Broker for the fixture kohort_broker"
     )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the last requests of a test that failed."""
+    report = yield
+    kits = [kit for name, kit in getattr(item, "funcargs", {}).items() if name in ("kohort", "kohort_broker")]
+    if report.when == "call" and report.failed and kits:
+        report.sections += [("requests to Kohort", text) for text in map(_last_requests, kits) if text]
+    return report
+
+
+def _last_requests(kit: "Kit") -> str:
+    from kohort.testing import ControlError
+    from kohort.testing.kit import request_line
+
+    try:
+        return "\n".join(map(request_line, kit.requests(limit=_REQUESTS_SHOWN)))
+    except ControlError as error:
+        return str(error)
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,8 @@ _GONE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 class Scope(Kit):
     """
-    A part of a broker for one test. Names of topics, groups and transactions are new ones, so that tests do not meet.
+    A part of a broker for one test. Names of topics, groups and transactions are new ones, so that tests do not meet. Faults
+    and holds end with the test; `requests` shows what was sent since it began.
 
     Attributes:
         broker: which all tests share.
@@ -33,6 +34,7 @@ class Scope(Kit):
         self._unique = uuid4().hex[:8]
         self.name = f"{_OTHER.sub('-', name)[:_NAME_LENGTH_MAX]}-{self._unique}"
         self._topics: list[str] = []
+        self._first_request = int(self.control_client.get("requests", limit=0)["next"])
 
     @property
     def bootstrap(self) -> str:
@@ -53,6 +55,10 @@ class Scope(Kit):
     @property
     def scope_name(self) -> str:
         return self.name
+
+    @property
+    def _since(self) -> int:
+        return self._first_request
 
     def unique(self, name: str) -> str:
         """A name that only this test has, for a topic, a group, a transactional id or a client."""
@@ -98,8 +104,7 @@ class Scope(Kit):
         Raises:
             KohortError: a topic cannot be deleted.
         """
-        for fault in self.faults():
-            fault.remove()
+        self.control_client.delete("scopes", self.name)
         topics, self._topics = self._topics, []
         if not topics:
             return
