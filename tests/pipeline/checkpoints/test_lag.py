@@ -83,10 +83,19 @@ def test_a_copy_has_the_times_of_its_batches(logs: Path, billing: Checkpoint) ->
 
 def test_a_directory_of_checkpoints(logs: Path, billing: Checkpoint) -> None:
     other = Checkpoint(billing.path.parent / "shipping")
-    other.batch(0, {"orders": {0: 60}}, at_ms=BEGAN_MS, finished_ms=BEGAN_MS)
+    # It was planned with both partitions there, so it reads one of them by choice.
+    other.batch(0, {"orders": {0: 60}}, at_ms=BEGAN_MS + 60_000, finished_ms=BEGAN_MS + 61_000)
     rows = lag_of(logs, str(billing.path.parent))
     assert [(row["group"], row["lag"]) for row in rows] == [("billing", 30), ("billing", 32), ("shipping", 0)]
     assert {row["group"] for row in lag_of(logs, f"lake={billing.path.parent}")} == {"lake/billing", "lake/shipping"}
+
+
+def test_a_partition_that_was_added_is_read_from_its_begin(logs: Path, billing: Checkpoint) -> None:
+    write_topic(logs, "refunds", (5, 5))
+    write_topic(logs, "more", (0, 7), at_ms=BEGAN_MS + 50_000)
+    (logs / "more-1").rename(logs / "orders-2")
+    rows = lag_of(logs, f"billing={billing.path}")
+    assert told(rows) == [("orders", 0, 30, 30), ("orders", 1, 8, 32), ("orders", 2, 0, 7)]
 
 
 def command(*arguments: str) -> Any:

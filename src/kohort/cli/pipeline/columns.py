@@ -88,6 +88,7 @@ _SPECIAL: dict[str, tuple[Align, Cell]] = {
     "@waited": ("right", _waited),
     "@topic": ("left", _topic),
     "@why": ("left", _reasons),
+    "@topics": ("left", lambda row: ", ".join((*row["topics"], *row["other_sources"]))),
     "@members": ("right", lambda row: str(len(row["members"]))),
     "@joined": ("left", partial(_members, "joined")),
     "@left": ("left", partial(_members, "left")),
@@ -137,6 +138,10 @@ TABLES = {
     "blocking_transactions": (
         "topic | partition | PRODUCER producer_id | EPOCH producer_epoch | start_offset | LAST WRITTEN last_timestamp_ms"
         " | DURATION duration_ms | transactional_id | verdict | BLOCKED blocked_records"
+    ),
+    "spark_queries": (
+        "group | state | lag | WAITING time_lag_ms | batch | FINISHED finished_at_ms | open_batch | SINCE open_since_ms"
+        " | REPLAYED replayed | RETENTION IN retention_left_ms | LOST records_lost | TOPICS @topics | state_why"
     ),
     "members": (
         f"group | TYPE group_type | CLIENT client_id | INSTANCE instance_id | HOST client_host | {_SINCE} | MEMBER member_id"

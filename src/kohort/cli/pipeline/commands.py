@@ -171,6 +171,17 @@ def members(options: CommandOptions) -> None:
 
 
 @app.command()
+@on_source(without=("report_file",))
+def queries(options: CommandOptions) -> None:
+    """
+    Spark queries, by --checkpoint: state, batch in progress, retention.
+
+    A query that stopped is told apart from one that waits for data. With --json also settings and other sources.
+    """
+    show_table(options, "spark_queries")
+
+
+@app.command()
 @on_source(without=("group", "report_file"))
 def transactions(
     options: CommandOptions,

@@ -24,6 +24,7 @@ from kohort.model.text import printable_lines
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from kohort.client.security import Security
     from kohort.pipeline.jobs.tables import Tables
     from kohort.pipeline.report.build import RowsOf
 
@@ -85,7 +86,7 @@ def read_tables(options: CommandOptions, names: Sequence[str], *, is_written: bo
             if first == "blocking_transactions" and not is_written:
                 _tell_undecided(found[first], options.source, stderr)
             _write_report(tables, options.report_file)
-            _print_damage(tables, stderr)
+            _print_damage(tables)
             at_ms = tables.reading.at_ms if len(names) > 1 else 0
         return Answer({name: _matching(table, options) for name, table in found.items()}, at_ms)
 
@@ -109,7 +110,7 @@ def show_verdicts(options: CommandOptions, fail_on: str | None, *, allows_unknow
             `EXIT_FOUND` if there are any.
         allows_unknown: partitions that cannot be judged do not matter for `fail_on`.
     """
-    names = ("status", "time_lag", "rebalances", "share_state", "assignments", "blocking_transactions")
+    names = ("status", "time_lag", "rebalances", "share_state", "assignments", "blocking_transactions", "spark_queries")
     found, at_ms = read_tables(options, names)
     with errors_as_sentences():
         import pyarrow as pa
@@ -124,6 +125,7 @@ def show_verdicts(options: CommandOptions, fail_on: str | None, *, allows_unknow
             share=found["share_state"].to_pylist(),
             blocking=found["blocking_transactions"].to_pylist(),
             owned=_of_uncommitted(found["assignments"], found["time_lag"]).to_pylist(),
+            queries=found["spark_queries"].to_pylist(),
             at_ms=at_ms,
             allowed_lag=allowed_lag,
         )
@@ -237,7 +239,7 @@ def _open_tables(options: CommandOptions, stderr: TextIO, name: str = "offsets")
 
     from kohort.pipeline.decode.storage import is_remote
     from kohort.pipeline.engines.choice import choose
-    from kohort.pipeline.jobs.reading import LATEST_ONLY, Reading, coordinator_log_bytes
+    from kohort.pipeline.jobs.reading import LATEST_ONLY, Reading
     from kohort.pipeline.sources.live import is_live
     from kohort.pipeline.sources.options import connecting
 
@@ -247,7 +249,7 @@ def _open_tables(options: CommandOptions, stderr: TextIO, name: str = "offsets")
     connection = connection_options(options.config) if is_connected else {}
     security = connecting(connection)
     topic = TRANSACTION_STATE if "transaction" in name else CONSUMER_OFFSETS
-    log_bytes = 0 if options.named else coordinator_log_bytes(options.source, topic, security=security)
+    log_bytes = _log_bytes(options.source, topic, security, is_needed=not options.named)
     needs = "report" if options.report_file is not None else name
     chosen = choose(
         options.engine, source, needs, is_past=as_of_ms is not None, master=options.master, security=security
@@ -276,6 +278,29 @@ def _open_tables(options: CommandOptions, stderr: TextIO, name: str = "offsets")
         if notes is not None:
             stack.enter_context(shown_progress(stderr, reading))
         yield Tables(reading, rules=options.rules)
+
+
+def _log_bytes(source: str, topic: str, security: "Security", *, is_needed: bool) -> int:
+    """Return the size of a coordinator's log. Where Spark queries are the only groups, there may be none."""
+    from kohort.pipeline.jobs.reading import coordinator_log_bytes
+
+    try:
+        return coordinator_log_bytes(source, topic, security=security)
+    except ConfigError:
+        if is_needed or not _is_there(source, security):
+            raise
+        return 0
+
+
+def _is_there(source: str, security: "Security") -> bool:
+    """Tell whether a source can be read, whatever it has."""
+    from kohort.pipeline.sources.topic_ids import topic_ids
+
+    try:
+        topic_ids(source, security)
+    except ConfigError:
+        return False
+    return True
 
 
 def _session(stack: ExitStack, options: CommandOptions, stderr: TextIO, log_bytes: int, *, is_local: bool) -> Any:
@@ -330,7 +355,7 @@ def write_full_report(options: CommandOptions, stderr: TextIO) -> None:
             if options.as_json
         }
         _write_report(tables, options.report_file or _DEFAULT_REPORT)
-        _print_damage(tables, stderr)
+        _print_damage(tables)
     if options.as_json:
         typer.echo(to_json(shown))
 
@@ -339,7 +364,6 @@ def _write_report(tables: "Tables", file: Path | None) -> None:
     if file is None:
         return
     from kohort.pipeline.jobs.publish import rows
-    from kohort.pipeline.jobs.reading import coordinator_log_bytes
 
     reading = tables.reading
     _write_page(
@@ -347,7 +371,7 @@ def _write_report(tables: "Tables", file: Path | None) -> None:
         lambda name: rows(getattr(tables, name), name),
         directory=reading.directory,
         at_ms=reading.at_ms,
-        log_bytes=coordinator_log_bytes(reading.directory, security=reading.security),
+        log_bytes=_log_bytes(reading.directory, CONSUMER_OFFSETS, reading.security, is_needed=not reading.checkpoints),
         is_whole=reading.groups is None,
     )
 
@@ -398,11 +422,11 @@ def _write_page(file: Path, rows_of: "RowsOf", **facts: Any) -> None:
     typer.echo(f"Report: {file}", err=True)
 
 
-def _print_damage(tables: "Tables", stderr: TextIO) -> None:
+def _print_damage(tables: "Tables") -> None:
     """Print what could not be read."""
     from kohort.pipeline.jobs.publish import rows
 
     for row in rows(tables.reading.damage_met(), "damage"):
         print_damage(row)
     for problem in tables.reading.problems:
-        print(printable_lines(f"kohort pipeline: {problem}"), file=stderr)
+        typer.echo(printable_lines(f"kohort pipeline: {problem}"), err=True)

@@ -75,6 +75,7 @@ class Checkpoint:
         replayed: records that a restart reads again.
         began_ms, took_ms: when the last batches began, and how long the finished ones among them took, the oldest first.
         retained: finished batches that the checkpoint still has.
+        earlier: when the first of the last batches finished, and its position.
         commits: the rows of the batches that were read.
         problems: what could not be read, in words.
     """
@@ -94,6 +95,7 @@ class Checkpoint:
     began_ms: Sequence[int] = ()
     took_ms: Sequence[int] = ()
     retained: int = 0
+    earlier: tuple[int, Mapping[TopicPartition, int]] | None = None
     commits: Commits = field(default_factory=Commits)
     problems: list[str] = field(default_factory=list)
 
@@ -205,7 +207,7 @@ class _Log:
 
     def walk(self, wanted: Sequence[int], *, since: int, has_history: bool) -> None:
         """Read plans in order, and keep the rows and times of those that have finished."""
-        found, last = self._found, self._found.batch
+        found, last, recent = self._found, self._found.batch, set(wanted[-RECENT:])
         began: list[int] = []
         took: list[int] = []
         before: tuple[int, Plan, int | None] | None = None
@@ -218,6 +220,8 @@ class _Log:
                 return
             at_ms = _finished_ms(plan.began_ms, written_ms, upto_ms)
             took.append(at_ms - plan.began_ms)
+            if found.earlier is None and number in recent:
+                found.earlier = at_ms, plan.offsets
             if number == last:
                 found.finished_ms = at_ms
             if number > since and (has_history or number == last):

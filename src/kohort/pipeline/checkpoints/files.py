@@ -86,23 +86,27 @@ class ArrowFiles:
     """The files of an object store, by Arrow's file systems."""
 
     def names(self, directory: str) -> list[str]:
-        try:
-            return [one.name for one in files(directory, ("",))]
-        except ConfigError as exc:
-            # Object stores have no directories, and others say so.
-            if isinstance(exc.__cause__, FileNotFoundError):
-                return []
-            raise
+        return list(self._modified(directory))
 
     def read(self, directory: str, names: Collection[str]) -> dict[str, Content]:
         found = {}
         base, mark, query = directory.partition("?")
-        modified = {one.name: one.identity for one in files(directory, ("",))} if names else {}
-        for name in names:
+        modified = self._modified(directory) if names else {}
+        for name in modified.keys() & set(names):
             with suppress(FileNotFoundError):
                 data = bytes(mapped(f"{base.rstrip('/')}/{name}{mark}{query}"))
-                found[name] = Content(data, modified.get(name, 0) // 1_000_000)
+                found[name] = Content(data, modified[name] // 1_000_000)
         return found
+
+    def _modified(self, directory: str) -> dict[str, int]:
+        """Return the files of a directory, and when they were written, in nanoseconds."""
+        try:
+            return {one.name: one.identity for one in files(directory, ("",))}
+        except ConfigError as exc:
+            # Some file systems know empty directories, and others none.
+            if isinstance(exc.__cause__, FileNotFoundError):
+                return {}
+            raise
 
     def directories(self, directory: str) -> list[str]:
         return [name for name, _ in directories(directory)]

@@ -5,8 +5,9 @@ from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from kohort.pipeline.checkpoints.checkpoint import Checkpoint, Commits
+from kohort.pipeline.checkpoints.checkpoint import START, Checkpoint, Commits
 from kohort.pipeline.decode import schemas
 from kohort.pipeline.decode.schemas import OFFSET_COMMIT
 
@@ -30,7 +31,7 @@ _SAME: Final[Mapping[str, Any]] = {
 def commit_rows(checkpoint: Checkpoint, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
     """
     Yield the offsets of finished batches as rows of kind `offset_commit`, with some columns of `decode.schemas`. Their
-    `log_offset` is the number of the batch.
+    `log_offset` is 0 for where a query began, and then the number of the batch and one.
     """
     schema, found = schemas.subset(columns), checkpoint.commits
     named = f"spark query {checkpoint.query_id or 'of an unknown id'}"
@@ -41,7 +42,7 @@ def commit_rows(checkpoint: Checkpoint, columns: Sequence[str] | None = None) ->
 def _part(schema: pa.Schema, found: Commits, part: slice, names: Mapping[str, str]) -> pa.RecordBatch:
     rows = len(found.offsets[part])
     varying: dict[str, Callable[[], Any]] = {
-        "log_offset": lambda: pa.array(found.batches[part], pa.int64()),
+        "log_offset": lambda: pc.subtract(pa.array(found.batches[part], pa.int64()), START),
         "timestamp_ms": lambda: pa.array(found.times_ms[part], pa.int64()),
         "commit_timestamp_ms": lambda: pa.array(found.times_ms[part], pa.int64()),
         "topic": lambda: pa.array(found.topics[part], pa.string()),

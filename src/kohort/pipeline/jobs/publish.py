@@ -39,6 +39,7 @@ SORTED_BY = {
     "open_transactions": ("start_ms", "transactional_id", "topic", "partition"),
     "blocking_transactions": ("topic", "partition", "start_offset"),
     "transaction_statistics": ("transactional_id",),
+    "spark_queries": ("group",),
     "damage": ("log_partition", "segment", "position"),
 }
 """The sort columns of each table."""

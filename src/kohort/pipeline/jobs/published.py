@@ -30,6 +30,8 @@ TABLES = tuple(COLUMNS)
 ON_DEMAND = ("status_history",)
 """Tables that cost more than all others together; they are published on request only."""
 
+SPARK_QUERIES = "spark_queries"
+
 _WITH_GROUPS = ("offset_commits", "members", "share_state")
 """Tables that together have all groups."""
 
@@ -191,6 +193,9 @@ def _read(directory: str | Path, name: str, where: Mapping[str, str]) -> Any:
     import pyarrow.dataset as ds
 
     table = _table(directory, name)
+    if table is None and name == SPARK_QUERIES:
+        # Releases before did not have it, and no query.
+        return arrow_schema(name).empty_table()
     if table is None:
         if name in ON_DEMAND:
             raise ConfigError(f"{directory} holds no table {name}; `kohort pipeline run --history` writes it")

@@ -190,6 +190,10 @@ class Reading:
         self.problems += found.problems
         return found.checkpoints
 
+    def frame(self, table: pa.Table) -> Any:
+        """Return a table as a frame of the engine."""
+        return self._spark.createDataFrame(table)
+
     def _with_queries(self, records: Any) -> Any:
         """Add the finished batches of Spark queries as commits."""
         if not self._named:

@@ -3,11 +3,16 @@
 from functools import cached_property
 from typing import Any
 
+import pyarrow as pa
+
+from kohort.pipeline.checkpoints.queries import query_rows
 from kohort.pipeline.engines.dispatch import kept
+from kohort.pipeline.jobs import queries
 from kohort.pipeline.jobs.reading import Reading
 from kohort.pipeline.tables import topic_names
 from kohort.pipeline.tables.burrow.evaluator import BURROWS, Rules
 from kohort.pipeline.tables.burrow.status import burrow_history, burrow_status
+from kohort.pipeline.tables.contract import arrow_schema
 from kohort.pipeline.tables.groups import memberships, ownership, rebalances
 from kohort.pipeline.tables.lag import lag_over_time, offset_lag, time_lag, time_lag_over_time
 from kohort.pipeline.tables.offsets import commit_frequency, latest_offsets, uncommitted
@@ -154,6 +159,15 @@ class Tables:
         return rebalances.rebalance_costs(self.rebalances, self.lag_over_time)
 
     @cached_property
+    def spark_queries(self) -> Any:
+        """What only the checkpoints of Spark queries know."""
+        names = [one.group for one in self.reading.checkpoints]
+        lag = self.time_lag.where(self.time_lag["group"].isin(*names)).toArrow().to_pylist() if names else []
+        left_ms = queries.retention_left_ms(self.reading, lag)
+        rows = query_rows(self.reading.checkpoints, lag, at_ms=self.reading.at_ms, left_ms=left_ms)
+        return self.reading.frame(pa.Table.from_pylist(rows, arrow_schema("spark_queries")))
+
+    @cached_property
     def damage(self) -> Any:
         """Damage in the coordinator's log."""
         return self.reading.damage()
@@ -161,7 +175,11 @@ class Tables:
     @cached_property
     def _standing(self) -> Any:
         """`offsets`, and a row without an offset for each partition that a member owns and its group has not committed."""
-        return kept(uncommitted.with_uncommitted(self.offsets, self.assignments))
+        known = uncommitted.with_uncommitted(self.offsets, self.assignments)
+        if self.reading.checkpoints:
+            added = pa.Table.from_pylist(list(queries.added_partitions(self.reading)), arrow_schema("offsets"))
+            known = known.unionByName(self.reading.frame(added))
+        return kept(known)
 
     @cached_property
     def _topics(self) -> list[str]:

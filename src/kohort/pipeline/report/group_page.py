@@ -30,6 +30,7 @@ class GroupPage:
     members: list[Row] = field(default_factory=list)
     verdicts: list[Row] = field(default_factory=list)
     share: list[Row] = field(default_factory=list)
+    queries: list[Row] = field(default_factory=list)
 
     @property
     def address(self) -> str:
@@ -120,8 +121,13 @@ class GroupPage:
         return self.worst or ("deleted" if self.is_deleted else "-")
 
     @property
+    def query(self) -> Row | None:
+        """The row of `spark_queries`, if the group is a Spark query."""
+        return self.queries[0] if self.queries else None
+
+    @property
     def kind(self) -> str:
-        default = "share" if self.share else "simple"
+        default = self.query["group_type"] if self.query else "share" if self.share else "simple"
         return next((row["group_type"] for row in reversed(self.rebalances)), default)
 
     @property

@@ -14,6 +14,7 @@ from kohort.pipeline.report.group_page import GroupPage
 from kohort.pipeline.report.group_tables import members, partitions, rebalances, share, topics
 from kohort.pipeline.report.incidents import Moment, reason, step
 from kohort.pipeline.report.owners import LEFT_MIN, label_width, owners
+from kohort.pipeline.report.spark_queries import query_card
 from kohort.pipeline.report.time_lag_chart import has_waited, time_lag_chart
 from kohort.pipeline.report.timeline import told
 from kohort.pipeline.tables.burrow.verdicts import SEVERITIES
@@ -108,6 +109,7 @@ def _part(page: GroupPage, now: Moment) -> str:
     return (
         f'<section id="{page.address}" aria-label="Group {escape(page.name)}"><h2>{escape(page.name)}</h2>'
         f'<p class="soft">{escape(_facts(page))}{_status(page, now)}. <a href="#groups">All groups</a></p>{_next(page, now)}'
+        f"{query_card(page.query) if page.query else ''}"
         f"{_lag(page, until_ms)}{_owners(page, until_ms)}{topics(page)}{partitions(page)}{share(page)}{members(page)}"
         f"{rebalances(page)}</section>"
     )
@@ -115,7 +117,7 @@ def _part(page: GroupPage, now: Moment) -> str:
 
 def _facts(page: GroupPage) -> str:
     of = "1 partition" if page.partitions == 1 else f"{number(page.partitions)} partitions"
-    told = f"{page.kind} group"
+    told = page.kind if page.query else f"{page.kind} group"
     if page.partitions and page.total_lag is None:
         told += f", lag in {of} unknown: the logs of the topics are not here"
     elif page.partitions:

@@ -8,6 +8,7 @@ from typing import Any
 from kohort.pipeline.report.cells import colour
 from kohort.pipeline.report.formatting import STEADY, duration, moment, number, place_name
 from kohort.pipeline.report.group_page import GroupPage
+from kohort.pipeline.report.spark_queries import query_step
 from kohort.pipeline.report.timeline import IN_PROGRESS, state
 from kohort.pipeline.tables.burrow.verdicts import LOST, OK, SEVERITIES, STOP, UNKNOWN, WARN
 from kohort.pipeline.tables.groups.group_history import changed_at_ms
@@ -126,6 +127,8 @@ def _why(page: GroupPage, row: Row, now: Moment) -> str:
         absent = f"; no member since {now.at(page.emptied_ms)}" if page.emptied_ms is not None else ""
         waits = "" if row["is_behind"] else "; nothing else waits"
         return f"{stock}{waits}{absent}"
+    if page.query is not None:
+        return stock
     if page.emptied_ms is not None:
         left = _left(page)
         return f"no member since {now.at(page.emptied_ms)}{f', when {left} left' if left else ''}{committed}"
@@ -159,6 +162,8 @@ def step(page: GroupPage, now: Moment) -> str:
         return f"look at the program of {_producer(opened)}: it neither commits nor aborts"
     if verdict == UNKNOWN:
         return f"make the report where the log of {place} is, or of the cluster: kafka://HOST:PORT"
+    if page.query is not None:
+        return query_step(page.query, verdict)
     if verdict == LOST and not row["is_behind"]:
         if page.lag_of(row).get("records_lost"):
             return "take the lost records from their source again if they are needed: no reader gets them here"

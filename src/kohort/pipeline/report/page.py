@@ -70,6 +70,7 @@ class ReportData:
     open_transactions: Sequence[Row] = ()
     transaction_statistics: Sequence[Row] = ()
     lag_picture: Sequence[Row] = ()
+    spark_queries: Sequence[Row] = ()
     damage: Sequence[Row] = ()
 
 
@@ -129,6 +130,7 @@ def _verdicts(data: ReportData) -> list[Row]:
         share=data.share_state,
         blocking=data.blocking_transactions,
         owned=data.assignments,
+        queries=data.spark_queries,
         at_ms=data.at_ms,
     )
 
@@ -164,6 +166,7 @@ def _groups(data: ReportData, verdicts: Sequence[Row]) -> list[GroupPage]:
         members=data.members,
         verdicts=verdicts,
         share=data.share_state,
+        queries=data.spark_queries,
     )
 
 

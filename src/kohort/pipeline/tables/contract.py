@@ -63,6 +63,11 @@ _TABLES = {
         "transactional_id transactions committed aborted open timed_out fenced abort_rate duration_p50_ms duration_p95_ms"
         " duration_p99_ms duration_max_ms producer_ids"
     ),
+    "spark_queries": (
+        "group group_type checkpoint query_id state state_why batch finished_at_ms open_batch open_since_ms replayed lag"
+        " time_lag_ms records_lost retention_left_ms retained interval_p50_ms duration_p50_ms watermark_ms topics"
+        " other_sources settings problems"
+    ),
     "damage": "log_topic log_partition segment position size_bytes log_offset problem",
 }
 
@@ -184,12 +189,33 @@ duration_p95_ms          | duration | 95th percentile of the durations
 duration_p99_ms          | duration | 99th percentile of the durations
 duration_max_ms          | duration | longest duration
 producer_ids             | bigint   | different producer ids
+checkpoint               | string   | where the checkpoint of the query is
+query_id                 | string   | id of the query, the same after a restart; null if the checkpoint does not tell
+state_why                | string   | reason of the state; null if it needs none
+batch                    | bigint   | last finished batch; null if there is none
+finished_at_ms           | instant  | when that batch finished
+open_batch               | bigint   | batch that was planned and has not finished; null if there is none
+open_since_ms            | instant  | when that batch began
+replayed                 | bigint   | records that a restart would read again
+retention_left_ms        | duration | until retention reaches the position at the present rate; null: never, or unknown
+retained                 | bigint   | finished batches that the checkpoint still has
+watermark_ms             | instant  | watermark of the newest batch; null if the query has none
+topics                   | array<string> | topics that the query reads
+other_sources            | array<string> | sources of the query that are not Kafka
+settings                 | array<string> | settings of Spark that the checkpoint fixes
+problems                 | array<string> | files of the checkpoint that cannot be read
 log_topic                | string   | topic of the log
 segment                  | string   | name of the segment file
 position                 | bigint   | position in the file
 size_bytes               | bigint   | size of the range
 problem                  | string   | what is wrong
 
+spark_queries.group_type                  | string | spark query
+spark_queries.state                       | string | running, waiting for data, stopped, stuck in a batch, or unknown
+spark_queries.lag                         | bigint | sum over the partitions of the query
+spark_queries.time_lag_ms                 | duration | how long the oldest unread record has waited
+spark_queries.interval_p50_ms             | duration | median time between the begins of batches
+spark_queries.duration_p50_ms             | duration | median time of a batch
 transaction_statistics.fenced             | bigint | aborted by fencing
 damage.log_offset                         | bigint | offset of the record; null if it is not known
 share_state.start_offset                  | bigint | first offset that is not done; null if nothing was read yet

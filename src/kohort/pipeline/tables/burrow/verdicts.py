@@ -18,6 +18,7 @@ Burrow's status (`evaluator`) is the base. It looks at commits and log ends only
 - A topic that the live members have left: its offsets stay until they expire, and nobody reads it. The verdict is OK.
 - Records that the group can no longer read: deleted before it read them, or a committed offset beyond the end of the log. The
   verdict is LOST.
+- A Spark query: its checkpoint tells whether it stands, without the span of a window, see `checkpoints.state`. STOP.
 - A log that is not there, as in a copy of `__consumer_offsets` alone. Nobody knows the lag, and the verdict is UNKNOWN.
 
 Plain functions over rows, without Spark.
@@ -27,6 +28,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+from kohort.pipeline.checkpoints.state import STANDING
 from kohort.pipeline.report.formatting import duration
 
 Row: TypeAlias = dict[str, Any]
@@ -66,6 +68,8 @@ class PartitionFacts:
         is_all_read: the lag consists of transaction markers, records of aborted transactions, and gaps of compaction only.
         owned_ms: how long members have owned a partition without a committed offset.
         waits_at: the open transaction at the committed offset, in words.
+        query: the state of the Spark query that the group is, of `checkpoints.state`; None for other groups.
+        query_why: its reason.
     """
 
     status: str | None
@@ -80,6 +84,8 @@ class PartitionFacts:
     is_all_read: bool = False
     owned_ms: int | None = None
     waits_at: str = ""
+    query: str | None = None
+    query_why: str = ""
     allowed_lag: int = 0
 
 
@@ -124,11 +130,22 @@ def _rule(facts: PartitionFacts) -> Verdict:
         return Verdict(OK)
     if facts.has_members is False:
         return Verdict(STOP, _NO_MEMBERS)
+    if facts.query is not None and facts.status != "REWIND":
+        return _of_query(facts)
     if facts.status in BAD:
         is_first = facts.status == "STALL" and facts.commits == 1
         return Verdict(facts.status, "no commit since the first" if is_first else _REASONS[facts.status])
     if facts.status is None:
         return Verdict(STOP, "the last commit has expired")
+    if facts.status == WARN:
+        return Verdict(WARN, _REASONS[WARN])
+    return Verdict(WARN, "the lag rises, with single decreases") if facts.is_rising else Verdict(OK)
+
+
+def _of_query(facts: PartitionFacts) -> Verdict:
+    """A checkpoint tells whether its query stands, and Burrow's rules whether it falls behind."""
+    if facts.query in STANDING:
+        return Verdict(STOP, f"{facts.query}: {facts.query_why}")
     if facts.status == WARN:
         return Verdict(WARN, _REASONS[WARN])
     return Verdict(WARN, "the lag rises, with single decreases") if facts.is_rising else Verdict(OK)
@@ -166,6 +183,7 @@ def verdicts(
     share: Iterable[Row] = (),
     blocking: Iterable[Row] = (),
     owned: Iterable[Row] = (),
+    queries: Iterable[Row] = (),
     at_ms: int = 0,
     allowed_lag: int = 0,
 ) -> list[Row]:
@@ -183,17 +201,21 @@ def verdicts(
             STOP like other groups. An unknown topic has its id as name. Without a start offset the group has not begun.
         blocking: rows of table `blocking_transactions`; the reason names the one that a group waits at.
         owned: rows of table `assignments`, at least of groups that own partitions without a committed offset.
+        queries: rows of table `spark_queries`.
         at_ms: the instant of the tables.
     """
     by_place = {tuple(row[name] for name in _PLACE): row for row in status}
     changes, first_open = last_changes(rebalances), _first_open(blocking)
     since = owned_since(owned)
+    of_spark = {row["group"]: {"query": row["state"], "query_why": row["state_why"] or ""} for row in queries}
     rows = []
     for row in lag:
         place = tuple(row[name] for name in _PLACE)
         owned_ms = at_ms - since[place] if place in since else None
         facts = _facts(row, by_place.get(place), changes.get(row["group"]), first_open.get(place[1:]), owned_ms)
-        rows.append(_row(row, by_place.get(place), replace(facts, allowed_lag=allowed_lag)))
+        rows.append(
+            _row(row, by_place.get(place), replace(facts, allowed_lag=allowed_lag, **of_spark.get(row["group"], {})))
+        )
     rows += (
         _share_row(row, changes.get(row["group"]), allowed_lag) for row in share if row["start_offset"] is not None
     )

@@ -1,0 +1,57 @@
+"""Both engines and all ways to files give the same rows of checkpoints."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kohort.model.errors import ConfigError
+from kohort.pipeline.checkpoints.named import Named, read_named
+from kohort.pipeline.engines.local.session import LocalSession
+from kohort.pipeline.jobs.reading import Reading
+from kohort.pipeline.jobs.tables import Tables
+from tests.pipeline.checkpoints.written import BEGAN_MS, Checkpoint, write_topic
+from tests.pipeline.frames import check_equal
+
+pytestmark = pytest.mark.spark
+
+TABLES = ("lag", "time_lag", "lag_over_time", "status", "commit_frequency", "spark_queries", "lag_picture")
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    """A directory of three checkpoints: one in a batch, one with a torn plan, one without a batch."""
+    for name in ("billing", "shipping", "new"):
+        query = Checkpoint(tmp_path / "lake" / name)
+        query.start({"orders": {0: 3, 1: 0}})
+        for number in range(0 if name == "new" else 5):
+            at_ms = BEGAN_MS + (number + 1) * 10_000
+            is_finished = number < 4 or name == "shipping"
+            position = {"orders": {0: number * 8, 1: number * 5}}
+            query.batch(number, position, at_ms=at_ms, finished_ms=at_ms + 900 if is_finished else None)
+    (tmp_path / "lake" / "shipping" / "offsets" / "4").write_text("v1\n")
+    write_topic(tmp_path / "logs", "orders", (60, 40))
+    return tmp_path
+
+
+def test_tables_are_equal(spark: Any, lake: Path) -> None:
+    remote, local = Named("lake", f"file://{lake}/lake"), Named("lake", f"file://{lake}/lake")
+    with LocalSession() as session:
+        of_spark = Tables(Reading(spark, lake / "logs", checkpoints=[remote]))
+        check_equal(TABLES, Tables(Reading(session, lake / "logs", checkpoints=[local])), of_spark)
+        assert of_spark.reading.problems
+
+
+def test_all_ways_to_files_find_the_same(spark: Any, lake: Path) -> None:
+    uri = f"file://{lake}/lake"
+    with LocalSession() as session:
+        by_python = read_named([Named(None, f"{lake}/lake")], None, has_history=True)
+        by_arrow = read_named([Named(None, uri)], session, has_history=True)
+    by_hadoop = read_named([Named(None, uri)], spark, has_history=True)
+    for found in (by_arrow, by_hadoop):
+        for one in found.checkpoints:
+            one.path = one.path.removeprefix("file://")
+        assert found.checkpoints == by_python.checkpoints
+        assert found.problems == by_python.problems
+    with pytest.raises(ConfigError, match="no files in it"):
+        read_named([Named(None, f"{uri}/nowhere")], spark, has_history=True)
