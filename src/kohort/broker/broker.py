@@ -197,6 +197,8 @@ class BrokerApis:
         self.partitions = LocalPartitions(shared.partitions, cluster.node_id)
         self.versions = shared.versions
         self.handlers: dict[ApiKey, Handler] = {}
+        self.open_handlers: dict[ApiKey, Handler] = {}
+        """The same without the checks of permissions, for the process itself."""
         self._guard = shared.guard
         self._share_level = partial(shared.features.level, SHARE_VERSION)
         self._absent = dict(absent_handlers())
@@ -210,6 +212,7 @@ class BrokerApis:
     def serve(self, api_key: ApiKey, handler: Handler) -> None:
         """Register the handler of an API for the versions of the release, behind its checks, unless the release lacks it."""
         if api_key in self.versions:
+            self.open_handlers[api_key] = handler
             guarded = handler if self._guard is None else self._guard(api_key, handler)
             if api_key in WHILE_ENABLED:
                 guarded = WhileEnabled(self._share_level, guarded, self._absent[api_key])

@@ -12,12 +12,15 @@ from uuid import UUID
 
 from kohort.control.faults import Fault, FaultSpec
 from kohort.control.filters import Call
+from kohort.control.groups import Groups
 from kohort.control.holds import Hold, HoldSpec
+from kohort.control.inside import Inside
 from kohort.control.interception import Go, interceptor
 from kohort.control.journal import Journal, Kept
 from kohort.control.problems import invalid, not_found, too_many
+from kohort.control.topics import Topics
 from kohort.control.unfolded import unfolded
-from kohort.control.waiting import Changes
+from kohort.control.waiting import Changes, Polls
 from kohort.model.limits import FAULTS_MAX, HELD_MAX, HOLDS_MAX
 from kohort.server.node import Node
 from kohort.server.requests.dispatch import Throttle
@@ -53,6 +56,10 @@ class Kit:
         self._leases: dict[str, asyncio.TimerHandle] = {}
         self._holding: list[Hold] = []
         self.journal = Journal(self.name_of)
+        self.inside = Inside(node.broker)
+        self.groups = Groups(self.inside)
+        self.topics = Topics(self.inside)
+        self.polls = Polls()
         self.faults_changed = Changes()
         self.holds_changed = Changes()
         self.journal_changed = Changes()

@@ -69,11 +69,12 @@ class RequestList(msgspec.Struct, frozen=True):
 
 
 class ScopeView(msgspec.Struct, frozen=True):
-    """What a scope has, or had: faults and holds by their ids."""
+    """What a scope has had: faults and holds by their ids, topics by their names."""
 
     scope: str
     faults: Sequence[str]
     holds: Sequence[str]
+    topics: Sequence[str]
 
 
 def fault_operations(kit: Kit) -> list[Operation]:
@@ -267,7 +268,10 @@ def scope_operations(kit: Kit) -> list[Operation]:
             kit.remove_fault(fault.id)
         for hold in holds:
             kit.release(hold)
-        return ScopeView(scope, [each.id for each in faults], [each.id for each in holds])
+        topics = [name for name, each in kit.topics.scopes.items() if each == scope]
+        for topic in topics:
+            await kit.topics.delete(topic)
+        return ScopeView(scope, [each.id for each in faults], [each.id for each in holds], topics)
 
     return [
         Operation(

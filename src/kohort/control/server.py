@@ -48,6 +48,7 @@ class ControlServer:
             journal_operations,
             scope_operations,
         )
+        from kohort.control.state_operations import group_operations, topic_operations, transaction_operations
 
         try:
             listening = bind(host, port)
@@ -65,7 +66,15 @@ class ControlServer:
                 "or listen on 127.0.0.1"
             )
         kit = self.kit = Kit(self._node, asyncio.get_running_loop())
-        rooms = (fault_operations, hold_operations, journal_operations, scope_operations)
+        rooms = (
+            fault_operations,
+            hold_operations,
+            journal_operations,
+            scope_operations,
+            group_operations,
+            transaction_operations,
+            topic_operations,
+        )
         router = Router([operation for room in rooms for operation in room(kit)])
         self._http = HttpServer(router.handle, HttpAccess(token, is_local=is_local))
         await self._http.start(listening)
