@@ -16,6 +16,7 @@ from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.features import Features
 from kohort.broker.ports import Elsewhere, MarkerWriter, NoResponse, at_once
 from kohort.broker.topics.strays import check_directory
+from kohort.machine.gradual import take_steps
 from kohort.machine.ports import Persister, Verification
 from kohort.model.context import ClientInformation
 from kohort.model.ids import CONSUMER_OFFSETS, INTERNAL_TOPICS, TRANSACTION_STATE
@@ -34,7 +35,6 @@ from kohort.wire import messages as m
 from kohort.wire.apis import DEFAULT_RELEASE, ApiKey
 from kohort.wire.batches import BatchRecord, build_batch
 from kohort.wire.encoders import request_encoder, response_encoder
-from kohort.wire.generated.gradual import drain
 from kohort.wire.headers import read_request_header
 from kohort.wire.readers import request_reader, response_reader
 from tests.storage.owner import AWAITED
@@ -233,7 +233,7 @@ class Harness:
         known["later"] = self.node.call_soon
         response = handler(read, Asker(version, client_id, **known | asker), answered)
         if isinstance(response, Generator):
-            response = drain(response)
+            response = take_steps(response, answered)
         if response is not None:
             answered(response)
         return answers

@@ -19,7 +19,7 @@ from kohort.group.kinds import KINDS, GroupKind, record_serde
 from kohort.group.records import GroupRecord, GroupRecordSerde
 from kohort.group.service import GroupService
 from kohort.group.shard import GroupShard
-from kohort.machine.ports import Persister
+from kohort.machine.ports import LatestOffsets, Persister
 from kohort.machine.shard import EndTransaction, Producer
 from kohort.machine.timeline import TimelineDict
 from kohort.model.errors import CoordinatorError, ErrorCode
@@ -50,6 +50,9 @@ NEWEST = {
     "consumer_group_describe": 1,
     "share_group_heartbeat": 1,
     "share_group_describe": 1,
+    "describe_share_group_offsets": 1,
+    "alter_share_group_offsets": 0,
+    "delete_share_group_offsets": 0,
 }
 RANGE = "range"
 
@@ -135,13 +138,16 @@ class Coordinator:
         serde: GroupRecordSerde | None = None,
         assignment_interval_ms: int = 0,
         persister: Persister | None = None,
+        latest_offsets: LatestOffsets | None = None,
     ) -> None:
         """
         Args:
             assignment_interval_ms: of consumer and share groups. By default a target is computed at every change.
             persister: the share coordinators. By default there are none, and no share groups.
+            latest_offsets: the leaders of partitions, as share groups ask them.
         """
         self.persister = persister
+        self.latest_offsets = latest_offsets
         self.assignment_interval_ms = assignment_interval_ms
         self.config = config or GroupConfig()
         self.image = Image()
@@ -192,7 +198,13 @@ class Coordinator:
             on_effects=lambda _partition, effects: self.events.extend(effects),
         )
         self.service = GroupService(
-            self.runtime, self.config, self.image, self._kinds, self.events.append, self.persister
+            self.runtime,
+            self.config,
+            self.image,
+            self._kinds,
+            self.events.append,
+            self.persister,
+            self.latest_offsets,
         )
         self.leader_epoch += 1
         self.runtime.load(0, self.log, self.leader_epoch)

@@ -50,6 +50,20 @@ REQUESTS: dict[str, Any] = {
     "consumer_group_describe": m.ConsumerGroupDescribeRequest(group_ids=[""]),
     "share_group_heartbeat": m.ShareGroupHeartbeatRequest(member_id="a", member_epoch=1),
     "share_group_describe": m.ShareGroupDescribeRequest(group_ids=[""]),
+    "describe_share_group_offsets": m.DescribeShareGroupOffsetsRequest(
+        groups=[m.DescribeShareGroupOffsetsRequestGroup(topics=None)]
+    ),
+    "alter_share_group_offsets": m.AlterShareGroupOffsetsRequest(
+        topics=[
+            m.AlterShareGroupOffsetsRequestTopic(
+                topic_name="orders",
+                partitions=[m.AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=1)],
+            )
+        ]
+    ),
+    "delete_share_group_offsets": m.DeleteShareGroupOffsetsRequest(
+        topics=[m.DeleteShareGroupOffsetsRequestTopic(topic_name="orders")]
+    ),
 }
 
 # fmt: off
@@ -69,6 +83,9 @@ EMPTY_GROUP_ID = {  # what a group id of "" is answered
     "consumer_group_describe": INVALID,
     "share_group_heartbeat": ErrorCode.INVALID_REQUEST,
     "share_group_describe": INVALID,
+    "describe_share_group_offsets": NONE,
+    "alter_share_group_offsets": INVALID,
+    "delete_share_group_offsets": INVALID,
 }
 
 LOADING = dict.fromkeys(REQUESTS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) | {"heartbeat": NONE}
@@ -108,7 +125,13 @@ class Spread:
 
 def code_of(api: str, response: Any) -> ErrorCode:
     match api:
-        case "describe_groups" | "consumer_group_describe" | "share_group_describe" | "offset_fetch":
+        case (
+            "describe_groups"
+            | "consumer_group_describe"
+            | "share_group_describe"
+            | "describe_share_group_offsets"
+            | "offset_fetch"
+        ):
             return ErrorCode(response.groups[0].error_code)
         case "delete_groups":
             return ErrorCode(response.results[0].error_code)
@@ -124,6 +147,8 @@ def with_group(api: str) -> Any:
         values["groups"] = ["g"]
     elif api in ("consumer_group_describe", "share_group_describe"):
         values["group_ids"] = ["g"]
+    elif api == "describe_share_group_offsets":
+        values["groups"] = [m.DescribeShareGroupOffsetsRequestGroup(group_id="g", topics=None)]
     elif api == "delete_groups":
         values["groups_names"] = ["g"]
     elif api == "offset_fetch":

@@ -1,7 +1,7 @@
 """The kinds of groups of this coordinator: one entry each. Other modules know `kohort.group.groups` only."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from kohort.group.classic.apis import ClassicApis
 from kohort.group.classic.group import ClassicGroup
@@ -18,6 +18,7 @@ from kohort.group.share.apis import ShareApis
 from kohort.group.share.manager import ShareGroupManager
 from kohort.group.share.member import ShareGroupState
 from kohort.machine.timeline import SnapshotRegistry
+from kohort.model.errors import ErrorCode
 from kohort.wire.apis import ApiKey
 
 
@@ -26,6 +27,25 @@ class GroupApis(Protocol):
 
     def handlers(self) -> Mapping[ApiKey, Callable[..., Any]]:
         """By API, a method `(request, context, reply)` as `kohort.group.service` describes."""
+
+
+@runtime_checkable
+class PreparesDeletion(Protocol):
+    """The APIs of a kind of groups that have something outside of the coordinator's log."""
+
+    def prepare_deletion(
+        self, partition: int, group_ids: Sequence[str], ready: Callable[[Mapping[str, ErrorCode]], None], /
+    ) -> bool:
+        """
+        Delete what the groups of this kind have outside.
+
+        Args:
+            partition: of `__consumer_offsets`, where the groups are.
+            ready: is called, now or later, with the groups that cannot be deleted.
+
+        Returns:
+            False if none of the groups is of this kind; then `ready` is not called.
+        """
 
 
 class GroupKind(NamedTuple):

@@ -7,8 +7,9 @@ No method raises: errors become codes of the response. The APIs of one kind of g
 Source: Kafka GroupCoordinatorService, and the group handlers of KafkaApis.
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any, TypeVar
 
 from kohort.group.configs import GroupConfig
@@ -18,7 +19,7 @@ from kohort.group.errors import append_error, stable_fetch_error
 from kohort.group.events import GroupEvents, no_events
 from kohort.group.front import GroupFront
 from kohort.group.groups import Group
-from kohort.group.kinds import KINDS, GroupKind
+from kohort.group.kinds import KINDS, GroupKind, PreparesDeletion
 from kohort.group.listing import GroupFilter, Listed, begin_listing, filter_of, list_groups
 from kohort.group.metrics import GroupGauges
 from kohort.group.offsets import validation, versions
@@ -41,7 +42,7 @@ from kohort.group.offsets.transactional_commit import (
     txn_offset_commit,
 )
 from kohort.machine.gradual import HANDLER_STEP, LOOK_STEP, Awaited, Stepwise, chunks
-from kohort.machine.ports import Persister
+from kohort.machine.ports import LatestOffsets, Persister
 from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.machine.shard import Reply, Result, Runner
 from kohort.machine.steps import Operation
@@ -64,6 +65,7 @@ class GroupService(GroupFront):
         kinds: the kinds of groups that there may be.
         emit: receives the events of requests that are refused before the shard is asked.
         persister: the share coordinators; None on a host that has none, which serves no share groups.
+        latest_offsets: the leaders of partitions, for the lag of share groups; without them it is unknown.
     """
 
     def __init__(
@@ -74,9 +76,11 @@ class GroupService(GroupFront):
         kinds: Sequence[GroupKind] = KINDS,
         emit: GroupEvents = no_events,
         persister: Persister | None = None,
+        latest_offsets: LatestOffsets | None = None,
     ) -> None:
-        super().__init__(runner, config, image, emit, persister)
+        super().__init__(runner, config, image, emit, persister, latest_offsets)
         self._apis = [kind.make_apis(self) for kind in kinds]
+        self._preparing = next((apis for apis in self._apis if isinstance(apis, PreparesDeletion)), None)
 
     def handlers(self) -> dict[ApiKey, Callable[..., Any]]:
         """The method of each API."""
@@ -155,6 +159,20 @@ class GroupService(GroupFront):
         return aggregator.finish()
 
     def _delete(
+        self, partition: int, group_ids: list[str], reply: Reply[DeleteGroupResults]
+    ) -> DeleteGroupResults | None:
+        def prepared(refused: Mapping[str, ErrorCode]) -> None:
+            left = [group_id for group_id in group_ids if group_id not in refused]
+            results = [*chain.from_iterable(_deletion_refused([group_id], code) for group_id, code in refused.items())]
+            deleted = self._delete_prepared(partition, left, lambda deleted: reply((*results, *deleted)))
+            if deleted is not None:
+                reply((*results, *deleted))
+
+        if self._preparing is not None and self._preparing.prepare_deletion(partition, group_ids, prepared):
+            return None
+        return self._delete_prepared(partition, group_ids, reply)
+
+    def _delete_prepared(
         self, partition: int, group_ids: list[str], reply: Reply[DeleteGroupResults]
     ) -> DeleteGroupResults | None:
         return self.runner.write(

@@ -146,3 +146,14 @@ class Persister(Protocol):
         self, key: SharePartitionKey, done: Callable[[SharePartitionState | CoordinatorError], None], /
     ) -> None:
         """Read the state without its batches. A state that does not exist has -1 as start offset and count, and epochs 0."""
+
+
+class LatestOffsets(Protocol):
+    """The leaders of partitions, as coordinators ask them for the end of what a consumer may read."""
+
+    def latest_offset(self, topic_partition: TopicPartition, done: Callable[[int | CoordinatorError], None], /) -> None:
+        """
+        Call `done` once, now or later, with the high watermark, or with the error of ListOffsets.
+
+        Source: Kafka PartitionMetadataClient.listLatestOffsets.
+        """

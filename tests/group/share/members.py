@@ -13,7 +13,7 @@ from kohort.group.configs import GroupConfig
 from kohort.group.share.group import ShareGroup
 from kohort.machine.ports import SharePartitionKey, SharePartitionState
 from kohort.model.errors import CoordinatorError, ErrorCode
-from kohort.model.ids import uuid_text
+from kohort.model.ids import TopicPartition, uuid_text
 from kohort.model.image import ImageDelta
 from kohort.wire import messages as m
 from tests.group.harness import Answer, Coordinator, Topic
@@ -84,7 +84,14 @@ class ShareCoordinator(Coordinator):
 
     def __init__(self, config: GroupConfig | None = None, *, assignment_interval_ms: int = 0) -> None:
         self.states = States()
-        super().__init__(config, assignment_interval_ms=assignment_interval_ms, persister=self.states)
+        self.ends: dict[TopicPartition, int | CoordinatorError] = {}
+        """The high watermarks of partitions, 0 by default."""
+        super().__init__(
+            config, assignment_interval_ms=assignment_interval_ms, persister=self.states, latest_offsets=self
+        )
+
+    def latest_offset(self, topic_partition: TopicPartition, done: Any, /) -> None:
+        done(self.ends.get(topic_partition, 0))
 
     @property
     def group(self) -> ShareGroup:
@@ -130,6 +137,50 @@ class ShareCoordinator(Coordinator):
             group_ids=group_ids or (GROUP,), include_authorized_operations=has_operations
         )
         return list(self.ask("share_group_describe", request).groups)
+
+    def alter(self, topics: dict[str, dict[int, int]], group: str = GROUP) -> Answer:
+        """Ask for start offsets by topic and partition."""
+        partition = m.AlterShareGroupOffsetsRequestPartition
+        asked = [
+            m.AlterShareGroupOffsetsRequestTopic(
+                topic_name=name,
+                partitions=[partition(partition_index=each, start_offset=offset) for each, offset in offsets.items()],
+            )
+            for name, offsets in topics.items()
+        ]
+        return self.ask("alter_share_group_offsets", m.AlterShareGroupOffsetsRequest(group_id=group, topics=asked))
+
+    def altered(self, answer: Answer) -> dict[str, dict[int, ErrorCode]]:
+        """The codes of an answer, by topic and partition."""
+        return {
+            topic.topic_name: {each.partition_index: ErrorCode(each.error_code) for each in topic.partitions}
+            for topic in answer.responses
+        }
+
+    def delete_offsets(self, *names: str, group: str = GROUP) -> Answer:
+        topics = [m.DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in names]
+        return self.ask("delete_share_group_offsets", m.DeleteShareGroupOffsetsRequest(group_id=group, topics=topics))
+
+    def offsets(self, topics: dict[str, list[int]] | None = None, group: str = GROUP) -> Any:
+        """The answer of DescribeShareGroupOffsets for one group."""
+        named = None
+        if topics is not None:
+            topic = m.DescribeShareGroupOffsetsRequestTopic
+            named = [topic(topic_name=name, partitions=partitions) for name, partitions in topics.items()]
+        asked = m.DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=named)
+        (answer,) = self.ask("describe_share_group_offsets", m.DescribeShareGroupOffsetsRequest(groups=[asked])).groups
+        return answer
+
+    def lags(
+        self, topics: dict[str, list[int]] | None = None, group: str = GROUP
+    ) -> dict[str, dict[int, tuple[int, int]]]:
+        """Start offset and lag by topic and partition."""
+        answer = self.offsets(topics, group)
+        assert answer.error_code == 0
+        return {
+            topic.topic_name: {each.partition_index: (each.start_offset, each.lag) for each in topic.partitions}
+            for topic in answer.topics
+        }
 
     def partitions_of(self, assignment: Any) -> dict[str, tuple[int, ...]]:
         """The partitions of an answer, by topic name."""

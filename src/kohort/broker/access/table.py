@@ -43,7 +43,10 @@ from kohort.broker.access.produced import (
     ProducerId,
     markers_refused,
 )
+from kohort.broker.access.requester import SENTENCES
+from kohort.broker.access.share_offsets import AlteredShareOffsets, DescribedShareOffsets
 from kohort.broker.access.topics import CreatedTopics, DeletedTopics, NamedTopics, PagedTopics
+from kohort.model.errors import ErrorCode
 from kohort.security.operations import Operation, ResourceType
 from kohort.wire.apis import ApiKey
 
@@ -279,10 +282,24 @@ ACCESS_TABLE: Final[dict[ApiKey, tuple[Check, ...]]] = {
             "group_id",
             name="group_id",
         ),
+        DescribedShareOffsets(),
     ),
-    ApiKey.ALTER_SHARE_GROUP_OFFSETS: (_group_as_a_whole(ApiKey.ALTER_SHARE_GROUP_OFFSETS, has_message=True),),
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: (
+        _group_as_a_whole(ApiKey.ALTER_SHARE_GROUP_OFFSETS, has_message=True),
+        AlteredShareOffsets(),
+    ),
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: (
         _group_as_a_whole(ApiKey.DELETE_SHARE_GROUP_OFFSETS, _DELETE_GROUP, has_message=True),
+        Each(
+            ApiKey.DELETE_SHARE_GROUP_OFFSETS,
+            Operation.READ,
+            _TOPIC,
+            "topics",
+            "responses",
+            "topic_name",
+            name="topic_name",
+            error_message=SENTENCES[ErrorCode.TOPIC_AUTHORIZATION_FAILED],
+        ),
     ),
     ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: (
         _group_as_a_whole(ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE),

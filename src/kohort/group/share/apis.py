@@ -5,13 +5,16 @@ Source: Kafka GroupCoordinatorService.throwIfShareGroupHeartbeatRequestIsInvalid
 KafkaApis.handleShareGroupHeartbeat.
 """
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Final
 
 from kohort.group.errors import append_error
 from kohort.group.events import HeartbeatRefused
 from kohort.group.front import GroupFront, with_operations
+from kohort.group.share.alter_offsets import AlteredOffsets, alteration_refused
+from kohort.group.share.delete_offsets import DeletedOffsets, offset_deletion_refused, prepare_deletion
 from kohort.group.share.describe import GroupPicture, describe_failed, describe_in_steps, picture_of
+from kohort.group.share.describe_offsets import describe_offsets
 from kohort.group.share.heartbeat import HeartbeatAnswer, heartbeat_refused, share_group_heartbeat
 from kohort.group.share.initialization import begin_initialization
 from kohort.group.share.member import JOIN_EPOCH, LEAVE_EPOCH
@@ -62,6 +65,9 @@ class ShareApis:
         return {
             ApiKey.SHARE_GROUP_HEARTBEAT: self.share_group_heartbeat,
             ApiKey.SHARE_GROUP_DESCRIBE: self.share_group_describe,
+            ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: self.describe_share_group_offsets,
+            ApiKey.ALTER_SHARE_GROUP_OFFSETS: self.alter_share_group_offsets,
+            ApiKey.DELETE_SHARE_GROUP_OFFSETS: self.delete_share_group_offsets,
         }
 
     @property
@@ -133,6 +139,59 @@ class ShareApis:
             lambda shard, at: picture_of(shard.context, group_id, committed_offset=at),
             lambda error: describe_failed(group_id, append_error(error)),
         )
+
+    # Offsets, and the deletion of groups
+
+    def describe_share_group_offsets(
+        self,
+        request: m.DescribeShareGroupOffsetsRequest,
+        _context: RequestContext,
+        _reply: Reply[m.DescribeShareGroupOffsetsResponse],
+    ) -> Generator[Any, None, m.DescribeShareGroupOffsetsResponse]:
+        groups = []
+        for asked in request.groups:
+            groups.append((yield from describe_offsets(self._front, self._persister, asked)))
+            yield
+        return m.DescribeShareGroupOffsetsResponse(groups=groups)
+
+    def alter_share_group_offsets(
+        self,
+        request: m.AlterShareGroupOffsetsRequest,
+        _context: RequestContext,
+        reply: Reply[m.AlterShareGroupOffsetsResponse],
+    ) -> m.AlterShareGroupOffsetsResponse | None:
+        error = self._refusal(request.group_id)
+        if error is not None:
+            return alteration_refused(error)
+        if not request.topics:
+            return m.AlterShareGroupOffsetsResponse()
+        AlteredOffsets(self._front, self._persister, request, reply).begin()
+        return None
+
+    def delete_share_group_offsets(
+        self,
+        request: m.DeleteShareGroupOffsetsRequest,
+        _context: RequestContext,
+        reply: Reply[m.DeleteShareGroupOffsetsResponse],
+    ) -> m.DeleteShareGroupOffsetsResponse | None:
+        error = self._refusal(request.group_id)
+        if error is not None:
+            return offset_deletion_refused(error)
+        if not request.topics:
+            return m.DeleteShareGroupOffsetsResponse()
+        DeletedOffsets(self._front, self._persister, request, reply).begin()
+        return None
+
+    def _refusal(self, group_id: str) -> CoordinatorError | None:
+        code = self._front.refusal(group_id)
+        return None if code is ErrorCode.NONE else CoordinatorError(code)
+
+    def prepare_deletion(
+        self, partition: int, group_ids: Sequence[str], ready: Callable[[Mapping[str, ErrorCode]], None], /
+    ) -> bool:
+        """See `kohort.group.kinds.PreparesDeletion`."""
+        persister = self._front.persister
+        return persister is not None and prepare_deletion(self._front, persister, partition, group_ids, ready)
 
 
 def _heartbeat_failed(error: Exception) -> HeartbeatAnswer:

@@ -4,8 +4,9 @@ Calls of the persister for many share partitions: some at a time, and one answer
 Kafka sends one request for all of them. Here each is an operation of a shard in this process.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Generic, TypeVar
+from uuid import UUID
 
 from kohort.group.assignors.specs import Assignment
 from kohort.machine.ports import Persister, SharePartitionKey
@@ -57,6 +58,23 @@ class Calls(Generic[T, A]):
 
 def keys_of(group_id: str, partitions: Assignment) -> list[SharePartitionKey]:
     return [SharePartitionKey(group_id, topic_id, each) for topic_id, numbers in partitions.items() for each in numbers]
+
+
+def assignment_of_keys(keys: Iterable[SharePartitionKey]) -> Assignment:
+    """The partitions of one group, by topic."""
+    found: dict[UUID, list[int]] = {}
+    for key in keys:
+        found.setdefault(key.topic_id, []).append(key.partition)
+    return {topic_id: tuple(sorted(partitions)) for topic_id, partitions in found.items()}
+
+
+def delete(
+    persister: Persister,
+    keys: Sequence[SharePartitionKey],
+    finished: Callable[[list[CoordinatorError | None]], None],
+) -> None:
+    """Delete the states of share partitions."""
+    Calls(keys, persister.delete, finished).run()
 
 
 def initialize(

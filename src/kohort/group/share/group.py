@@ -89,6 +89,16 @@ class ShareGroup(ModernGroup[ShareMember]):
     def validate_offset_delete(self) -> None:
         self._refuse()
 
+    def validate_delete(self) -> None:
+        """
+        Refuse while there are members, or states that are not deleted yet: a request began to make some after the deletion of
+        the others. Clients try again.
+        """
+        super().validate_delete()
+        states = self.known_states
+        if states.initializing or states.initialized:
+            raise CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+
     def offset_expiration_base(self) -> BaseTimestamp | None:
         """None: a share group has no offsets of this kind, and does not expire."""
         return None

@@ -1,0 +1,148 @@
+"""
+AlterShareGroupOffsets (91), version 0: set the start offsets of the share partitions of an empty group.
+
+A group that does not exist is made. The states are made anew, with the epoch of the group, and the answer does not wait for the
+record of the outcome. Leaders that have a share partition in memory go on with it.
+
+Source: Kafka GroupCoordinatorService.alterShareGroupOffsets, GroupMetadataManager.completeAlterShareGroupOffsets.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from kohort.group.context import HasContext
+from kohort.group.front import GroupFront
+from kohort.group.groups import SHARE, of_another_kind
+from kohort.group.records import GroupRecord
+from kohort.group.share.calls import assignment_of_keys, initialize
+from kohort.group.share.errors import error_fields, refusal_of
+from kohort.group.share.group import ShareGroup
+from kohort.group.share.initialization import end_initialization
+from kohort.group.share.registry import registry_of
+from kohort.machine.ports import Persister, SharePartitionKey
+from kohort.machine.shard import Reply, Result
+from kohort.machine.steps import Operation
+from kohort.model.errors import CoordinatorError, ErrorCode
+from kohort.wire import messages as m
+
+
+class AlterationPlan(NamedTuple):
+    """
+    Attributes:
+        topics: their ids by name, as far as they exist.
+        start_offsets: of the partitions that exist.
+    """
+
+    state_epoch: int
+    topics: dict[str, UUID]
+    start_offsets: dict[SharePartitionKey, int]
+
+
+def alteration_refused(error: CoordinatorError) -> m.AlterShareGroupOffsetsResponse:
+    return m.AlterShareGroupOffsetsResponse(**error_fields(error))
+
+
+def plan_alteration(
+    shard: HasContext, now_ms: int, request: m.AlterShareGroupOffsetsRequest
+) -> Result[GroupRecord, AlterationPlan | CoordinatorError]:
+    """
+    Note that the states of the partitions are being made.
+
+    Raises:
+        CoordinatorError: GROUP_ID_NOT_FOUND (another kind of group), NON_EMPTY_GROUP.
+    """
+    registry, group_id = registry_of(shard), request.group_id
+    found = registry.groups.get(group_id)
+    if found is not None and not isinstance(found, ShareGroup):
+        raise of_another_kind(group_id, SHARE)
+    group = registry.new_group(group_id) if found is None else found
+    if group.members:
+        raise CoordinatorError(ErrorCode.NON_EMPTY_GROUP)
+    image = registry.context.image
+    plan = AlterationPlan(group.epoch.get(), {}, {})
+    for asked in request.topics:
+        topic = image.topic(asked.topic_name)
+        if topic is None:
+            continue
+        plan.topics[topic.name] = topic.topic_id
+        for partition in asked.partitions:
+            if 0 <= partition.partition_index < topic.partition_count:
+                key = SharePartitionKey(group_id, topic.topic_id, partition.partition_index)
+                plan.start_offsets[key] = partition.start_offset
+    if not plan.start_offsets:
+        return Result(response=plan)
+    if found is None:
+        registry.context.prepared.put(group_id, group)
+    group.initializing_since_ms = now_ms
+    states = group.known_states.initializing_too(assignment_of_keys(plan.start_offsets), image)
+    return Result([states.record(group_id)], plan)
+
+
+class AlteredOffsets:
+    """One request, from the plan to the answer."""
+
+    def __init__(
+        self,
+        front: GroupFront,
+        persister: Persister,
+        request: m.AlterShareGroupOffsetsRequest,
+        reply: Reply[m.AlterShareGroupOffsetsResponse],
+    ) -> None:
+        self._front: Final = front
+        self._persister: Final = persister
+        self._request: Final = request
+        self._reply: Final = reply
+
+    def begin(self) -> None:
+        plan: AlterationPlan | CoordinatorError | None = self._front.runner.write(
+            self._front.partition_for(self._request.group_id),
+            Operation(plan_alteration, self._request),
+            self._planned,
+            refusal_of,
+        )
+        if plan is not None:
+            self._planned(plan)
+
+    def _planned(self, plan: AlterationPlan | CoordinatorError) -> None:
+        if isinstance(plan, CoordinatorError):
+            self._reply(alteration_refused(plan))
+            return
+        initialize(
+            self._persister,
+            plan.state_epoch,
+            list(plan.start_offsets.items()),
+            lambda errors: self._initialized(plan, errors),
+        )
+
+    def _initialized(self, plan: AlterationPlan, errors: Sequence[CoordinatorError | None]) -> None:
+        """Answer, then have the outcome written. A partition that failed may be tried again after the interval."""
+        outcome = dict(zip(plan.start_offsets, errors, strict=True))
+        self._reply(self._response(plan, outcome))
+        done = assignment_of_keys(key for key, error in outcome.items() if error is None)
+        if done:
+            end_initialization(self._front, self._request.group_id, done, is_done=True)
+
+    def _response(
+        self, plan: AlterationPlan, outcome: dict[SharePartitionKey, CoordinatorError | None]
+    ) -> m.AlterShareGroupOffsetsResponse:
+        responses = []
+        for asked in self._request.topics:
+            topic_id = plan.topics.get(asked.topic_name)
+            partitions = []
+            for partition in asked.partitions:
+                error: CoordinatorError | ErrorCode | None = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                if topic_id is not None:
+                    key = SharePartitionKey(self._request.group_id, topic_id, partition.partition_index)
+                    error = outcome.get(key, error)
+                partitions.append(
+                    m.AlterShareGroupOffsetsResponsePartition(
+                        partition_index=partition.partition_index, **error_fields(error)
+                    )
+                )
+            responses.append(
+                m.AlterShareGroupOffsetsResponseTopic(
+                    topic_name=asked.topic_name, topic_id=topic_id, partitions=partitions
+                )
+            )
+        return m.AlterShareGroupOffsetsResponse(responses=responses)
