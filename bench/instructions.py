@@ -4,6 +4,7 @@ Instructions of the processor for one request, counted by callgrind: steady on a
     make instructions                                       # counts of the compiled build
     make instructions INSTRUCTIONS="--out before.json"
     make instructions INSTRUCTIONS="--against before.json"  # and their ratio
+    make instructions INSTRUCTIONS="--secured --against before.json"  # of a user, with 1 000 access rules
 
 A node with its store in memory gets the frames of a client without a socket, on one thread. Each way is warmed
 up, then counted over `REQUESTS` requests. Two counts of one build mostly differ by less than a thousandth;
@@ -26,7 +27,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from kohort.broker.acls.authorizer import CLASS_NAME
 from kohort.broker.configs.definitions import BrokerConfig
+from kohort.model.principals import ANONYMOUS, Principal
+from kohort.security.operations import CLUSTER_NAME, Operation, ResourceType
 from kohort.server.connections.client_connections import ServedEndpoint
 from kohort.server.connections.connection import ClientConnection
 from kohort.server.connections.connection_limits import ListenerLimits
@@ -45,6 +49,8 @@ TOPIC: Final = "t"
 PARTITIONS: Final = 100
 SESSION_MS: Final = 300_000
 TIMESTAMP_MS: Final = 1_700_000_000_000
+RULES: Final = 1_000
+ADMIN, USER = Principal("admin"), Principal("alice")
 _ERROR: Final = re.compile(r"error_code=(?!0\b)")
 _SOURCE: Final = Path(__file__).with_suffix(".c")
 _TOTAL: Final = re.compile(r"^(?:totals|summary): (\d+)", re.MULTILINE)
@@ -108,13 +114,14 @@ def frame(key: ApiKey, version: int, request: object) -> Frame:
 
 
 class Client:
-    """A connection without a socket."""
+    """A connection without a socket, of an authenticated user."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, principal: Principal = ANONYMOUS) -> None:
         (node_id,) = node._dispatches
         limits = ListenerLimits(node._connections.limits[node_id])
         endpoint = ServedEndpoint(node_id, "PLAINTEXT", node._dispatches[node_id], limits)
         self._connection = ClientConnection(node._connections, endpoint, "127.0.0.1")
+        self._connection.principal = principal
         self._transport = Transport()
         self._connection.connection_made(self._transport)
 
@@ -287,6 +294,34 @@ async def ways(client: Client) -> list[Way]:
     ]
 
 
+async def add_rules(client: Client) -> None:
+    """Rules that let the user do everything that is counted, among rules of other names and users."""
+    topic, group = ResourceType.TOPIC, ResourceType.GROUP
+    literal, prefixed, allow = 3, 4, 3
+    rules = [
+        (topic, TOPIC, literal, USER.name),
+        (group, "*", literal, USER.name),
+        (ResourceType.TRANSACTIONAL_ID, "*", literal, USER.name),
+        (ResourceType.CLUSTER, CLUSTER_NAME, literal, USER.name),
+    ]
+    rules += [(topic, f"{TOPIC}{number}-", prefixed, USER.name) for number in range(RULES // 2)]
+    rules += [(group, f"group-{number}", literal, f"user-{number}") for number in range(RULES - len(rules))]
+    creations = [
+        m.CreateAclsRequestAclCreation(
+            resource_type=kind,
+            resource_name=name,
+            resource_pattern_type=pattern,
+            principal=f"User:{user}",
+            host="*",
+            operation=Operation.ALL,
+            permission_type=allow,
+        )
+        for kind, name, pattern, user in rules
+    ]
+    answer = await client.ask(frame(ApiKey.CREATE_ACLS, 3, m.CreateAclsRequest(creations=creations)))
+    assert not any(result.error_code for result in answer.results), answer
+
+
 class Time:
     """The time of the process, which stands still once it is stopped: no timer is counted on a slow machine."""
 
@@ -312,13 +347,17 @@ class NotCounted:
         print(name.decode())
 
 
-async def _count(library: ctypes.CDLL | NotCounted) -> None:
+async def _count(library: ctypes.CDLL | NotCounted, *, is_secured: bool) -> None:
     now = Time()
     one_partition = dict.fromkeys(("offsets.topic.num.partitions", "transaction.state.log.num.partitions"), "1")
-    config = BrokerConfig({"group.initial.rebalance.delay.ms": "0"} | one_partition)
+    secured = {"authorizer.class.name": CLASS_NAME, "super.users": str(ADMIN)} if is_secured else {}
+    config = BrokerConfig({"group.initial.rebalance.delay.ms": "0"} | one_partition | secured)
     node = Node(Settings(port=0, config=config), asyncio.get_running_loop())
     await node.start()
     client = Client(node)
+    if is_secured:
+        await add_rules(Client(node, ADMIN))
+        client = Client(node, USER)
     counted = await ways(client)
     now.stop()
     for way in counted:
@@ -336,7 +375,7 @@ async def _count(library: ctypes.CDLL | NotCounted) -> None:
             raise RuntimeError(f"{way.name}: the last request failed, so the counted ones may have failed, too")
 
 
-def counted() -> dict[str, int]:
+def counted(*, is_secured: bool) -> dict[str, int]:
     """
     Run all ways under callgrind, in a process of its own: instructions by name.
 
@@ -355,7 +394,10 @@ def counted() -> dict[str, int]:
             f"--callgrind-out-file={work}/counts",
         ]
         subprocess.run(
-            [*command, sys.executable, "-m", "bench.instructions", "--within", str(library)],
+            [
+                *(*command, sys.executable, "-m", "bench.instructions", "--within", str(library)),
+                *(["--secured"] if is_secured else []),
+            ],
             check=True,
             env=os.environ | {"PYTHONHASHSEED": "0"},
         )
@@ -374,18 +416,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, metavar="FILE", help="keep the counts, as JSON")
     parser.add_argument("--against", type=Path, metavar="FILE", help="show the ratio to these counts")
+    parser.add_argument("--secured", action="store_true", help="ask the authorizer, with 1 000 access rules")
     parser.add_argument("--dry", action="store_true", help="send the requests without counting")
     parser.add_argument("--within", metavar="LIBRARY", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.dry or arguments.within:
-        asyncio.run(_count(NotCounted() if arguments.dry else ctypes.CDLL(arguments.within)))
+        library = NotCounted() if arguments.dry else ctypes.CDLL(arguments.within)
+        asyncio.run(_count(library, is_secured=arguments.secured))
         return 0
     if shutil.which("valgrind") is None or shutil.which("cc") is None:
         print(
             "make instructions needs valgrind and a C compiler. Debian: apt-get install valgrind gcc", file=sys.stderr
         )
         return 2
-    counts = counted()
+    counts = counted(is_secured=arguments.secured)
     before = json.loads(arguments.against.read_text()) if arguments.against else {}
     for name, instructions in counts.items():
         ratio = f"{instructions / before[name]:8.3f}" if name in before else ""
