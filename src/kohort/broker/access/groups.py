@@ -211,10 +211,11 @@ class Subscribed(Check):
         found = names._replace(detail="each that a regular expression finds, or it is not found")
         self.needs = (names, found) if has_patterns else (names,)
 
-    def decide(self, request: Any, requester: Requester) -> Steps[Decision | None]:
+    def decide(self, request: Any, requester: Requester) -> Steps[Decision | None] | None:
         names = request.subscribed_topic_names
-        if not names:
-            return None
+        return self._decide(names, request, requester) if names else None
+
+    def _decide(self, names: Sequence[str], request: Any, requester: Requester) -> Steps[Decision | None]:
         distinct = set(names)
         allowed = yield from requester.allowed(Operation.DESCRIBE, ResourceType.TOPIC, names)
         if len(allowed) == len(distinct):

@@ -81,7 +81,8 @@ class AclAuthorizer:
         logs_permission: bool = True,
         count: int = 1,
     ) -> bool:
-        asked = (principal, host, operation, resource_type, name)
+        # A number, because members of an enumeration are hashed in Python.
+        asked = (operation << 8 | resource_type, name, principal, host)
         if asked in self._allowed and not self.logs_permissions:
             return True
         is_allowed = self._decisions.may(str(principal), host, operation, resource_type, name)
