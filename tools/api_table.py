@@ -55,7 +55,6 @@ describe a topic, a group or a transactional id is not told whether it exists.
 NO_SASL = "refused: no listener uses SASL"
 NO_SHARE = "refused as by Kafka with level 0 of `share.version`"
 NO_STREAMS = "refused as by Kafka with level 0 of `streams.version`"
-NO_SHARE_STATE = "refused: this node is no share coordinator"
 ACLS = "served with an authorizer; SECURITY_DISABLED without one, as by Kafka"
 STATES = {
     ApiKey.PRODUCE: "served from version 3 on; the versions before are listed because clients look for them, as in Kafka",
@@ -83,11 +82,6 @@ STATES = {
     ApiKey.PUSH_TELEMETRY: "served; the metrics are part of `/metrics`",
     ApiKey.ADD_RAFT_VOTER: "refused: the quorum has one node",
     ApiKey.REMOVE_RAFT_VOTER: "refused: the quorum has one node",
-    ApiKey.INITIALIZE_SHARE_GROUP_STATE: NO_SHARE_STATE,
-    ApiKey.READ_SHARE_GROUP_STATE: NO_SHARE_STATE,
-    ApiKey.WRITE_SHARE_GROUP_STATE: NO_SHARE_STATE,
-    ApiKey.DELETE_SHARE_GROUP_STATE: NO_SHARE_STATE,
-    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: NO_SHARE_STATE,
     ApiKey.STREAMS_GROUP_HEARTBEAT: NO_STREAMS,
     ApiKey.STREAMS_GROUP_DESCRIBE: NO_STREAMS,
 }

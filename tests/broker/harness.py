@@ -19,12 +19,13 @@ from kohort.broker.topics.strays import check_directory
 from kohort.machine.gradual import take_steps
 from kohort.machine.ports import Persister, Verification
 from kohort.model.context import ClientInformation
-from kohort.model.ids import CONSUMER_OFFSETS, INTERNAL_TOPICS, TRANSACTION_STATE
+from kohort.model.ids import CONSUMER_OFFSETS, INTERNAL_TOPICS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from kohort.model.principals import ANONYMOUS, Principal
 from kohort.runtime.processors import InlineProcessor
 from kohort.security.authorization import Authorizer
 from kohort.server.coordinators.coordinators import Coordinators
 from kohort.server.coordinators.hosted_coordinator import CoordinatorFactory
+from kohort.server.coordinators.share_coordinator import share_coordinator
 from kohort.server.coordinators.transaction_coordinator import transaction_coordinator
 from kohort.storage.disk import DiskStore
 from kohort.storage.log import LogStore
@@ -171,6 +172,11 @@ class Harness:
         if has_topic:
             self.create(TRANSACTION_STATE, self.broker.config.get_int("transaction.state.log.num.partitions"))
         return self.host(transaction_coordinator)
+
+    def host_shares(self) -> Coordinators:
+        """Host the share coordinator, as a node does."""
+        self.create(SHARE_GROUP_STATE, self.broker.config.get_int("share.coordinator.state.topic.num.partitions"))
+        return self.host(share_coordinator)
 
     def host(self, *factories: CoordinatorFactory) -> Coordinators:
         """Host coordinators, as a node does."""

@@ -27,6 +27,11 @@ from tests.conftest import LONG
 WEEK_MS = 7 * 24 * 3_600_000
 NEWEST = RELEASES[-1]
 ADMIN = Principal("admin")
+QUIET: dict[str, Any] = {
+    "log_cleaner_enable": "false",
+    "share_coordinator_state_topic_num_partitions": "1",
+}
+"""The cleaner would look every 15 seconds of a week."""
 
 Change = tuple[int, int]
 """Where a byte is changed, in thousandths of the frame, and to what."""
@@ -35,7 +40,9 @@ Change = tuple[int, int]
 @cache
 def samples() -> list[bytes]:
     """Requests of every API that is served: some recorded, some our own."""
-    served = Harness(release=NEWEST).broker.handlers
+    harness = Harness(release=NEWEST)
+    harness.host_shares()
+    served = harness.broker.handlers
     found: dict[tuple[ApiKey, int], bytes] = {}
     for path in sorted(WIRE.glob("*.jsonl.gz")):
         for frame in frames(path):
@@ -194,9 +201,9 @@ def test_any_request_is_answered_once(data: st.DataObject, changes: list[Change]
     except WireError:
         return
     authorizer = None if rules is None else ScanningAuthorizer(super_users=[f"User:{ADMIN.name}"])
-    # The cleaner would look every 15 seconds of the week.
-    harness = Harness(release=NEWEST, authorizer=authorizer, log_cleaner_enable="false")
+    harness = Harness(release=NEWEST, authorizer=authorizer, **QUIET)
     harness.user = ADMIN
+    harness.host_shares()
     harness.create("t", 2)
     if authorizer is not None:
         authorizer.rules = rules or []

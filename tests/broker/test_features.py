@@ -125,7 +125,9 @@ def test_absent_features_may_be_turned_off() -> None:
 def test_share_groups_have_the_level_of_the_release_until_it_is_changed(release: str, newest: int) -> None:
     assert Features(release=release).level(SHARE_VERSION) == newest
     harness = Harness(release=release, features=Features({SHARE_VERSION: 0}, release=release))
+    harness.host_shares()
     assert SHARE_VERSION not in shown(harness)[0]
     assert update(harness, SHARE_VERSION, newest + 1).error_code == ErrorCode.INVALID_UPDATE_VERSION
     assert update(harness, SHARE_VERSION, newest).error_code == ErrorCode.NONE
+    assert shown(harness)[0][SHARE_VERSION] == newest
     assert harness.broker.features.level(SHARE_VERSION) == newest

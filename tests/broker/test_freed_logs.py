@@ -58,6 +58,7 @@ def test_no_request_leaves_a_cycle() -> None:
     """What waits for a garbage collection takes memory until then."""
     harness = Harness(release=NEWEST)
     harness.host_transactions()
+    harness.host_shares()
     harness.create("t", 2)
     requests = []
     for frame in samples():

@@ -34,6 +34,7 @@ def test_cve_2026_41115_the_page_has_the_permissions_that_are_asked_for() -> Non
 def test_an_api_has_a_handler_unless_the_page_says_that_it_is_not_served() -> None:
     groups = Groups()
     groups.harness.host_transactions()
+    groups.harness.host_shares()
     not_served = {key for key, state in table()["STATES"].items() if state.startswith("not served")}
     assert set(groups.harness.broker.handlers) == set(versions_in(DEFAULT_RELEASE)) - not_served
 

@@ -36,16 +36,12 @@ def test_what_is_no_address_is_said_with_the_option(text: str) -> None:
 
 
 VALIDATED_ONLY = {
-    "share.coordinator.state.topic.num.partitions",
-    "share.coordinator.state.topic.replication.factor",
-    *(
-        name
-        for name in BROKER_KEYS
-        if name.startswith(("group.share.", "group.streams."))
-        and (any(bound_keys(name)) or name in {key for each in BROKER_KEYS for key in bound_keys(each)})
-    ),
+    name
+    for name in BROKER_KEYS
+    if name.startswith(("group.share.", "group.streams."))
+    and (any(bound_keys(name)) or name in {key for each in BROKER_KEYS for key in bound_keys(each)})
 }
-"""The start checks that the internal topic could be created, and that values of groups are in order; nothing uses them yet."""
+"""The start checks that values of groups are in order; nothing uses them yet."""
 
 
 class ReadConfig(BrokerConfig):

@@ -79,7 +79,7 @@ FEATURES: Final = (
     Feature(KRAFT_VERSION, 0, 1),
     Feature(METADATA_VERSION, 7, 33, newest_in={"4.2.1": 29}),
     Feature(TRANSACTION_VERSION, 0, 2, ApiKey.END_TXN),
-    Feature(SHARE_VERSION, 0, 2, ApiKey.SHARE_GROUP_HEARTBEAT, newest_in={"4.2.1": 1}),
+    Feature(SHARE_VERSION, 0, 2, ApiKey.READ_SHARE_GROUP_STATE, newest_in={"4.2.1": 1}),
     Feature(ELIGIBLE_LEADER_REPLICAS_VERSION, 0, 1),
 )
 _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3

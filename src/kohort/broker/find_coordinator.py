@@ -18,7 +18,14 @@ from kohort.broker.ports import Context, CoordinatorDirectory, Leadership
 from kohort.broker.topics.creation import TopicCreation
 from kohort.machine.shard import Reply
 from kohort.model.errors import ErrorCode
-from kohort.model.ids import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE, coordinator_partition
+from kohort.model.ids import (
+    CONSUMER_OFFSETS,
+    SHARE_GROUP_STATE,
+    TRANSACTION_STATE,
+    coordinator_partition,
+    uuid_from_text,
+)
+from kohort.model.numbers import is_number
 from kohort.wire import messages as m
 
 
@@ -53,6 +60,9 @@ _MESSAGES = {
 _NOWHERE = Endpoint("", -1)
 _BATCHED_SINCE = 4
 _SHARE_SINCE = 6
+_ID_LENGTH = 22
+"""Characters of a topic id."""
+_PARTITION_MAX = (1 << 31) - 1
 
 
 class FindCoordinator:
@@ -129,4 +139,10 @@ class FindCoordinator:
 def _is_share_key(key: str) -> bool:
     """Whether a key is `group:topicId:partition`; the group may contain colons. Source: Kafka SharePartitionKey.validate."""
     parts = key.rsplit(":", 2)
-    return len(parts) == 3 and bool(parts[0].strip()) and len(parts[1]) == 22 and parts[2].isdecimal()
+    if len(parts) < 3 or not parts[0].strip() or len(parts[1]) != _ID_LENGTH:
+        return False
+    try:
+        uuid_from_text(parts[1])
+    except ValueError:
+        return False
+    return is_number(parts[2].removeprefix("-"), 0, _PARTITION_MAX)

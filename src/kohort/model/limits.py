@@ -123,6 +123,9 @@ PENDING_OFFSETS_MAX: Final = 20_000
 Offsets that a transaction leaves pending in one partition of `__consumer_offsets`; a commit refuses those beyond.
 Its end is one operation, which takes a microsecond an offset. Kafka has no limit.
 """
+SHARE_STATE_BATCHES_MAX: Final = 50_000
+"""Batches of delivery states of one share partition, whose snapshot is one record; a write that would leave more is
+INVALID_REQUEST. Kafka has no limit, and fails to write the snapshot."""
 PATTERNS_OF_GROUP_MAX: Final = 100
 """Regular expressions of one consumer group. A further one is refused."""
 PATTERN_LENGTH_MAX: Final = 1_024

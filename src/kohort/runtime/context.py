@@ -97,6 +97,7 @@ class Context(Operations[S]):
             serde=self._env.serde,
             clock=self._env.clock,
             buffer_bytes=self._env.load_buffer_bytes,
+            is_compacted=self._env.is_compacted,
             leader_epoch=self.leader_epoch,
             metrics=self._metrics,
         )

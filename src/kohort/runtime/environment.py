@@ -29,3 +29,4 @@ class Environment(msgspec.Struct, Generic[S], frozen=True):
     on_effects: Callable[[int, Sequence[Any]], None]
     """Called with a partition and the effects of a committed operation, in the order of the log."""
     load_buffer_bytes: int
+    is_compacted: bool

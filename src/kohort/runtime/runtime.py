@@ -70,6 +70,7 @@ class Runtime(PartitionRunner[S]):
         codec: the compression of the batches. Source: offsets.topic.compression.codec.
         on_effects: called with a partition and the effects of each operation when its records are committed, in their order.
         load_buffer_bytes: the size of the window in which a load reads the log. Source: offsets.load.buffer.size.
+        is_compacted: whether the newest record of a key stands for all before it, so that a load may leave those out.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class Runtime(PartitionRunner[S]):
         codec: Codec = Codec.NONE,
         on_effects: Callable[[int, Sequence[Any]], None] | None = None,
         load_buffer_bytes: int = LOAD_BUFFER_BYTES,
+        is_compacted: bool = True,
     ) -> None:
         if linger_ms < ADAPTIVE:
             raise ValueError(f"linger_ms is {linger_ms}; it is -1 (adaptive), 0 or more")
@@ -110,6 +112,7 @@ class Runtime(PartitionRunner[S]):
             slices=Slices(clock),
             on_effects=_drop_effects if on_effects is None else on_effects,
             load_buffer_bytes=load_buffer_bytes,
+            is_compacted=is_compacted,
         )
         self._is_closed = False
 

@@ -15,11 +15,9 @@ from typing import Any
 import pytest
 
 from kohort.broker.api_table import served_versions
-from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE
+from kohort.model.ids import INTERNAL_TOPICS
 from kohort.runtime.processors import InlineProcessor
-from kohort.server.coordinators.coordinators import Coordinators
-from kohort.server.coordinators.group_coordinator import group_coordinator
-from kohort.server.coordinators.transaction_coordinator import transaction_coordinator
+from kohort.server.coordinators.coordinators import COORDINATORS, Coordinators
 from kohort.testing.virtual import VirtualNode
 from kohort.wire import messages as m
 from kohort.wire.apis import API_KEYS, ApiKey
@@ -44,13 +42,14 @@ SETTINGS = {
     "log_cleaner_enable": "false",
     "offsets_topic_num_partitions": "1",
     "transaction_state_log_num_partitions": "1",
+    "share_coordinator_state_topic_num_partitions": "1",
     "group_initial_rebalance_delay_ms": "0",
 }
 
 
 class Served:
     """
-    A broker with both coordinators, in virtual time.
+    A broker with all coordinators, in virtual time.
 
     Args:
         before: the broker whose data it finds.
@@ -70,17 +69,18 @@ class Served:
         hosted = Coordinators(node.defer)
         processor = partial(InlineProcessor, node.wheel, node.defer, node.call_soon)
         if before is None:
-            for topic in (CONSUMER_OFFSETS, TRANSACTION_STATE):
+            for topic in INTERNAL_TOPICS:
                 self.harness.create(topic)
         hosted.start(
-            [group_coordinator, transaction_coordinator],
+            COORDINATORS,
             broker,
             processor,
         )
         hosted.load()
-        for topic in (CONSUMER_OFFSETS, TRANSACTION_STATE):
+        for topic in INTERNAL_TOPICS:
             self.harness.coordinators[topic] = hosted.marker_writer(topic)
         self.harness.coordinators.verification = hosted.verification
+        self.harness.coordinators.persister = hosted.persister
         node.settle()
 
     def check(self, name: str) -> None:

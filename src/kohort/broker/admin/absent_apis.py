@@ -2,20 +2,19 @@
 The APIs of what this broker does not have, refused as by a Kafka without it.
 
 - SASL: SaslHandshake (17), versions 0 and 1, and SaslAuthenticate (36), versions 0 to 2, because no listener uses it.
-- Share groups (76 to 79, 83 to 87, 90 to 92) and streams groups (88, 89): answered as by a Kafka whose features `share.version`
-  and `streams.version` have level 0, and whose topic `__share_group_state` does not exist. A broker that serves share groups
-  answers so while `share.version` has level 0.
+- Share groups (76 to 79, 90 to 92) and streams groups (88, 89): answered as by a Kafka whose features `share.version` and
+  `streams.version` have level 0. A broker that serves share groups answers so while `share.version` has level 0.
 - Descriptions of topologies: StreamsGroupTopologyDescriptionUpdate (93), version 0, because no plugin stores them.
 
 Source: KIP-43, KIP-152, KIP-932, KIP-1071, KIP-1331; Kafka KafkaApis.handleSaslHandshakeRequest,
-handleSaslAuthenticateRequest, isShareGroupProtocolEnabled; ShareCoordinatorService.
+handleSaslAuthenticateRequest, isShareGroupProtocolEnabled.
 """
 
 from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any, Final
 
 from kohort.broker.ports import Context, Handler
-from kohort.machine.gradual import gathered, gathered_by_topic
+from kohort.machine.gradual import gathered
 from kohort.machine.shard import Reply
 from kohort.model.errors import ErrorCode
 from kohort.wire import messages as m
@@ -77,15 +76,6 @@ def absent_handlers() -> Iterable[tuple[ApiKey, Handler]]:
     yield ApiKey.SHARE_GROUP_DESCRIBE, _describe_groups(ApiKey.SHARE_GROUP_DESCRIBE)
     yield ApiKey.STREAMS_GROUP_DESCRIBE, _describe_groups(ApiKey.STREAMS_GROUP_DESCRIBE)
     yield ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, _describe_share_group_offsets
-    for api, verb, what in (
-        (ApiKey.INITIALIZE_SHARE_GROUP_STATE, "initialize", ""),
-        (ApiKey.READ_SHARE_GROUP_STATE, "read", ""),
-        (ApiKey.WRITE_SHARE_GROUP_STATE, "write", ""),
-        (ApiKey.DELETE_SHARE_GROUP_STATE, "delete", ""),
-        (ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, "read", " summary"),
-    ):
-        message = f"Unable to {verb} share group state{what}: This is not the correct coordinator."
-        yield api, _no_share_state(api.api_name, message)
 
 
 def _always(api: ApiKey, fields: Mapping[str, Any]) -> Handler:
@@ -107,24 +97,3 @@ def _describe_share_group_offsets(
     described = m.DescribeShareGroupOffsetsResponseGroup
     groups = yield from gathered(described(error_code=_NO_GROUPS, group_id=each.group_id) for each in request.groups)
     return m.DescribeShareGroupOffsetsResponse(groups=groups)
-
-
-def _no_share_state(name: str, message: str) -> Handler:
-    """The refusal of one API of share group state: this node is the coordinator of no share group."""
-
-    def refuse(request: Any, _context: Context, _reply: Reply[Any]) -> Generator[None, None, Any]:
-        response = getattr(m, f"{name}Response")
-        action = name.removesuffix("Summary").split("Share")[0]
-        suffix = "SummaryResult" if name.endswith("Summary") else "Result"
-        topic_result = getattr(m, f"{name}Response{action}State{suffix}")
-        result = getattr(m, f"{name}ResponsePartitionResult")
-        results = yield from gathered_by_topic(
-            ((topic.topic_id, topic.partitions) for topic in request.topics),
-            lambda _, asked: result(
-                partition=asked.partition, error_code=ErrorCode.NOT_COORDINATOR, error_message=message
-            ),
-            lambda topic_id, refused: topic_result(topic_id=topic_id, partitions=refused),
-        )
-        return response(results=results)
-
-    return refuse

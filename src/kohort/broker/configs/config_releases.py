@@ -69,7 +69,7 @@ _4_4_0: Final = Changes(
         ("sasl.oauthbearer.expected.audience", "LIST", "", None, "HIGH", "shown", "read-only", "Audiences of which an OAuth token has to have one."),
         ("sasl.oauthbearer.expected.issuer", "STRING", None, None, "HIGH", "shown", "read-only", "Issuer that an OAuth token has to have."),
         ("share.coordinator.cached.buffer.max.bytes", "INT", "1048588", "[524288,...]", "MEDIUM", "shown", "cluster-wide", "Largest write buffer that the share coordinator keeps for later batches."),
-        ("share.coordinator.snapshot.update.records.per.snapshot", "INT", "500", "[0,...,500]", "MEDIUM", "shown", "read-only", "Number of updates of the state of a share group after which a snapshot is written."),
+        ("share.coordinator.snapshot.update.records.per.snapshot", "INT", "500", "[0,...,500]", "MEDIUM", "effect", "read-only", "Number of updates of the state of a share group after which a snapshot is written."),
     ),
     topic=(
         ("errors.deadletterqueue.group.enable", "BOOLEAN", "false", None, "MEDIUM", "shown", "dynamic", "Whether share groups may write dead letters to the topic."),

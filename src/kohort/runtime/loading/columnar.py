@@ -112,8 +112,9 @@ class _Window:
             is_plain = np.ones(len(layout.headers), np.bool_)
             is_plain[self.special] = False
             plain = keep & is_plain[layout.batch]
-        dropped = yield from latest_by_key(layout, plain)
-        keep[dropped] = False
+        if self.load.is_compacted:
+            dropped = yield from latest_by_key(layout, plain)
+            keep[dropped] = False
         self.places = places = np.flatnonzero(keep)
         offsets, value_at, value_bytes = (np.empty(len(places), np.int64) for _ in range(3))
         for low in range(0, len(places), ROWS_PER_STEP):

@@ -4,7 +4,7 @@ The loader: reads a partition's log from its start to its end and replays it, wi
 Of the records outside transactions, only the newest value and the newest tombstone of each key in a window are decoded and
 replayed. A compacted log holds no more, so a shard must be able to load from that. A value is replayed even if a tombstone
 follows it: a committed offset creates its group, which stays when the offset is deleted. Records of transactions are replayed
-one by one, with their markers.
+one by one, with their markers. Of a log whose records change earlier ones of their key, every record is replayed.
 
 A record that cannot be decoded is set aside (`set_aside`), and the rest is loaded.
 
@@ -51,6 +51,7 @@ def load(
     end: int,
     now_ms: Callable[[], int] | None = None,
     buffer_bytes: int = LOAD_BUFFER_BYTES,
+    is_compacted: bool = True,
 ) -> Iterator[None]:
     """
     Replay the offsets `[start, end)` into the shard. Each `next` of the iterator is one step of some milliseconds.
@@ -58,13 +59,14 @@ def load(
     Args:
         now_ms: a steady clock, which ends the steps.
         buffer_bytes: the size of a window; one with numpy is up to twice as large.
+        is_compacted: whether the newest record of a key stands for all before it.
 
     Raises:
         CorruptError: the log holds no batch of magic 2 where one must be, a batch with a wrong checksum or offset, or a
             transaction marker that cannot be read.
         StorageError: the log cannot be read.
     """
-    under_way = Load(log, shard, serde, summary, now_ms or SystemClock().now_ms, buffer_bytes)
+    under_way = Load(log, shard, serde, summary, now_ms or SystemClock().now_ms, buffer_bytes, is_compacted)
     offset = start
     while offset < end:
         following = yield from under_way.window(_scan_for(end - offset), offset, end)
@@ -81,6 +83,7 @@ def load_shard(
     serde: RecordSerde[Any],
     clock: Clock,
     buffer_bytes: int,
+    is_compacted: bool,
     leader_epoch: int,
     metrics: ShardMetrics,
 ) -> Iterator[None]:
@@ -95,7 +98,16 @@ def load_shard(
     summary = LoadSummary()
     started_ms = clock.now_ms()
     committed, end = log.high_watermark, log.end_offset
-    replay = partial(load, log, shard, serde, summary, now_ms=clock.now_ms, buffer_bytes=buffer_bytes)
+    replay = partial(
+        load,
+        log,
+        shard,
+        serde,
+        summary,
+        now_ms=clock.now_ms,
+        buffer_bytes=buffer_bytes,
+        is_compacted=is_compacted,
+    )
     yield from replay(start=log.log_start_offset, end=committed)
     if committed < end:
         position.registry.create(committed)

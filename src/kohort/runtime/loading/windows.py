@@ -64,7 +64,8 @@ Row: TypeAlias = tuple[int, bytes, bytes | None, int, int]
 Rows: TypeAlias = Generator[Row | Marker | None, None, None]
 """
 What a scan finds in a window, in the order of the log: of the records outside transactions the newest value and the newest
-tombstone of each key, all records of transactions, and the markers. None is a possible pause.
+tombstone of each key (or all, if the log is not compacted), all records of transactions, and the markers. None is a possible
+pause.
 """
 Scan: TypeAlias = Callable[["Load", int, int], Rows]
 """
@@ -82,6 +83,7 @@ class Load:
 
     Attributes:
         next_offset: the offset behind the window that is read; the end of the load if nothing was found.
+        is_compacted: whether the newest record of a key stands for all before it.
     """
 
     def __init__(
@@ -92,8 +94,10 @@ class Load:
         summary: LoadSummary,
         now_ms: Callable[[], int],
         buffer_bytes: int = LOAD_BUFFER_BYTES,
+        is_compacted: bool = True,
     ) -> None:
         self.log = log
+        self.is_compacted = is_compacted
         self.buffer_bytes = buffer_bytes
         self.shard = shard
         self.summary = summary
@@ -148,7 +152,7 @@ class Load:
                 _log.warning("load.skipped type=%d offset=%d", error.record_type, offset)
             return
         except CorruptError as error:
-            if producer_id == NO_PRODUCER_ID:
+            if producer_id == NO_PRODUCER_ID and self.is_compacted:
                 self._set_aside_keys.add(key)
             self.set_aside(record_set_aside(offset, key, error))
             return
@@ -235,7 +239,7 @@ def scan_batches(load: Load, start: int, end: int) -> Rows:
                 # A record without a key is not a record of the shard.
                 if key is not None:
                     newest = tombstones if value is None else values
-                    if key in newest:
+                    if key in newest and load.is_compacted:
                         rows[newest[key]] = None
                     newest[key] = len(rows)
                     rows.append((record.offset, key, value, NO_PRODUCER_ID, NO_PRODUCER_EPOCH))

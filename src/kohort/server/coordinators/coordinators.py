@@ -18,6 +18,7 @@ from kohort.runtime.ports import Defer
 from kohort.runtime.processors import Processor
 from kohort.server.coordinators.group_coordinator import group_coordinator
 from kohort.server.coordinators.hosted_coordinator import CoordinatorFactory, HostedCoordinator
+from kohort.server.coordinators.share_coordinator import share_coordinator
 from kohort.server.coordinators.transaction_coordinator import transaction_coordinator
 from kohort.storage.log import Log
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("kohort.server")
 
-COORDINATORS: Final[tuple[CoordinatorFactory, ...]] = (group_coordinator, transaction_coordinator)
+COORDINATORS: Final[tuple[CoordinatorFactory, ...]] = (group_coordinator, transaction_coordinator, share_coordinator)
 """The coordinators of every node, one entry each."""
 RETRY_MS_MIN: Final = 500
 RETRY_MS_MAX: Final = 60_000

@@ -22,13 +22,11 @@ from kohort.group.service import GroupService
 from kohort.group.shard import GroupShard
 from kohort.machine.shard import Deadlines, Runner
 from kohort.machine.timeline import SnapshotRegistry
-from kohort.model.errors import ConfigError
 from kohort.model.ids import CONSUMER_OFFSETS, uuid_text
 from kohort.runtime.runtime import Runtime
 from kohort.server.coordinators.assignors import load_assignors
 from kohort.server.coordinators.event_lines import EventLog
-from kohort.server.coordinators.hosted_coordinator import Coordinator
-from kohort.wire.compression import Codec
+from kohort.server.coordinators.hosted_coordinator import Coordinator, codec_of
 
 if TYPE_CHECKING:
     from kohort.scrape import Family
@@ -98,7 +96,7 @@ def group_coordinator(broker: Broker) -> Coordinator[GroupShard, GroupService]:
         write_timeout_ms=config.get_int("offsets.commit.timeout.ms"),
         load_buffer_bytes=config.get_int("offsets.load.buffer.size"),
         linger_ms=config.get_int("group.coordinator.append.linger.ms"),
-        codec=_codec(config),
+        codec=codec_of(config, "offsets.topic.compression.codec"),
     )
 
 
@@ -115,16 +113,3 @@ def _group_config(config: BrokerConfig, assignors: tuple[str, ...], protocols: t
         group_consumer_migration_policy=cast("MigrationPolicy", policy),
         group_coordinator_rebalance_protocols=protocols,
     )
-
-
-def _codec(config: BrokerConfig) -> Codec:
-    """
-    Raises:
-        ConfigError: offsets.topic.compression.codec is not the number of a codec.
-    """
-    number = config.get_int("offsets.topic.compression.codec")
-    try:
-        return Codec(number)
-    except ValueError:
-        known = ", ".join(f"{int(codec)} ({codec.name.lower()})" for codec in Codec)
-        raise ConfigError(f"offsets.topic.compression.codec is {number}; it must be one of {known}") from None

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 import msgspec
 
 from kohort.broker.broker import Broker
+from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.ports import Handler
 from kohort.machine.ports import Persister, Verification
 from kohort.machine.shard import Deadlines, EndTransaction, Producer, RecordSerde, Runner, Shard
 from kohort.machine.timeline import SnapshotRegistry
-from kohort.model.errors import ErrorCode, error_code
+from kohort.model.errors import ConfigError, ErrorCode, error_code
 from kohort.model.ids import TopicPartition
 from kohort.runtime.append.appender import ADAPTIVE
 from kohort.runtime.processors import Processor
@@ -57,7 +58,7 @@ class Coordinator(msgspec.Struct, Generic[S, V], frozen=True, kw_only=True):
             but it takes no markers.
         verification: returns the verifier of the transactions of producers, from a service that sees all shards.
         persister: returns the share coordinator, as others in this process ask it, from a service that sees all shards.
-        on_effects, write_timeout_ms, load_buffer_bytes, linger_ms, codec: see `kohort.runtime.runtime.Runtime`.
+        on_effects, is_compacted, write_timeout_ms, load_buffer_bytes, linger_ms, codec: see `kohort.runtime.runtime.Runtime`.
     """
 
     topic: str
@@ -68,12 +69,28 @@ class Coordinator(msgspec.Struct, Generic[S, V], frozen=True, kw_only=True):
     figures: Callable[[V], Iterator[Family | None]]
     on_effects: Callable[[int, Sequence[Any]], None] | None = None
     is_transactional: bool = False
+    is_compacted: bool = True
     verification: Callable[[V], Verification] | None = None
     persister: Callable[[V], Persister] | None = None
     write_timeout_ms: int
     load_buffer_bytes: int
     linger_ms: int = ADAPTIVE
     codec: Codec = Codec.NONE
+
+
+def codec_of(config: BrokerConfig, key: str) -> Codec:
+    """
+    The codec of a coordinator's batches.
+
+    Raises:
+        ConfigError: the configuration is not the number of a codec.
+    """
+    number = config.get_int(key)
+    try:
+        return Codec(number)
+    except ValueError:
+        known = ", ".join(f"{int(codec)} ({codec.name.lower()})" for codec in Codec)
+        raise ConfigError(f"{key} is {number}; it must be one of {known}") from None
 
 
 CoordinatorFactory = Callable[[Broker], Coordinator[Any, Any]]
@@ -105,6 +122,7 @@ class HostedCoordinator:
             linger_ms=coordinator.linger_ms,
             codec=coordinator.codec,
             load_buffer_bytes=coordinator.load_buffer_bytes,
+            is_compacted=coordinator.is_compacted,
             on_effects=coordinator.on_effects,
         )
         self._service: Service = coordinator.make_service(self.runtime)

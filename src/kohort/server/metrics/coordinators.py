@@ -102,12 +102,12 @@ def runtime_families(coordinator: str, metrics: RuntimeMetrics) -> Iterator[Metr
     The runtime of one coordinator. Of the transaction coordinator Kafka has the times of loads only.
 
     Args:
-        coordinator: the word in the names, "group" or "transaction".
+        coordinator: the word in the names: "group", "transaction" or "share".
 
     Source: Kafka CoordinatorRuntimeMetrics.
     """
     own, kafka = f"kohort_{coordinator}_coordinator", f"kafka.server:type={coordinator}-coordinator-metrics"
-    group = kafka if coordinator == "group" else ""
+    group = "" if coordinator == "transaction" else kafka
     states = by("state", ((state.value, count) for state, count in metrics.partitions.items()))
     mbean = group and f"{group},state={{}}/num-partitions"
     yield from figure(f"{own}_partitions", mbean, "Partitions of the coordinator's topic, by state.", *states)

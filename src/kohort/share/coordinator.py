@@ -1,0 +1,91 @@
+"""
+The share coordinator of one node, as share groups and leaders of partitions ask it: one attempt, by a call.
+
+Source: Kafka ShareCoordinatorService.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from kohort.machine.front import Front
+from kohort.machine.ports import SharePartitionKey, SharePartitionState
+from kohort.machine.shard import Runner
+from kohort.machine.steps import Operation
+from kohort.model.errors import CoordinatorError, ErrorCode
+from kohort.model.ids import uuid_text
+from kohort.share import operations
+from kohort.share.errors import failure, not_available
+from kohort.share.operations import Answer
+from kohort.share.shard import ShareShard
+
+_INITIALIZE: Final = "initialize share group state"
+_READ: Final = "read share group state"
+_WRITE: Final = "write share group state"
+_DELETE: Final = "delete share group state"
+_SUMMARY: Final = "read share group state summary"
+
+
+class ShareCoordinator(Front[ShareShard]):
+    """A `kohort.machine.ports.Persister` that tries once. Every share partition is an operation of its own."""
+
+    def __init__(self, runner: Runner[ShareShard]) -> None:
+        super().__init__(runner, ErrorCode.INVALID_REQUEST)
+
+    def initialize(
+        self,
+        key: SharePartitionKey,
+        state_epoch: int,
+        start_offset: int,
+        done: Callable[[CoordinatorError | None], None],
+        /,
+    ) -> None:
+        operation = Operation(operations.initialize, key, state_epoch, start_offset)
+        self._run(_INITIALIZE, key, operation, partial(_tell_error, done))
+
+    def read(
+        self,
+        key: SharePartitionKey,
+        leader_epoch: int,
+        done: Callable[[SharePartitionState | CoordinatorError], None],
+        /,
+    ) -> None:
+        self._run(_READ, key, Operation(operations.read, key, leader_epoch), done)
+
+    def write(
+        self, key: SharePartitionKey, state: SharePartitionState, done: Callable[[CoordinatorError | None], None], /
+    ) -> None:
+        self._run(_WRITE, key, Operation(operations.write, key, state), partial(_tell_error, done))
+
+    def delete(self, key: SharePartitionKey, done: Callable[[CoordinatorError | None], None], /) -> None:
+        self._run(_DELETE, key, Operation(operations.delete, key), partial(_tell_error, done))
+
+    def summary(
+        self, key: SharePartitionKey, done: Callable[[SharePartitionState | CoordinatorError], None], /
+    ) -> None:
+        if not self.is_active:
+            done(not_available())
+            return
+        query = partial(_summary, key)
+        on_error: Callable[[Exception], Answer] = partial(failure, _SUMMARY)
+        done(self.runner.read(self._partition_of(key), query, on_error))
+
+    def _run(self, what: str, key: SharePartitionKey, operation: Operation, done: Callable[[Answer], None]) -> None:
+        if not self.is_active:
+            done(not_available())
+            return
+        on_error: Callable[[Exception], Answer] = partial(failure, what)
+        answer = self.runner.write(self._partition_of(key), operation, done, on_error)
+        if answer is not None:
+            done(answer)
+
+    def _partition_of(self, key: SharePartitionKey) -> int:
+        return self.partition_for(f"{key.group_id}:{uuid_text(key.topic_id)}:{key.partition}")
+
+
+def _tell_error(done: Callable[[CoordinatorError | None], None], answer: Answer) -> None:
+    done(answer if isinstance(answer, CoordinatorError) else None)
+
+
+def _summary(key: SharePartitionKey, shard: ShareShard, committed: int) -> Answer:
+    return operations.summary(shard, committed, key)
