@@ -33,10 +33,10 @@ def serve_metrics(
     from kohort.security.http_access import read_token
 
     token = read_token(token_file, os.environ)
-    _check_source(options.source)
+    _check_source(options.source, is_needed=not options.checkpoints)
     schemes = _schemes(names)
     security = connecting(connection_options(options.config))
-    exporter = Exporter(options.source, security, cluster_name=cluster_name, schemes=schemes)
+    exporter = Exporter(options.source, security, cluster_name=cluster_name, schemes=schemes, checkpoints=options.named)
     first = exporter.poll()
     if not first.polled_ms:
         raise ConfigError(first.problems[-1])
@@ -50,7 +50,7 @@ def serve_metrics(
     exporter.close()
 
 
-def _check_source(source: str) -> None:
+def _check_source(source: str, *, is_needed: bool) -> None:
     from kohort.pipeline.decode.storage import is_remote
     from kohort.pipeline.exporter.directory import META_PROPERTIES
     from kohort.pipeline.jobs.published import is_published
@@ -64,7 +64,7 @@ def _check_source(source: str) -> None:
             f"{source} does not grow record by record; export follows kafka://HOST:PORT or the data directory of a broker. For"
             " published tables use status --fail-on"
         )
-    if not (Path(source) / META_PROPERTIES).is_file():
+    if is_needed and not (Path(source) / META_PROPERTIES).is_file():
         # Not the data directory of a broker that has no group yet, but maybe copied logs.
         coordinator_log_bytes(source)
 

@@ -115,14 +115,14 @@ class Checkpoint:
         return _median(self.took_ms)
 
 
-def read_checkpoint(files: Files, group: str, path: str, *, has_history: bool, since: int = START - 1) -> Checkpoint:
+def read_checkpoint(files: Files, group: str, path: str, *, has_history: bool, is_recent: bool = False) -> Checkpoint:
     """
     Read a checkpoint. Its query may be running.
 
     Args:
         has_history: the rows of all batches that it has, or, of more than `CHECKPOINT_COMMITS_MAX` rows, of the last ones and
             of evenly spaced ones before them. Otherwise of the last finished batch.
-        since: only rows of later batches.
+        is_recent: of the last `RECENT` batches only.
 
     Raises:
         ConfigError: it is no checkpoint, it cannot be read, or Spark changes it too quickly.
@@ -133,13 +133,13 @@ def read_checkpoint(files: Files, group: str, path: str, *, has_history: bool, s
         # A plan is written before its commit: commits first, so that each has its plan.
         commits, plans = _numbers(files, _at(path, _COMMITS)), _numbers(files, _at(path, _OFFSETS))
         found = Checkpoint(group, path)
-        if _is_read(files, found, sorted(plans), commits, has_history=has_history, since=since):
+        if _is_read(files, found, sorted(plans), commits, has_history=has_history, is_recent=is_recent):
             return found
     raise ConfigError(f"{path} changes while it is read: batches are deleted within moments")
 
 
 def _is_read(
-    files: Files, found: Checkpoint, plans: Sequence[int], commits: set[int], *, has_history: bool, since: int
+    files: Files, found: Checkpoint, plans: Sequence[int], commits: set[int], *, has_history: bool, is_recent: bool
 ) -> bool:
     """Read the files of a listing; False if Spark has deleted those that count meanwhile."""
     about = files.read(found.path, [_METADATA]).get(_METADATA)
@@ -156,10 +156,10 @@ def _is_read(
             return False
         known.append((number, log.plan(number, content)))
     _stand(files, found, log, known, plans)
-    if found.batch is None and since < START:
+    if found.batch is None:
         found.commits.add(START, found.finished_ms or 0, found.position)
-    wanted = _wanted(plans, partitions=len(found.position), has_history=has_history)
-    log.walk(wanted, since=since, has_history=has_history)
+    wanted = _wanted(plans, partitions=len(found.position), has_older=has_history and not is_recent)
+    log.walk(wanted, has_history=has_history)
     return True
 
 
@@ -205,7 +205,7 @@ class _Log:
             self._damaged.add(name)
             self._found.problems.append(f"{name} is damaged ({exc})")
 
-    def walk(self, wanted: Sequence[int], *, since: int, has_history: bool) -> None:
+    def walk(self, wanted: Sequence[int], *, has_history: bool) -> None:
         """Read plans in order, and keep the rows and times of those that have finished."""
         found, last, recent = self._found, self._found.batch, set(wanted[-RECENT:])
         began: list[int] = []
@@ -224,7 +224,7 @@ class _Log:
                 found.earlier = at_ms, plan.offsets
             if number == last:
                 found.finished_ms = at_ms
-            if number > since and (has_history or number == last):
+            if has_history or number == last:
                 found.commits.add(number, at_ms, found.position if number == last else plan.offsets)
 
         for number, content, written_ms in self._contents(wanted):
@@ -311,10 +311,10 @@ def _start(files: Files, found: Checkpoint) -> dict[TopicPartition, int]:
     return start
 
 
-def _wanted(plans: Sequence[int], *, partitions: int, has_history: bool) -> Sequence[int]:
+def _wanted(plans: Sequence[int], *, partitions: int, has_older: bool) -> Sequence[int]:
     """Return the plans to read: the recent ones, and of older ones as many as there is room for."""
     older, recent = plans[:-RECENT], plans[-RECENT:]
-    room = CHECKPOINT_COMMITS_MAX // max(partitions, 1) - len(recent) if has_history else 0
+    room = CHECKPOINT_COMMITS_MAX // max(partitions, 1) - len(recent) if has_older else 0
     if room <= 0:
         return recent
     step = -(-len(older) // room)

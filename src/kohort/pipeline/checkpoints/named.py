@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from kohort.model.errors import ConfigError
-from kohort.pipeline.checkpoints.checkpoint import START, Checkpoint, read_checkpoint
+from kohort.pipeline.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from kohort.pipeline.checkpoints.files import Files, files_of
 
 _MARKS = ("offsets", "commits", "metadata")
@@ -47,15 +47,15 @@ def parse_named(text: str) -> Named:
 
 
 def read_named(
-    named: Iterable[Named], session: Any, *, has_history: bool, since: dict[str, int] | None = None
+    named: Iterable[Named], session: Any, *, has_history: bool, is_recent: bool = False, files: Files | None = None
 ) -> Found:
     """
     Read checkpoints. In a directory of many, one that cannot be read does not hide the others.
 
     Args:
         session: of an engine; None without one.
-        has_history: as for `read_checkpoint`.
-        since: only rows of batches after this one, by group.
+        has_history, is_recent: as for `read_checkpoint`.
+        files: how the paths are read, if not as `files_of` says.
 
     Raises:
         ConfigError: a checkpoint that is named cannot be read, or two have the same name.
@@ -63,16 +63,14 @@ def read_named(
     found = Found()
     groups: dict[str, str] = {}
     for one in named:
-        files = files_of(one.path, session)
-        members = _members(files, one)
+        reader = files or files_of(one.path, session)
+        members = _members(reader, one)
         for group, path in members:
             if group in groups:
                 raise ConfigError(f"the checkpoints {groups[group]} and {path} are both named {group!r}")
             groups[group] = path
             try:
-                read = read_checkpoint(
-                    files, group, path, has_history=has_history, since=(since or {}).get(group, START - 1)
-                )
+                read = read_checkpoint(reader, group, path, has_history=has_history, is_recent=is_recent)
             except ConfigError as exc:
                 if len(members) == 1:
                     raise

@@ -22,6 +22,8 @@ STOPPED: Final = "stopped"
 STUCK: Final = "stuck in a batch"
 UNKNOWN: Final = "unknown"
 
+STATE_NUMBERS: Final = {RUNNING: 0, WAITING: 1, STOPPED: 2, STUCK: 3, UNKNOWN: 4}
+"""Numbers of states in metrics."""
 STANDING: Final = frozenset({STOPPED, STUCK})
 """States in which the lag does not shrink by itself."""
 PATIENCE: Final = 3

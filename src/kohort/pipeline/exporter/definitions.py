@@ -57,6 +57,12 @@ kohort_group_rebalance_seconds_total [group] Time spent in rebalances; of classi
 kohort_group_rebalance_moved_partitions_total [group] Partitions whose owner changed.
 kohort_group_rebalance_lag_total [group] Records by which the lag grew in the polls with a rebalance.
 kohort_group_last_rebalance_seconds [group] When the last rebalance was complete, in seconds since 1970.
+kohort_query_state [group] State of a Spark query: 0 running, 1 waiting for data, 2 stopped, 3 stuck in a batch, 4 unknown.
+kohort_query_info [group query_id checkpoint] 1 for each Spark query.
+kohort_query_batch [group] Number of the last finished batch of a Spark query; -1 before the first one.
+kohort_query_last_batch_seconds [group] When that batch finished, in seconds since 1970.
+kohort_query_open_batch_seconds [group] How long a batch has been in progress; no series without one.
+kohort_query_replayed_records [group] Records that a restart of the query would read again.
 kohort_transactions_open [] Open transactions of all coordinators.
 kohort_transactions_overdue [] Open transactions beyond their timeout.
 kohort_transactions_ended_total [outcome] Completed transactions: committed, aborted.

@@ -15,12 +15,14 @@ from prometheus_client.registry import Collector
 from kohort.client.security import PLAINTEXT, Security
 from kohort.model.ids import INTERNAL_TOPICS, TRANSACTION_STATE, TopicPartition
 from kohort.model.limits import EXPORTED_PARTITIONS_MAX
+from kohort.pipeline.checkpoints.named import Named
 from kohort.pipeline.exporter.commits import Committed, GroupPartition
 from kohort.pipeline.exporter.definitions import SCHEMES
 from kohort.pipeline.exporter.directory import Directory
 from kohort.pipeline.exporter.follower import Cluster
 from kohort.pipeline.exporter.memberships import GroupState
 from kohort.pipeline.exporter.metrics import PartitionLag, Snapshot, families
+from kohort.pipeline.exporter.queries import Queries
 from kohort.pipeline.exporter.shares import SharePartition
 from kohort.pipeline.exporter.source import FAILURES, Source
 from kohort.pipeline.exporter.state import TOPICS, CoordinatorState, decoder
@@ -53,12 +55,14 @@ class Exporter(Collector):
         *,
         cluster_name: str | None = None,
         schemes: Collection[str] = SCHEMES,
+        checkpoints: Collection[Named] = (),
     ) -> None:
         """
         Args:
             source: `kafka://HOST:PORT`, several brokers separated by commas, or the data directory of a broker.
             cluster_name: the value of labels `cluster` and `cluster_name`; by default the id of the cluster.
             schemes: sets of names, of `definitions.SCHEMES`.
+            checkpoints: of Spark queries, which are groups, too.
         """
         self.snapshot: Snapshot | None = None
         self._source: Source = Cluster(source, security) if is_live(source) else Directory(source)
@@ -66,6 +70,7 @@ class Exporter(Collector):
         self._schemes = tuple(schemes)
         self._state = CoordinatorState()
         self._waiting = WaitingRecords()
+        self._queries = Queries(checkpoints)
         self._ends: dict[tuple[str, int], deque[int]] = {}
         self._lags: dict[str, int] = {}
         self._subscribed: dict[str, frozenset[str] | None] = {}
@@ -107,11 +112,13 @@ class Exporter(Collector):
             self._cluster_name = self._source.cluster_id()
         before_ends = {place: ends[-1] for place, ends in self._ends.items()}
         self._follow(before_ends)
+        self._source.problems += self._queries.poll(self._state.commits, before_ends)
         # Ends are read after the commits, so that no commit is beyond an end.
         logs = self._source.logs()
         polled_ms = int(time.time() * 1000)
         at_rest = self._source.at_rest()
-        at_ms = polled_ms if at_rest is None else end_of_directory(at_rest, self._reads())
+        latest_ms = self._queries.latest_ms
+        at_ms = polled_ms if at_rest is None else end_of_directory(at_rest, self._reads(), latest_ms)
         stable_ends = self._source.stable_ends(logs)
         blocked = {place: end - stable_ends.get(place, end) for place, end in _ends(logs).items()}
         blocked = {place: records for place, records in blocked.items() if records > 0}
@@ -139,6 +146,8 @@ class Exporter(Collector):
             if knows_all
             else [],
             blocked=blocked,
+            queries=self._queries.checkpoints,
+            states={group: one.name for group, one in self._queries.states.items()},
             records=self._state.records,
             dropped=self._state.dropped + self._source.dropped,
             problems=tuple(self._source.problems),
@@ -178,6 +187,7 @@ class Exporter(Collector):
         shared = list(_shared(self._state.shares, logs))
         behind |= {Waiting(TopicPartition(log.topic, log.partition), one.start_offset) for one, log in shared}
         self._waiting.refresh(self._source, by_place, sorted(behind), stable_ends)
+        self._judge_queries(by_place, at_ms)
         for share, log in shared:
             yield self._share_partition(share, log, at_ms)
         for key, one in self._state.commits.found.items():
@@ -189,6 +199,20 @@ class Exporter(Collector):
                 yield PartitionLag(key, one.offset, None, None, judge(facts).name, Status.NOTFOUND)
         for known, key, log in uncommitted:
             yield self._without_commit(known, key, log, ids.get(key.topic), at_ms)
+
+    def _judge_queries(self, logs: Mapping[tuple[str, int], LiveLog], at_ms: int) -> None:
+        rows: dict[str, list[dict[str, int | None]]] = {group: [] for group in self._queries.checkpoints}
+        for key, one in self._state.commits.found.items():
+            if key.group in rows:
+                log, place = logs.get((key.topic, key.partition)), TopicPartition(key.topic, key.partition)
+                waited_ms = lag = None
+                if log is not None:
+                    lag = max(log.end - one.offset, 0)
+                    if not self._waiting.is_all_read(place, one.offset, end=log.end):
+                        waited_ms = self._waiting.time_lag_ms(place, one.offset, end=log.end, at_ms=at_ms)
+                produced_ms = None if waited_ms is None else at_ms - waited_ms
+                rows[key.group].append({"lag": lag, "next_produced_at_ms": produced_ms})
+        self._queries.judge(rows, at_ms)
 
     def _uncommitted(self, logs: Collection[LiveLog]) -> list[tuple[GroupState, GroupPartition, LiveLog]]:
         """Return the partitions that members own, and of which their groups have no committed offset."""
@@ -264,7 +288,9 @@ class Exporter(Collector):
         return judge(facts)
 
     def _of_group(self, key: GroupPartition) -> dict[str, Any]:
-        """Return the facts about the members of a group and a topic, for `PartitionFacts`."""
+        """Return the facts about the members of a group and a topic, or about its query, for `PartitionFacts`."""
+        if key.group in self._queries.checkpoints:
+            return self._queries.facts(key.group)
         group = self._state.memberships.groups.get(key.group)
         if group is None:
             return {}

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from kohort.model.limits import EXPORTED_OPEN_TRANSACTIONS_MAX
+from kohort.pipeline.checkpoints.checkpoint import START, Checkpoint
+from kohort.pipeline.checkpoints.state import GROUP_TYPE, STATE_NUMBERS
 from kohort.pipeline.exporter.commits import GroupPartition
 from kohort.pipeline.exporter.definitions import COUNTER, DEFINITIONS, KOHORT
 from kohort.pipeline.exporter.memberships import GroupState
@@ -47,6 +49,7 @@ class Snapshot:
     Attributes:
         at_ms: the instant of the values, see `sources.instants`; of logs that grow, `polled_ms`.
         polled_ms: the end of the poll, by the clock of this machine.
+        queries, states: Spark queries and their states, by group.
     """
 
     cluster: str
@@ -61,6 +64,8 @@ class Snapshot:
     ended: Mapping[str, int] = field(default_factory=dict)
     hanging: Sequence[OpenProducer] = ()
     blocked: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    queries: Mapping[str, Checkpoint] = field(default_factory=dict)
+    states: Mapping[str, str] = field(default_factory=dict)
     records: int = 0
     dropped: int = 0
     problems: Sequence[str] = ()
@@ -97,6 +102,8 @@ def families(now: Snapshot, schemes: Collection[str]) -> Families:
         of_group[one.key.group].append(one)
     for group in sorted({*of_group, *now.groups}):
         _add_group(found, now, group, of_group[group])
+    for group, query in sorted(now.queries.items()):
+        _add_query(found, now, group, query)
     _add_transactions(found, now)
     found.add("kohort_exporter_up", not now.problems)
     found.add("kohort_exporter_problems", len(now.problems))
@@ -130,7 +137,8 @@ def _add_group(found: Families, now: Snapshot, group: str, partitions: Sequence[
     state = "" if known is None else known.state
     of_group = (now.cluster, group, state, str(known is None).lower())
     members = 0 if known is None else len(known.members)
-    found.add("kohort_group_members", members, group, "simple" if known is None else known.group_type)
+    simple = GROUP_TYPE if group in now.queries else "simple"
+    found.add("kohort_group_members", members, group, simple if known is None else known.group_type)
     found.add("kafka_consumergroup_members", members, group)
     found.add("kminion_kafka_consumer_group_members", members, group)
     protocol = ("", "") if known is None else (known.protocol, known.protocol_type)
@@ -222,6 +230,17 @@ def _add_rebalances(found: Families, group: str, known: GroupState) -> None:
         found.add("kohort_group_last_rebalance_seconds", totals.last_ms / 1000, group)
     for cause, count in sorted(totals.causes.items()):
         found.add("kohort_group_rebalance_causes_total", count, group, cause)
+
+
+def _add_query(found: Families, now: Snapshot, group: str, query: Checkpoint) -> None:
+    found.add("kohort_query_info", 1, group, query.query_id or "", query.path)
+    found.add("kohort_query_state", STATE_NUMBERS[now.states[group]], group)
+    found.add("kohort_query_batch", START if query.batch is None else query.batch, group)
+    if query.finished_ms is not None:
+        found.add("kohort_query_last_batch_seconds", query.finished_ms / 1000, group)
+    if query.open_since_ms is not None:
+        found.add("kohort_query_open_batch_seconds", _seconds(now.at_ms - query.open_since_ms), group)
+    found.add("kohort_query_replayed_records", query.replayed, group)
 
 
 def _add_transactions(found: Families, now: Snapshot) -> None:

@@ -235,9 +235,8 @@ class Reading:
         columns = ("topic", "partition", "offset", "commit_timestamp_ms")
         # A path in an object store is not looked into, so its topics tell no time.
         commits = latest.select(*columns).collect() if can_find(self.directory) else ()
-        # A directory without coordinators, whose only groups are queries, has no time but theirs.
-        latest_ms = max((one.latest_ms for one in self.checkpoints), default=0)
-        return max(end_of_directory(self.directory, newest_reads(commits)), latest_ms)
+        written_ms = max((one.latest_ms for one in self.checkpoints), default=0)
+        return end_of_directory(self.directory, newest_reads(commits), written_ms)
 
     @cached_property
     def offset_commits(self) -> Any:

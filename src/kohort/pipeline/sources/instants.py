@@ -36,29 +36,31 @@ class Read(NamedTuple):
     committed_ms: int
 
 
-def end_of_directory(path: str, committed: Mapping[TopicPartition, Read]) -> int:
+def end_of_directory(path: str, committed: Mapping[TopicPartition, Read], written_ms: int = 0) -> int:
     """
     Return the end of the logs in a directory; 0 if no coordinator has written.
 
     Args:
+        written_ms: as for `end_of_logs`.
         committed: a committed offset of each partition that has one, as `newest_reads` returns them.
 
     Raises:
         ConfigError: the directory cannot be read.
     """
     segments = list_segments(path, topics=INTERNAL_TOPICS | {topic for topic, _ in committed})
-    return end_of_logs(latest_ms(segments), right_topics(proofs(segments, committed)))
+    return end_of_logs(latest_ms(segments), right_topics(proofs(segments, committed)), written_ms)
 
 
-def end_of_logs(latest_ms: Mapping[str, int], right: Collection[str] = ()) -> int:
+def end_of_logs(latest_ms: Mapping[str, int], right: Collection[str] = (), written_ms: int = 0) -> int:
     """
     Return the end of some logs.
 
     Args:
         latest_ms: the greatest timestamp of a batch, by topic.
         right: the topics of others than coordinators whose timestamps count.
+        written_ms: when a Spark query last wrote, which counts as a coordinator does.
     """
-    written_ms = max((at_ms for topic, at_ms in latest_ms.items() if topic in INTERNAL_TOPICS), default=0)
+    written_ms = max([written_ms, *(at_ms for topic, at_ms in latest_ms.items() if topic in INTERNAL_TOPICS)])
     others = (latest_ms.get(topic, 0) for topic in right)
     return max(written_ms, *(at_ms for at_ms in others if at_ms <= written_ms + SILENCE_MAX_MS), 0)
 
