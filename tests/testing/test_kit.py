@@ -177,8 +177,9 @@ def test_the_requests_of_a_test(broker: Broker) -> None:
 
 def test_a_broker_without_a_journal() -> None:
     with Broker(journal=False, in_process=True) as broker:
-        broker.scope("one").topic()
+        topic = broker.scope("one").topic()
+        committed(broker, "billing", topic)
         assert broker.requests() == []
         broker.keep_journal()
-        broker.scope("two").topic()
-        assert [each["api"] for each in broker.requests(api="CreateTopics")] == ["CreateTopics"]
+        committed(broker, "billing", topic)
+        assert [each["api"] for each in broker.requests(api="OffsetCommit")] == ["OffsetCommit"]

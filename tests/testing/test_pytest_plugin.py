@@ -91,11 +91,17 @@ def test_a_run_without_the_fixtures_imports_nothing_of_kohort(tmp_path: Path) ->
 
 def test_a_failure_shows_the_last_requests(tmp_path: Path) -> None:
     tests = """
+        from kohort.client import Client
+
+        def ask(kohort):
+            with Client(kohort.bootstrap) as client:
+                client.brokers()
+
         def test_first(kohort):
-            kohort.topic("earlier")
+            ask(kohort)
 
         def test_second(kohort):
-            kohort.topic("orders")
+            ask(kohort)
             assert kohort.requests(api="Produce")
 
         def test_third(kohort_broker):
@@ -105,7 +111,7 @@ def test_a_failure_shows_the_last_requests(tmp_path: Path) -> None:
     done = run(tmp_path, "-q", tests=tests)
     assert "1 passed, 2 failed" in done.stdout or "2 failed, 1 passed" in done.stdout
     second, third = done.stdout.split("- requests to Kohort -")[1:]
-    assert re.findall(r"^  (\w+) \d+ of kohort-cli: answered$", second, re.MULTILINE) == ["ApiVersions", "CreateTopics"]
+    assert re.findall(r"^  (\w+) \d+ of kohort-cli: answered$", second, re.MULTILINE) == ["ApiVersions", "Metadata"]
     assert "no control port answers at 127.0.0.1:" in third
 
 

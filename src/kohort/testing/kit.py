@@ -1,14 +1,15 @@
 """What a test can do with a broker, wherever the broker runs."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import Any, Unpack
 
-from kohort.client.control import WAIT_S, ControlClient, WaitTimeoutError
+from kohort.client.control import WAIT_S, WaitTimeoutError
 from kohort.testing.faults import Fault, Hold
 from kohort.testing.fields import FaultFields, FilterFields, HoldFields
+from kohort.testing.states import States
 
 
-class Kit(ABC):
+class Kit(States):
     """
     A broker, or a part of one for a single test. Every method blocks; in asyncio call them by `asyncio.to_thread`.
 
@@ -29,16 +30,6 @@ class Kit(ABC):
     @abstractmethod
     def control(self) -> str:
         """HOST:PORT of the control port."""
-
-    @property
-    @abstractmethod
-    def control_client(self) -> ControlClient:
-        """For requests to the control port that have no method here."""
-
-    @property
-    def scope_name(self) -> str:
-        """The scope of what is added; "" outside of scopes."""
-        return ""
 
     def fault(self, **fields: Unpack[FaultFields]) -> Fault:
         """

@@ -6,17 +6,11 @@ from types import TracebackType
 from typing import Self
 from uuid import uuid4
 
-from kohort.client.cluster import Client
 from kohort.client.control import ControlClient
-from kohort.model.errors import ErrorCode, KohortError
 from kohort.testing.kit import Kit
-from kohort.wire import messages
-from kohort.wire.apis import ApiKey
 
 _NAME_LENGTH_MAX = 100
 _OTHER = re.compile(r"[^A-Za-z0-9._-]+")
-_TIMEOUT_MS = 60_000
-_GONE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 class Scope(Kit):
@@ -33,7 +27,6 @@ class Scope(Kit):
         self.broker = broker
         self._unique = uuid4().hex[:8]
         self.name = f"{_OTHER.sub('-', name)[:_NAME_LENGTH_MAX]}-{self._unique}"
-        self._topics: list[str] = []
         self._first_request = int(self.control_client.get("requests", limit=0)["next"])
 
     @property
@@ -64,58 +57,25 @@ class Scope(Kit):
         """A name that only this test has, for a topic, a group, a transactional id or a client."""
         return f"{name}-{self._unique}"
 
-    def topic(self, name: str = "topic", *, partitions: int = -1, configs: Mapping[str, object] | None = None) -> str:
+    def topic(
+        self, name: str = "topic", *, partitions: int | None = None, configs: Mapping[str, object] | None = None
+    ) -> str:
         """
         Create a topic with a new name, and return the name. It is deleted at the end of the test.
 
         Args:
-            partitions: their number; -1 for that of `num.partitions`.
+            partitions: their number; without it that of `num.partitions`.
 
         Raises:
-            KohortError: the topic cannot be created.
+            ControlError: the broker refuses.
         """
         created = self.unique(name)
-        configs = configs or {}
-        request = messages.CreateTopicsRequest(
-            topics=(
-                messages.CreateTopicsRequestCreatableTopic(
-                    name=created,
-                    num_partitions=partitions,
-                    replication_factor=-1,
-                    configs=tuple(
-                        messages.CreateTopicsRequestCreatableTopicConfig(name=key, value=str(value))
-                        for key, value in configs.items()
-                    ),
-                ),
-            ),
-            timeout_ms=_TIMEOUT_MS,
-        )
-        with Client(self.bootstrap) as client:
-            answered = client.send(ApiKey.CREATE_TOPICS, request).topics[0]
-        if answered.error_code:
-            raise KohortError(f"topic {created} was not created: {answered.error_message}")
-        self._topics.append(created)
+        self.create_topic(created, partitions=partitions, configs=configs)
         return created
 
     def close(self) -> None:
-        """
-        Remove what the test made.
-
-        Raises:
-            KohortError: a topic cannot be deleted.
-        """
+        """Remove what the test made. Raises: ControlError: the broker does not answer."""
         self.control_client.delete("scopes", self.name)
-        topics, self._topics = self._topics, []
-        if not topics:
-            return
-        request = messages.DeleteTopicsRequest(
-            topics=tuple(messages.DeleteTopicsRequestDeleteTopicState(name=name) for name in topics),
-            timeout_ms=_TIMEOUT_MS,
-        )
-        with Client(self.bootstrap) as client:
-            for answered in client.send(ApiKey.DELETE_TOPICS, request).responses:
-                if answered.error_code not in (ErrorCode.NONE, *_GONE):
-                    raise KohortError(f"topic {answered.name} was not deleted: {answered.error_message}")
 
     def __enter__(self) -> Self:
         return self

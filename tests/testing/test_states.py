@@ -1,0 +1,106 @@
+"""Groups, transactions, topics and records of `kohort.testing`, as clients make them."""
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from kohort.testing import Broker, ControlError, Scope, WaitTimeoutError
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker(in_process=True) as started:
+        yield started
+
+
+@pytest.fixture
+def scope(broker: Broker) -> Iterator[Scope]:
+    with broker.scope("test") as made:
+        yield made
+
+
+def test_records_are_written_and_read_without_a_client(scope: Scope) -> None:
+    topic = scope.topic(partitions=2)
+    assert scope.write(topic, "order 1", b"\xff\x00", {"key": "k", "value": "order 3", "headers": [{"key": "h"}]}) == [
+        0,
+        1,
+        2,
+    ]
+    assert scope.write(topic, {"value": None, "key": "k", "partition": 1, "timestamp_ms": 7}) == [0]
+    assert scope.values(topic, wait=3) == ["order 1", "\ufffd\x00", "order 3"]
+    (last,) = scope.read(topic, offset=2)
+    assert (last["key"], last["offset"], last["headers"]) == ("k", 2, [{"key": "h"}])
+    assert scope.read(topic, limit=1, partition=1)[0]["timestamp_ms"] == 7
+    assert scope.values(topic, partition=1) == [""]
+    with pytest.raises(WaitTimeoutError, match="has 3 records and not 4"):
+        scope.read(topic, wait=4, timeout=0)
+    with pytest.raises(ControlError, match="there is no partition"):
+        scope.read(topic, partition=2)
+
+
+def test_topics_are_waited_for(scope: Scope) -> None:
+    name = scope.unique("orders")
+    with pytest.raises(WaitTimeoutError, match="is not there"):
+        scope.wait_topic(name, timeout=0)
+    made = scope.create_topic(name, partitions=2, configs={"retention.ms": 7}, replication_factor=1)
+    assert [each["leader"] for each in made["partitions"]] == [1, 1]
+    assert made["scope"] == scope.name
+    scope.wait_topic(name)
+    with pytest.raises(ControlError, match="already exists"):
+        scope.create_topic(name)
+    scope.delete_topic(name)
+    scope.wait_topic(name, exists=False)
+
+
+def test_a_group_is_waited_for(broker: Broker, scope: Scope) -> None:
+    topic, group = scope.topic(partitions=2), scope.unique("workers")
+    scope.write(topic, "order 1", "order 2")
+    assert scope.group(group)["state"] == "absent"
+    with pytest.raises(WaitTimeoutError, match="is absent with 0 members") as raised:
+        scope.wait_group(group, stable=True, timeout=0)
+    assert raised.value.state["state"] == "absent"
+    reader = Consumer(
+        {
+            "bootstrap.servers": scope.bootstrap,
+            "group.id": group,
+            "client.id": "worker-1",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    reader.subscribe([topic])
+    assert reader.poll(60).value() == b"order 1"
+    found = scope.wait_group(group, stable=True, members=1, topic=topic, member="worker-1")
+    assert [each["client_id"] for each in found["members"]] == ["worker-1"]
+    assert found["members"][0]["assignment"] == [{"topic": topic, "partitions": [0, 1]}]
+    assert {"group": group, "kind": "classic", "state": "stable"} in scope.groups()
+    reader.commit(asynchronous=False)
+    found = scope.wait_group(group, topic=topic, offset=1)
+    assert [each["lag"] for each in found["offsets"]] == [1]
+    with pytest.raises(WaitTimeoutError):
+        scope.wait_group(group, lag=0, timeout=0)
+    assert reader.poll(60).value() == b"order 2"
+    reader.commit(asynchronous=False)
+    scope.wait_group(group, lag=0)
+    reader.close()
+    assert scope.wait_group(group, empty=True)["members"] == []
+
+
+def test_a_transaction_is_waited_for(scope: Scope) -> None:
+    topic, transactional_id = scope.topic(), scope.unique("billing")
+    assert scope.transaction(transactional_id)["state"] == "absent"
+    sender = Producer({"bootstrap.servers": scope.bootstrap, "transactional.id": transactional_id})
+    sender.init_transactions(60)
+    sender.begin_transaction()
+    sender.produce(topic, "order 1")
+    assert sender.flush(60) == 0
+    found = scope.wait_transaction(transactional_id, "ongoing")
+    assert found["partitions"] == [{"topic": topic, "partitions": [0]}]
+    assert scope.values(topic) == ["order 1"]
+    assert scope.values(topic, committed=True) == []
+    with pytest.raises(WaitTimeoutError, match="is ongoing, not complete"):
+        scope.wait_transaction(transactional_id, "complete", timeout=0)
+    sender.commit_transaction(60)
+    scope.wait_transaction(transactional_id, "complete")
+    assert scope.values(topic, committed=True, wait=1) == ["order 1"]
