@@ -78,7 +78,6 @@ def test_wrong_values_are_told_in_a_sentence() -> None:
         ("POST", "/faults", b" " * (CONTROL_BODY_BYTES_MAX + 1), 413),
         ("GET", "/faults/fault-1-abc", None, 404),
         ("GET", "/nothing", None, 404),
-        ("GET", "/", None, 404),
         ("PATCH", "/faults", b"{}", 405),
         ("GET", "/faults?scop=x", None, 422),
         ("GET", "/requests?limit=x", None, 422),

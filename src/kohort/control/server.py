@@ -40,15 +40,9 @@ class ControlServer:
             from kohort.control.http import HttpServer
         except ImportError:
             raise ConfigError("--control-port needs h11: pip install 'kohort[testing]'") from None
+        from kohort.control.all_operations import operations_of
         from kohort.control.api import Router
         from kohort.control.kit import Kit
-        from kohort.control.operations import (
-            fault_operations,
-            hold_operations,
-            journal_operations,
-            scope_operations,
-        )
-        from kohort.control.state_operations import group_operations, topic_operations, transaction_operations
 
         try:
             listening = bind(host, port)
@@ -66,16 +60,7 @@ class ControlServer:
                 "or listen on 127.0.0.1"
             )
         kit = self.kit = Kit(self._node, asyncio.get_running_loop())
-        rooms = (
-            fault_operations,
-            hold_operations,
-            journal_operations,
-            scope_operations,
-            group_operations,
-            transaction_operations,
-            topic_operations,
-        )
-        router = Router([operation for room in rooms for operation in room(kit)])
+        router = Router(operations_of(kit))
         self._http = HttpServer(router.handle, HttpAccess(token, is_local=is_local))
         await self._http.start(listening)
 

@@ -311,6 +311,11 @@ class Node:
         return self._broker
 
     @property
+    def registered(self) -> Mapping[int, RegisteredBroker]:
+        """All brokers of the process by id, also those that are stopped."""
+        return self._registered
+
+    @property
     def dispatches(self) -> Mapping[int, Dispatch]:
         """The routes of each broker, by its id."""
         return self._dispatches
