@@ -59,8 +59,8 @@ and `observe`, and every API can be held. `corrupt` needs records: {records}.
 - **A request that reads** is answered at once: a Fetch does not wait for records. Its other partitions have their records.
   Partitions of a fetch session, and a Metadata request for all topics, match as if the request named them. An OffsetFetch for
   all partitions of a group matches no topic.
-- **A producer with acks=0** waits for no answer. An error closes its connection, as Kafka does; it does not see a delay, silence
-  or truncation.
+- **A producer with acks=0** waits for no answer. An error closes its connection, as Kafka does; it does not see a delay,
+  silence or truncation.
 - **A throttled client** is told so where the answer has `throttle_time_ms`. The broker reads no request of its connection for
   the time.
 - **Requests before the login** on a listener with SASL or TLS meet no fault.
@@ -111,8 +111,21 @@ def _row(api: ApiKey, oldest: int, newest: int) -> str:
         place = place_of(api, version)
         places.update(dict.fromkeys(_places(place, "request")))
         words.update(_words(place))
+    if api is ApiKey.PRODUCE:  # It is in the batches.
+        words.add("producer_id")
     if "topic_id" in words:
         words.add("topic")
+    ranks = [
+        "request",
+        "producer",
+        "group or transactional id",
+        "group",
+        "transactional id",
+        "resource",
+        "element",
+        "topic",
+    ]
+    ordered = sorted(places, key=lambda each: ranks.index(each) if each in ranks else len(ranks))
     carried = ", ".join(word for word in OF_ELEMENTS if word in words) or "-"
     is_told = any(
         field.name == "throttle_time_ms"
@@ -120,7 +133,7 @@ def _row(api: ApiKey, oldest: int, newest: int) -> str:
     )
     versions = str(oldest) if oldest == newest else f"{oldest} to {newest}"
     return (
-        f"| {api.api_name} | {versions} | {', '.join(places)} | {carried} | {'yes' if reads(api) else ''} "
+        f"| {api.api_name} | {versions} | {', '.join(ordered)} | {carried} | {'yes' if reads(api) else ''} "
         f"| {'yes' if is_told else ''} |\n"
     )
 

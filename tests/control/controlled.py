@@ -24,7 +24,8 @@ class Answer(NamedTuple):
 class Control:
     """A client of the control port: one connection a request."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int | None) -> None:
+        assert port is not None
         self.port = port
 
     async def ask(

@@ -194,3 +194,20 @@ def test_the_group_of_a_lookup_counts_as_a_group() -> None:
         assert (await client.ask(ApiKey.FIND_COORDINATOR, 3, asked)).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     play(story)
+
+
+def test_a_producer_is_found_by_the_id_in_its_batches() -> None:
+    async def story(stage: Stage) -> None:
+        client = await with_partitions(stage, "a")
+        await stage.control.fault(api="Produce", producer_id=7, error="NOT_LEADER_OR_FOLLOWER", always=True)
+        codes = []
+        for producer_id in (7, 8):
+            records = batch(b"x", producer_id=producer_id, producer_epoch=0, base_sequence=0)
+            data = m.ProduceRequestPartitionProduceData(index=0, records=records)
+            topic = m.ProduceRequestTopicProduceData(name="a", partition_data=[data])
+            request = m.ProduceRequest(acks=-1, timeout_ms=5_000, topic_data=[topic])
+            answer = await client.ask(ApiKey.PRODUCE, 9, request)
+            codes.append(answer.responses[0].partition_responses[0].error_code)
+        assert codes == [REFUSED, 0]
+
+    play(story)

@@ -16,15 +16,16 @@ if TYPE_CHECKING:
 class ControlOptions(NamedTuple):
     """What the command line says about the control port."""
 
-    port: int
+    port: int | None
     token: str | None
+    faults: Path | None = None
 
     async def start(self, node: "Node", host: str) -> "ControlServer":
         """Serve the control API of a node. Raises: ConfigError: as `ControlServer.start`."""
         from kohort.control.server import ControlServer
 
         server = ControlServer(node)
-        await server.start(host, self.port, self.token)
+        await server.start(host, self.port, self.token, self.faults)
         return server
 
 
@@ -45,6 +46,12 @@ def add_control_options(options: argparse.ArgumentParser) -> None:
         help="the token that users of the control port show; the environment variable KOHORT_CONTROL_TOKEN has it, too. "
         "Needed if --host is not on loopback",
     )
+    group.add_argument(
+        "--faults",
+        type=Path,
+        metavar="FILE",
+        help="faults that are there from the start: TOML with a table [[faults]] for each, or JSON",
+    )
 
 
 def _port(text: str) -> int:
@@ -60,6 +67,7 @@ def control_of(options: argparse.Namespace, environment: Mapping[str, str]) -> C
     port = options.control_port
     if port is None and options.for_tests and is_loopback(options.host) and find_spec("h11") is not None:
         port = 0
-    if port is None:
+    if port is None and options.faults is None:
         return None
-    return ControlOptions(port, read_token(options.control_token_file, environment, CONTROL_VARIABLE))
+    token = read_token(options.control_token_file, environment, CONTROL_VARIABLE)
+    return ControlOptions(port, token, options.faults)

@@ -124,13 +124,18 @@ def _body(operation: Operation, body: bytes) -> Any:
     try:
         return msgspec.json.decode(body, type=operation.body)
     except msgspec.ValidationError as error:
-        text = str(error)
-        if "unknown field" in text:
-            name = text.split("`")[1]
-            text = f"there is no field {name!r}{nearest(name, _fields(operation.body))}"
-        raise invalid(text[:1].lower() + text[1:]) from None
+        raise invalid(sentence_of(error, operation.body)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Problem(400, "not-json", f"the body is not JSON: {error}") from None
+
+
+def sentence_of(error: msgspec.ValidationError, kind: Any) -> str:
+    """What is wrong with values of a type, with the nearest known name of an unknown field."""
+    text = str(error)
+    if "unknown field" in text:
+        name = text.split("`")[1]
+        text = f"there is no field {name!r}{nearest(name, _fields(kind))}"
+    return text[:1].lower() + text[1:]
 
 
 def _fields(kind: Any) -> list[str]:

@@ -15,6 +15,7 @@ from kohort.control.effects import Hit, after_effect, before_effect
 from kohort.control.faults import Fault
 from kohort.control.filters import Call
 from kohort.control.places import place_of, select
+from kohort.control.unfolded import facts_of_call
 from kohort.server.connections.in_flight import InFlightRequest
 from kohort.server.requests.dispatch import Throttle
 from kohort.wire.apis import ApiKey
@@ -97,7 +98,7 @@ class Passage:
             broker,
             str(context.principal),
             request,
-            {"key_type": request.key_type} if api is ApiKey.FIND_COORDINATOR else {},
+            facts_of_call(api, request),
         )
         self._entry = rules.begin(self.call)
 

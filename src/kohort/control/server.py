@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kohort.model.errors import ConfigError
@@ -20,30 +21,41 @@ class ControlServer:
     The control API of a node.
 
     Attributes:
-        port, kit: set by `start`.
+        port: set by `start`; None before, and without a port.
+        kit: set by `start`.
     """
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._http: HttpServer | None = None
         self.kit: Kit | None = None
-        self.port = 0
+        self.port: int | None = None
 
-    async def start(self, host: str, port: int, token: str | None) -> None:
+    async def start(self, host: str, port: int | None, token: str | None, faults: Path | None = None) -> None:
         """
-        Listen.
+        Add the faults of a file, and listen.
+
+        Args:
+            port: None to listen nowhere, 0 for a free port.
 
         Raises:
-            ConfigError: the address is not available, a token is missing, or h11 is not installed.
+            ConfigError: the address is not available, a token is missing, h11 is not installed, or a fault is wrong.
         """
         try:
             from kohort.control.http import HttpServer
         except ImportError:
-            raise ConfigError("--control-port needs h11: pip install 'kohort[testing]'") from None
+            raise ConfigError("--control-port and --faults need h11: pip install 'kohort[testing]'") from None
         from kohort.control.all_operations import operations_of
         from kohort.control.api import Router
         from kohort.control.kit import Kit
 
+        kit = self.kit = Kit(self._node, asyncio.get_running_loop())
+        if faults is not None:
+            from kohort.control.fault_file import add_faults
+
+            add_faults(kit, faults)
+        if port is None:
+            return
         try:
             listening = bind(host, port)
         except OSError as error:
@@ -59,7 +71,6 @@ class ControlServer:
                 f"--control-port on {host} lets everyone who reaches this machine do everything: give --control-token FILE, "
                 "or listen on 127.0.0.1"
             )
-        kit = self.kit = Kit(self._node, asyncio.get_running_loop())
         router = Router(operations_of(kit))
         self._http = HttpServer(router.handle, HttpAccess(token, is_local=is_local))
         await self._http.start(listening)

@@ -16,6 +16,8 @@ from kohort.broker.request_rules import with_field
 from kohort.control.filters import Call
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
+from kohort.wire.batch_header import HEADER_BYTES
+from kohort.wire.batches import read_header
 
 _NEW: Final = frozenset({INITIAL_EPOCH, FINAL_EPOCH})
 
@@ -51,3 +53,15 @@ def _with_session(places: Iterable[tuple[str, UUID | None, int]], request: Any) 
         for (name, topic_id), indexes in found.items()
     ]
     return with_field(request, "topics", topics)
+
+
+def facts_of_call(api: ApiKey, request: Any) -> dict[str, Any]:
+    """What a request names beside its fields with words: the kind of coordinator, and the producer of its first batch."""
+    if api is ApiKey.FIND_COORDINATOR:
+        return {"key_type": request.key_type}
+    if api is ApiKey.PRODUCE:
+        for topic in request.topic_data:
+            for partition in topic.partition_data:
+                if partition.records is not None and len(partition.records) >= HEADER_BYTES:
+                    return {"producer_id": read_header(partition.records).producer_id}
+    return {}

@@ -21,7 +21,7 @@ from kohort.model.errors import WireError
 from kohort.model.limits import COUNTED_BYTES_MIN, IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX, WRITE_BUFFER_BYTES
 from kohort.server.connections.client_connections import ClientConnections, ServedEndpoint
 from kohort.server.connections.in_flight import NOT_TIMED, AnsweringConnection, InFlightRequest
-from kohort.server.connections.long_requests import ChainedWork, LongRequest, long_steps
+from kohort.server.connections.long_requests import ChainedWork, LongRequest, long_steps, waiting_first
 from kohort.server.metrics.latency import TIMED_AT_FIRST, TIMED_EVERY
 from kohort.wire.frames import FrameReader
 from kohort.wire.generated.guards import LongMessage
@@ -281,7 +281,7 @@ class ClientConnection(AnsweringConnection):
         pending.is_long = True
         steps = long_steps(pending, frame, body, request)
         try:
-            next(steps)
+            wait = next(steps)
         except StopIteration as end:
             return self._first_result(pending, end.value, len(frame))
         except Exception as error:  # noqa: BLE001 -- as in `_handle_one`
@@ -290,7 +290,7 @@ class ClientConnection(AnsweringConnection):
         self._long_works += 1
         self._enqueue(pending, len(frame))
         self._count_held()
-        self._shared.slices.add(LongRequest(pending), steps)
+        self._shared.slices.add(LongRequest(pending), steps if wait is None else waiting_first(wait, steps))
         return None
 
     def _first_result(self, pending: InFlightRequest, result: Any, size_bytes: int) -> bytes | None:

@@ -75,7 +75,13 @@ class ChainedWork:
         self._pending.connection.end_chain(error)
 
 
-def long_steps(pending: InFlightRequest, frame: bytes, body: int, request: Any) -> Generator[None, None, Any]:
+def waiting_first(wait: Any, steps: Steps) -> Steps:
+    """Steps that wait before they go on: the first one that was taken asked for it."""
+    yield wait
+    return (yield from steps)
+
+
+def long_steps(pending: InFlightRequest, frame: bytes, body: int, request: Any) -> Steps:
     """Read, handle and answer a request in steps. Return the answer, a `NoResponse`, or None if it comes later."""
     route = pending.route.long
     is_long = False
