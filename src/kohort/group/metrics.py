@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from kohort.group.events import AssignmentStored, EpochRaised, GroupEvent, HeartbeatRefused, MemberExpired
-from kohort.group.groups import Group
+from kohort.group.groups import SHARE, Group
 from kohort.machine.counters import add_counters
 from kohort.model.errors import ErrorCode
 
@@ -45,6 +45,7 @@ class EventCounts:
         completed_rebalances: how often a classic group became Stable.
         consumer_rebalances: how often a heartbeat, a join or a resolution of regular expressions raised the epoch of a
             consumer group. A member that leaves or is fenced does not count.
+        share_rebalances: how often a heartbeat raised the epoch of a share group.
         refused_heartbeats: by API and error.
         rebalance_timeouts: members that were removed because they did not take part in a rebalance in time.
     """
@@ -52,9 +53,13 @@ class EventCounts:
     def __init__(self) -> None:
         self.completed_rebalances = 0
         self.consumer_rebalances = 0
+        self.share_rebalances = 0
         self.refused_heartbeats: Counter[tuple[str, ErrorCode]] = Counter(
             # So that a rate is known from the first one on.
-            {(api, ErrorCode.UNKNOWN_MEMBER_ID): 0 for api in ("ConsumerGroupHeartbeat", "Heartbeat")}
+            {
+                (api, ErrorCode.UNKNOWN_MEMBER_ID): 0
+                for api in ("ConsumerGroupHeartbeat", "Heartbeat", "ShareGroupHeartbeat")
+            }
         )
         self.rebalance_timeouts = 0
 
@@ -66,7 +71,10 @@ class EventCounts:
         if isinstance(event, AssignmentStored):
             self.completed_rebalances += 1
         elif isinstance(event, EpochRaised):
-            self.consumer_rebalances += event.member_id is not None
+            if event.kind == SHARE:
+                self.share_rebalances += event.member_id is not None
+            else:
+                self.consumer_rebalances += event.member_id is not None
         elif isinstance(event, MemberExpired):
             self.rebalance_timeouts += event.timeout in ("join", "sync", "rebalance")
         return None

@@ -58,6 +58,12 @@ def group_families(gauges: GroupGauges, counters: GroupCounters, events: EventCo
             "Epochs of consumer groups that a heartbeat, a join or resolved regular expressions raised.",
             events.consumer_rebalances,
         ),
+        (
+            "share_rebalances",
+            "share-group-rebalance",
+            "Epochs of share groups that a heartbeat raised.",
+            events.share_rebalances,
+        ),
     ):
         yield from figure(f"{_OWN}_{own}_total", f"{_KAFKA}/{kafka}-count", about, value)
     # Kafka has time-outs of rebalances in its log only.
