@@ -171,7 +171,7 @@ def members(options: CommandOptions) -> None:
 
 
 @app.command()
-@on_source(without=("report_file",))
+@on_source(without=("as_of", "report_file"))
 def queries(options: CommandOptions) -> None:
     """
     Spark queries, by --checkpoint: state, batch in progress, retention.

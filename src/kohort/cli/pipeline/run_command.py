@@ -152,7 +152,7 @@ def _group_ids(groups: str | None) -> frozenset[str] | None:
 def _run(options: CommandOptions, out: Path, request: Any, sessions: "LazySpark") -> Any:
     from kohort.pipeline.runs.run import Run, Source
 
-    source = Source(absolute(options.source), connection_options(options.config))
+    source = Source(absolute(options.source), connection_options(options.config), tuple(options.named))
     return Run(source, out.absolute(), request, sessions.session)
 
 
@@ -214,6 +214,8 @@ def print_outcome(outcome: Any, running: Any, out: Path) -> None:
         echo(f"Restarted: {ended}", err=True)
     for row in outcome.damage:
         print_damage(row)
+    for problem in outcome.problems:
+        echo(f"kohort pipeline: {problem}", err=True)
     summary = f"{outcome.rows_read:,} new rows" if outcome.is_new else "up to date"
     if outcome.affected is not None:
         summary += f", {len(outcome.affected.groups):,} groups updated"

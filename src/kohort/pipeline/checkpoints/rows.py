@@ -7,17 +7,17 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kohort.model.ids import CONSUMER_OFFSETS
 from kohort.pipeline.checkpoints.checkpoint import START, Checkpoint, Commits
 from kohort.pipeline.decode import schemas
 from kohort.pipeline.decode.schemas import OFFSET_COMMIT
 
-LOG_TOPIC: Final = "checkpoint"
 LOG_PARTITION: Final = -1
-"""The log of the rows of checkpoints. No topic has a partition of this number."""
+"""The rows stand beside those of the offsets topic, in a partition that it does not have."""
 _BATCH_ROWS: Final = 32_768
 _SAME: Final[Mapping[str, Any]] = {
     "kind": OFFSET_COMMIT,
-    "log_topic": LOG_TOPIC,
+    "log_topic": CONSUMER_OFFSETS,
     "log_partition": LOG_PARTITION,
     "producer_id": -1,
     "producer_epoch": -1,
@@ -28,21 +28,27 @@ _SAME: Final[Mapping[str, Any]] = {
 """What all these rows have in common."""
 
 
-def commit_rows(checkpoint: Checkpoint, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+def commit_rows(
+    checkpoint: Checkpoint, columns: Sequence[str] | None = None, *, base: int = 0
+) -> Iterator[pa.RecordBatch]:
     """
     Yield the offsets of finished batches as rows of kind `offset_commit`, with some columns of `decode.schemas`. Their
     `log_offset` is 0 for where a query began, and then the number of the batch and one.
+
+    Args:
+        base: is added to it.
     """
     schema, found = schemas.subset(columns), checkpoint.commits
     named = f"spark query {checkpoint.query_id or 'of an unknown id'}"
     for first in range(0, len(found.offsets), _BATCH_ROWS):
-        yield _part(schema, found, slice(first, first + _BATCH_ROWS), {"group": checkpoint.group, "metadata": named})
+        names = {"group": checkpoint.group, "metadata": named}
+        yield _part(schema, found, slice(first, first + _BATCH_ROWS), names, base)
 
 
-def _part(schema: pa.Schema, found: Commits, part: slice, names: Mapping[str, str]) -> pa.RecordBatch:
+def _part(schema: pa.Schema, found: Commits, part: slice, names: Mapping[str, str], base: int) -> pa.RecordBatch:
     rows = len(found.offsets[part])
     varying: dict[str, Callable[[], Any]] = {
-        "log_offset": lambda: pc.subtract(pa.array(found.batches[part], pa.int64()), START),
+        "log_offset": lambda: pc.add(pa.array(found.batches[part], pa.int64()), base - START),
         "timestamp_ms": lambda: pa.array(found.times_ms[part], pa.int64()),
         "commit_timestamp_ms": lambda: pa.array(found.times_ms[part], pa.int64()),
         "topic": lambda: pa.array(found.topics[part], pa.string()),

@@ -161,10 +161,12 @@ class Tables:
     @cached_property
     def spark_queries(self) -> Any:
         """What only the checkpoints of Spark queries know."""
-        names = [one.group for one in self.reading.checkpoints]
+        # A checkpoint tells what its query does now.
+        checkpoints = self.reading.checkpoints if self.reading.as_of_ms is None else ()
+        names = [one.group for one in checkpoints]
         lag = self.time_lag.where(self.time_lag["group"].isin(*names)).toArrow().to_pylist() if names else []
         left_ms = queries.retention_left_ms(self.reading, lag)
-        rows = query_rows(self.reading.checkpoints, lag, at_ms=self.reading.at_ms, left_ms=left_ms)
+        rows = query_rows(checkpoints, lag, at_ms=self.reading.at_ms, left_ms=left_ms)
         return self.reading.frame(pa.Table.from_pylist(rows, arrow_schema("spark_queries")))
 
     @cached_property

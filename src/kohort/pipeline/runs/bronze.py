@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from kohort.pipeline.decode import schemas
 from kohort.pipeline.runs.state import Part
-from kohort.pipeline.runs.writing import write_rows, write_tasks
+from kohort.pipeline.runs.writing import write_batches, write_rows, write_tasks
 from kohort.pipeline.sources.options import SourceOptions
 from kohort.pipeline.sources.positions import TopicPartition
 from kohort.pipeline.sources.ranges import RangeTask
@@ -70,6 +70,10 @@ class Bronze:
     def add(self, part: Part, kind: str, rows: Sequence[Mapping[str, Any]]) -> Part:
         """Add a few rows to a part that no task has read."""
         return Part(part.name, part.rows + (write_rows(self.path(part.name), kind, rows) if rows else 0))
+
+    def add_batches(self, part: Part, kind: str, batches: Iterable[pa.RecordBatch]) -> Part:
+        """Add record batches of the decoder's schema that no task has read."""
+        return Part(part.name, part.rows + write_batches(self.path(part.name), kind, batches))
 
     def read(self, spark: Any, parts: Sequence[Part]) -> Any:
         """All rows of some parts, with the decoder's columns and that of `incarnations`."""

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from kohort.model.ids import TRANSACTION_STATE
+from kohort.pipeline.checkpoints.checkpoint import Checkpoint
 from kohort.pipeline.decode import schemas
 from kohort.pipeline.decode.schemas import (
     BATCH,
@@ -49,6 +50,7 @@ class BronzeReading(Reading):
         connection: Mapping[str, str] | None = None,
         affected: Affected | None = None,
         before: Path | None = None,
+        checkpoints: Sequence[Checkpoint] = (),
     ) -> None:
         """
         Args:
@@ -56,6 +58,7 @@ class BronzeReading(Reading):
             at_ms: the instant of the tables.
             connection: how to connect to a cluster.
             before: with `affected`, the tables of the previous version.
+            checkpoints: of Spark queries, whose rows are kept.
         """
         super().__init__(spark, source, as_of_ms=state.request.as_of_ms, connection=connection)
         self.groups = state.request.groups
@@ -64,12 +67,17 @@ class BronzeReading(Reading):
         self._at_ms = at_ms
         self._affected = affected
         self._before = before
+        self._checkpoints = checkpoints
         # Push filters down to the dictionaries of Parquet for any number of groups.
         spark.conf.set("spark.sql.parquet.pushdown.inFilterThreshold", VALUES_MAX)
 
     @cached_property
     def at_ms(self) -> int:
         return self._at_ms
+
+    @cached_property
+    def checkpoints(self) -> Sequence[Checkpoint]:
+        return self._checkpoints
 
     @cached_property
     def topic_names(self) -> Any:

@@ -28,7 +28,9 @@ from typing import Any
 
 from kohort.model.errors import ConfigError
 from kohort.model.ids import CONSUMER_OFFSETS, INTERNAL_TOPICS
-from kohort.pipeline.decode.schemas import BATCH
+from kohort.pipeline.checkpoints.checkpoint import Checkpoint
+from kohort.pipeline.checkpoints.named import Named, read_named
+from kohort.pipeline.decode.schemas import BATCH, OFFSET_COMMIT
 from kohort.pipeline.decode.segments import list_segments
 from kohort.pipeline.jobs import published
 from kohort.pipeline.jobs.pointer import Published
@@ -44,6 +46,8 @@ from kohort.pipeline.runs.incarnations import (
     resumed,
 )
 from kohort.pipeline.runs.lock import locked
+from kohort.pipeline.runs.queries import following as following_queries
+from kohort.pipeline.runs.queries import new_rows
 from kohort.pipeline.runs.state import Known, Part, RunRequest, RunState, lost_records
 from kohort.pipeline.sources import progress
 from kohort.pipeline.sources.directory import DirectoryLogs
@@ -70,10 +74,11 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The source of a run: a path as the data source takes it, and its options (`kafka.*`)."""
+    """The source of a run: a path as the data source takes it, its options (`kafka.*`), and checkpoints of Spark queries."""
 
     path: str
     options: Mapping[str, str] = field(default_factory=dict)
+    checkpoints: tuple[Named, ...] = ()
 
     def reading(self, **more: str) -> SourceOptions:
         """Return the options for all rows that runs keep. Records deleted before they were read do not fail a run."""
@@ -100,6 +105,7 @@ class RunOutcome:
         lost: sentences about records that were deleted before they were read.
         ended: logs that were deleted and created again, or truncated, since the run before.
         damage: rows of table damage.
+        problems: sentences about checkpoints that cannot be read.
         affected: what was made again; None if all tables were.
     """
 
@@ -110,6 +116,7 @@ class RunOutcome:
     lost: Sequence[str] = ()
     ended: Sequence[EndedIncarnation] = ()
     damage: Sequence[Mapping[str, Any]] = ()
+    problems: Sequence[str] = ()
     affected: Affected | None = None
 
 
@@ -134,6 +141,7 @@ class Run:
     _notes: str | None = None
     _read: progress.Progress = progress.NOTHING
     _logs: Logs | None = None
+    _queries: Sequence[Checkpoint] = ()
 
     def progress(self) -> progress.Progress:
         """Return how much the current run has read so far, or the last run in all."""
@@ -154,6 +162,9 @@ class Run:
             state = self._state(before)
             # A killed run may have left parts.
             bronze.Bronze(self.out).keep(self._named(before))
+            # Before the ends of logs, so that no position is beyond one.
+            queries = read_named(self.source.checkpoints, None, has_history=True)
+            self._queries = queries.checkpoints
             bounds, ids = self._bounds(state)
             self._check(bounds)
             if until is not None:
@@ -170,12 +181,14 @@ class Run:
                 scanned=self._scanned(),
                 begins={place: first for place, (first, _) in bounds.items() if place[0] not in INTERNAL_TOPICS},
                 topic_ids={**state.topic_ids, **ids},
+                queries=following_queries(self._queries, state.queries),
             )
             is_current = before is not None and published.is_of_this_release(before, self.request.tables)
             if before is not None and is_current and not self.is_anew and not ended and following == state:
-                return RunOutcome(before.version, is_new=False)
+                return RunOutcome(before.version, is_new=False, problems=queries.problems)
             version = 1 if before is None else before.version + 1
-            return replace(self._publish(stack, before, version, state, following, ended), lost=lost, ended=ended)
+            outcome = self._publish(stack, before, version, state, following, ended)
+            return replace(outcome, lost=lost, ended=ended, problems=queries.problems)
 
     @property
     def logs(self) -> Logs:
@@ -191,7 +204,10 @@ class Run:
         state = RunState.of(before)
         bounds, ids = self._bounds(state)
         has_grown = any(state.positions.get(place) != end for place, (_, end) in bounds.items())
-        return has_grown or bool(changed_topics(state, ids))
+        if has_grown or changed_topics(state, ids):
+            return True
+        queries = read_named(self.source.checkpoints, None, has_history=False).checkpoints
+        return following_queries(queries, state.queries) != state.queries
 
     def _bounds(self, state: RunState) -> tuple[Mapping[TopicPartition, tuple[int, int]], Mapping[str, str]]:
         """Return the bounds of all logs, and the ids of their topics."""
@@ -230,7 +246,7 @@ class Run:
     def _check(self, bounds: Collection[tuple[str, int]]) -> None:
         from kohort.pipeline.jobs.reading import no_log
 
-        if CONSUMER_OFFSETS not in {topic for topic, _ in bounds}:
+        if CONSUMER_OFFSETS not in {topic for topic, _ in bounds} and not self._queries:
             raise no_log(self.source.path, CONSUMER_OFFSETS)
 
     def _tails(self) -> tuple[Mapping[str, Any], ...]:
@@ -248,7 +264,7 @@ class Run:
         following: RunState,
         ended: Sequence[EndedIncarnation],
     ) -> RunOutcome:
-        has_news = following.positions != state.positions
+        has_news = following.positions != state.positions or following.queries != state.queries
         tasks = self.logs.tasks(state.positions, following.positions) if has_news else ()
         self.planned_bytes = sum(task.size_bytes for task in tasks)
         self._notes = stack.enter_context(tempfile.TemporaryDirectory(prefix="kohort-progress-"))
@@ -258,6 +274,8 @@ class Run:
         if has_news or ended:
             reading = self.source.reading(progressDir=self._notes)
             written = files.write_tasks(spark, reading, tasks, str(version), following.incarnations)
+            rows_of_queries = new_rows(self._queries, state.queries, following.queries)
+            written = files.add_batches(written, OFFSET_COMMIT, rows_of_queries)
             new = files.path(written.name)
             known = self._known(files, state, new)
             written = files.add(written, BATCH, first_rows(ended, state, self._began_ms(state, known, new, ended)))
@@ -318,7 +336,11 @@ class Run:
 
     def _end_ms(self, latest_ms: Mapping[str, int], proved: Mapping[TopicPartition, bool]) -> int:
         """Return the end of all logs; that of a running cluster is now."""
-        return int(time.time() * 1000) if is_live(self.source.path) else end_of_logs(latest_ms, right_topics(proved))
+        return (
+            int(time.time() * 1000)
+            if is_live(self.source.path)
+            else end_of_logs(latest_ms, right_topics(proved), max((one.latest_ms for one in self._queries), default=0))
+        )
 
     def _affected(self, before: Published, state: RunState, following: RunState, new: Path | None) -> Affected | None:
         """Return what the new rows affect; None if all tables have to be made again."""
@@ -331,7 +353,7 @@ class Run:
         grown = {place[0] for place, end in following.positions.items() if state.positions.get(place) != end}
         grown |= {place[0] for place, begin in following.begins.items() if state.begins.get(place) != begin}
         passed = {topic for topic, latest in known.latest_ms.items() if latest > was.at_ms}
-        return find_affected(
+        found = find_affected(
             before.path,
             new,
             topics=grown | passed,
@@ -339,6 +361,9 @@ class Run:
             at_ms=known.at_ms,
             share_max=self.affected_share_max,
         )
+        # What a query is doing changes without a record of it.
+        queries = {one.group for one in self._queries}
+        return None if found is None else replace(found, groups=found.groups | queries)
 
     def _tables(
         self,
@@ -361,6 +386,7 @@ class Run:
             connection=self.source.options,
             affected=changed,
             before=None if before is None else before.path,
+            checkpoints=self._queries,
         )
         return Tables(reading)
 

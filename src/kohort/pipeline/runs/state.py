@@ -7,6 +7,7 @@ from typing import Any
 from kohort.model.errors import ConfigError
 from kohort.pipeline.jobs.pointer import Published
 from kohort.pipeline.jobs.published import USUAL
+from kohort.pipeline.runs.queries import Kept
 from kohort.pipeline.sources.positions import Positions, TopicPartition, from_json, to_json
 from kohort.pipeline.sources.sparse_index import ScannedSegment
 
@@ -78,6 +79,7 @@ class RunState:
         begins: log start offsets of topics; the tables do not need those of coordinators' logs.
         incarnations: how often each log began again, see `incarnations`.
         scanned: how far the batch headers of the newest segments were scanned.
+        queries: how far Spark queries are kept, by group.
         known: None in the state of an older release; then all tables are made from all rows once.
     """
 
@@ -90,6 +92,7 @@ class RunState:
     topic_ids: Mapping[str, str] = field(default_factory=dict, compare=False)
     scanned: tuple[ScannedSegment, ...] = field(default=(), compare=False)
     known: Known | None = field(default=None, compare=False)
+    queries: Mapping[str, Kept] = field(default_factory=dict)
 
     @classmethod
     def of(cls, published: Published) -> "RunState":
@@ -113,6 +116,7 @@ class RunState:
                 incarnations=from_json(stored.get("lives", {})),
                 topic_ids=dict(stored.get("topic_ids", {})),
                 scanned=tuple(ScannedSegment(*one) for one in stored["walked"]),
+                queries={group: Kept(*kept) for group, kept in stored.get("queries", {}).items()},
                 known=Known.from_json(stored["known"]) if stored.get("known") is not None else None,
             )
         except (TypeError, LookupError, ValueError) as exc:
@@ -131,6 +135,7 @@ class RunState:
             "lives": to_json(self.incarnations),
             "topic_ids": dict(self.topic_ids),
             "walked": [list(one) for one in self.scanned],
+            "queries": {group: list(kept) for group, kept in self.queries.items()},
             "known": None if self.known is None else self.known.to_json(),
         }
 

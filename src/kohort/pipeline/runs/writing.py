@@ -8,7 +8,7 @@ one is very small, so that a read of a few groups can skip the others.
 """
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -101,6 +101,20 @@ def write_rows(directory: Path, kind: str, rows: Sequence[Mapping[str, Any]]) ->
     table = pa.Table.from_pylist([{name: row.get(name) for name in _SCHEMA.names} for row in rows], _SCHEMA)
     pq.write_table(table, path)
     return len(rows)
+
+
+def write_batches(directory: Path, kind: str, batches: Iterable[pa.RecordBatch]) -> int:
+    """Write record batches of the decoder's schema that no task has read, and return the number of rows."""
+    file: _File | None = None
+    rows = 0
+    for batch in batches:
+        if file is None:
+            file = _File(directory / f"{_KIND}={kind}" / "queries.parquet", {})
+        file.add(batch)
+        rows += batch.num_rows
+    if file is not None:
+        file.close()
+    return rows
 
 
 def write_tasks(
