@@ -163,9 +163,17 @@ class States(ABC):
         )
         return list(answer["records"])
 
-    def values(self, topic: str, *, committed: bool = False, wait: int | None = None, partition: int = 0) -> list[str]:
+    def values(
+        self,
+        topic: str,
+        *,
+        partition: int = 0,
+        committed: bool = False,
+        wait: int | None = None,
+        timeout: float = WAIT_S,
+    ) -> list[str]:
         """The values of the first 100 records of a partition as texts. Raises: as `read`."""
-        records = self.read(topic, partition=partition, committed=committed, wait=wait)
+        records = self.read(topic, partition=partition, committed=committed, wait=wait, timeout=timeout)
         return [_value(record) for record in records]
 
 
