@@ -77,6 +77,8 @@ class PartitionApis:
         added: list[Added] = []
         for awaited, response in begun:
             added.append((yield from awaited.get(response)))
+            if len(added) % HANDLER_STEP == 0:
+                yield
         results = []
         for index, transaction in enumerate(request.transactions):
             codes = added[index]
@@ -327,4 +329,7 @@ def _by_topic(
             if seen % HANDLER_STEP == 0:
                 yield
         results.append(m.AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=partitions))
+        seen += 1
+        if seen % HANDLER_STEP == 0:
+            yield
     return results

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from ipaddress import ip_address
+from operator import itemgetter
 from typing import Any, Final
 
 from kohort.broker.catalog import NO_CHANGE, Catalog
@@ -99,7 +100,7 @@ class ClientQuotaApis:
         added = 0
         for entry in entries:
             entity = {each.entity_type: each.entity_name for each in entry.entity}
-            name = repr(sorted(entity.items(), key=lambda item: item[0]))
+            name = repr(sorted(entity.items(), key=itemgetter(0)))
             try:
                 if name in seen:
                     raise _duplicate(entity)

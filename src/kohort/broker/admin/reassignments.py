@@ -68,20 +68,24 @@ class Reassignments:
     ) -> Generator[None, None, m.ListPartitionReassignmentsResponse]:
         found = yield from gathered_by_topic(
             self._wanted(request),
-            lambda topic, index: _ongoing(index, self._catalog.state(topic, index)),
+            lambda topic, index: None if topic is None else _ongoing(index, self._catalog.state(topic, index)),
             _ongoing_topic,
         )
         return m.ListPartitionReassignmentsResponse(error_message=None, topics=found)
 
-    def _wanted(self, request: m.ListPartitionReassignmentsRequest) -> Iterable[tuple[Topic, Iterable[int]]]:
-        """The partitions that are asked for and exist; all for null. Topics of a single broker have no reassignments."""
+    def _wanted(self, request: m.ListPartitionReassignmentsRequest) -> Iterable[tuple[Topic | None, Iterable[int]]]:
+        """
+        The partitions that are asked for and exist; all for null. Topics of a single broker have no reassignments.
+
+        A topic that does not exist is None, so that it counts in the steps: a request may name a million of them.
+        """
         if request.topics is None:
             topics = list(self._catalog.topics())
             return ((topic, range(topic.partition_count)) for topic in topics if topic.partitions)
+        found = ((self._catalog.topic(asked.name), asked.partition_indexes) for asked in request.topics)
         return (
-            (topic, [index for index in asked.partition_indexes if 0 <= index < topic.partition_count])
-            for asked in request.topics
-            if (topic := self._catalog.topic(asked.name)) is not None
+            (topic, [] if topic is None else [index for index in indexes if 0 <= index < topic.partition_count])
+            for topic, indexes in found
         )
 
     def alter_partition_reassignments(
@@ -234,8 +238,8 @@ def _ongoing(index: int, state: PartitionState) -> Ongoing | None:
     )
 
 
-def _ongoing_topic(topic: Topic, ongoing: list[Ongoing]) -> OngoingTopic | None:
-    if not ongoing:
+def _ongoing_topic(topic: Topic | None, ongoing: list[Ongoing]) -> OngoingTopic | None:
+    if topic is None or not ongoing:
         return None
     return m.ListPartitionReassignmentsResponseOngoingTopicReassignment(name=topic.name, partitions=ongoing)
 

@@ -24,10 +24,11 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from uuid import UUID
 
 from kohort.broker.topics.topic_names import NAME_LENGTH_MAX
+from kohort.machine.gradual import chunks
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.model.limits import FETCH_SESSION_PARTITIONS_MAX
 from kohort.runtime.ports import Clock
@@ -196,32 +197,31 @@ class FetchSession:
 
     def update(self, request: m.FetchRequest) -> Generator[None, None, None]:
         """Take, in steps, what a request adds and forgets."""
+        changes: tuple[tuple[Callable[[Any, Any], None], Sequence[Any]], ...] = (
+            (self.add, request.topics),
+            (self.remove, request.forgotten_topics_data),
+        )
         count = 0
-        for topic in request.topics:
-            for low in range(0, len(topic.partitions), AT_ONCE):
-                some = topic.partitions[low : low + AT_ONCE]
-                self.add(topic, some)
-                count += len(some)
-                if count >= AT_ONCE:
-                    count = 0
-                    yield
-        for forgotten in request.forgotten_topics_data:
-            for low in range(0, len(forgotten.partitions), AT_ONCE):
-                gone = forgotten.partitions[low : low + AT_ONCE]
-                self.remove(forgotten, gone)
-                count += len(gone)
-                if count >= AT_ONCE:
-                    count = 0
-                    yield
+        for change, topics in changes:
+            for topic in topics:
+                for some in chunks(topic.partitions, AT_ONCE):
+                    if some:
+                        change(topic, some)
+                    count += max(len(some), 1)
+                    if count >= AT_ONCE:
+                        count = 0
+                        yield
 
 
 def is_long(request: m.FetchRequest) -> bool:
     """Whether a request names more partitions than are handled at once."""
     topics: Sequence[m.FetchRequestFetchTopic | m.FetchRequestForgottenTopic] = request.topics
+    if len(topics) + len(request.forgotten_topics_data) > AT_ONCE:
+        return True
     if request.forgotten_topics_data:
         topics = [*topics, *request.forgotten_topics_data]
-    if len(topics) <= 1:
-        return bool(topics) and len(topics[0].partitions) > AT_ONCE
+    if len(topics) == 1:
+        return len(topics[0].partitions) > AT_ONCE
     return sum([max(len(topic.partitions), 1) for topic in topics]) > AT_ONCE
 
 

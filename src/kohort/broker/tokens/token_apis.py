@@ -23,7 +23,7 @@ from kohort.machine.gradual import CHUNK, LOOK_STEP, chunks
 from kohort.machine.shard import Reply
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.model.ids import uuid_text
-from kohort.model.limits import TOKENS_MAX, TOKENS_OF_REQUESTER_MAX
+from kohort.model.limits import TOKEN_RENEWERS_MAX, TOKENS_MAX, TOKENS_OF_REQUESTER_MAX
 from kohort.model.principals import ANONYMOUS, Principal
 from kohort.runtime.ports import Clock
 from kohort.security.authorization import Authorizer
@@ -78,7 +78,9 @@ class TokenApis:
         requester = context.principal
         owner_type, owner_name = request.owner_principal_type, request.owner_principal_name
         owner = Principal(owner_name, owner_type or "") if owner_name else Principal(requester.name, requester.type)
-        renewers = tuple(Principal(renewer.principal_name, renewer.principal_type) for renewer in request.renewers)
+        # One more than a token may have is enough to refuse them.
+        some = request.renewers[: TOKEN_RENEWERS_MAX + 1]
+        renewers = tuple(Principal(renewer.principal_name, renewer.principal_type) for renewer in some)
         try:
             self._check_creation(context, owner, renewers, has_type=not owner_name or owner_type is not None)
         except CoordinatorError as error:

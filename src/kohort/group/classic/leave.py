@@ -43,13 +43,13 @@ def leave_group(
 
 
 def _response(request: m.LeaveGroupRequest, codes: Sequence[ErrorCode]) -> m.LeaveGroupResponse:
-    members = tuple(
+    members = [
         m.LeaveGroupResponseMemberResponse(
             member_id=identity.member_id, group_instance_id=identity.group_instance_id, error_code=int(code)
         )
         for identity, code in zip(request.members, codes, strict=True)
-    )
-    return m.LeaveGroupResponse(members=members)
+    ]
+    return m.LeaveGroupResponse(members=tuple(members))
 
 
 def _leave(steps: GroupSteps, identity: m.LeaveGroupRequestMemberIdentity) -> ErrorCode:
