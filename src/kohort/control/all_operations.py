@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from kohort.control.api import Operation
+from kohort.control.event_operations import event_operations
 from kohort.control.http import JSON, Response
 from kohort.control.kit import Kit
 from kohort.control.openapi import VERSION, text
@@ -80,6 +81,7 @@ ROOMS: Final[tuple[Callable[[Kit], list[Operation]], ...]] = (
     group_operations,
     transaction_operations,
     topic_operations,
+    event_operations,
 )
 
 

@@ -10,6 +10,7 @@ from time import time
 from typing import Any, TypeVar
 from uuid import UUID
 
+from kohort.control.events import Events
 from kohort.control.faults import Fault, FaultSpec
 from kohort.control.filters import Call
 from kohort.control.groups import Groups
@@ -59,6 +60,7 @@ class Kit:
         self.inside = Inside(node.broker)
         self.groups = Groups(self.inside)
         self.topics = Topics(self.inside)
+        self.events = Events(node, self.inside, self.groups)
         self.polls = Polls()
         self.faults_changed = Changes()
         self.holds_changed = Changes()

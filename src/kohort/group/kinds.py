@@ -6,17 +6,20 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from kohort.group.classic.apis import ClassicApis
 from kohort.group.classic.group import ClassicGroup
 from kohort.group.classic.manager import ClassicGroupManager
+from kohort.group.classic.rebalance import force_rebalance as force_classic_rebalance
 from kohort.group.classic.states import DEAD_NAME, ClassicGroupState
 from kohort.group.consumer.apis import ConsumerApis
 from kohort.group.consumer.manager import ConsumerGroupManager
 from kohort.group.consumer.member import ConsumerGroupState
-from kohort.group.context import GroupContext
+from kohort.group.consumer.removal import force_rebalance as force_consumer_rebalance
+from kohort.group.context import GroupContext, HasContext
 from kohort.group.front import GroupFront
 from kohort.group.groups import CLASSIC, CONSUMER, SHARE, Group, GroupManager
-from kohort.group.records import GroupRecordSerde
+from kohort.group.records import GroupRecord, GroupRecordSerde
 from kohort.group.share.apis import ShareApis
 from kohort.group.share.manager import ShareGroupManager
 from kohort.group.share.member import ShareGroupState
+from kohort.machine.shard import Result
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import ErrorCode
 from kohort.wire.apis import ApiKey
@@ -56,6 +59,7 @@ class GroupKind(NamedTuple):
         states: the names of the states, for metrics.
         key_types: of its records in `__consumer_offsets`.
         make_group: makes a group that only keeps offsets; None if a commit cannot create a group of this kind.
+        force_rebalance: an operation that begins a rebalance of a group, for tests of clients.
     """
 
     name: str
@@ -64,6 +68,7 @@ class GroupKind(NamedTuple):
     make_manager: Callable[[GroupContext], GroupManager]
     make_apis: Callable[[GroupFront], GroupApis]
     make_group: Callable[[str, SnapshotRegistry], Group] | None = None
+    force_rebalance: Callable[[HasContext, int, str], Result[GroupRecord, ErrorCode]] | None = None
 
 
 KINDS: tuple[GroupKind, ...] = (
@@ -74,6 +79,7 @@ KINDS: tuple[GroupKind, ...] = (
         make_manager=ClassicGroupManager,
         make_apis=ClassicApis,
         make_group=ClassicGroup,
+        force_rebalance=force_classic_rebalance,
     ),
     GroupKind(
         name=CONSUMER,
@@ -81,6 +87,7 @@ KINDS: tuple[GroupKind, ...] = (
         key_types=(3, 4, 5, 6, 7, 8, 16),
         make_manager=ConsumerGroupManager,
         make_apis=ConsumerApis,
+        force_rebalance=force_consumer_rebalance,
     ),
     GroupKind(
         name=SHARE,

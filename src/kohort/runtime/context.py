@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Any
 
 from kohort.machine.shard import Result
-from kohort.machine.steps import Operation
+from kohort.machine.steps import Key, Operation
 from kohort.model.errors import CoordinatorError, ErrorCode, InvariantError
 from kohort.runtime.append.appender import Appender
 from kohort.runtime.append.position import Position
@@ -101,6 +101,14 @@ class Context(Operations[S]):
             leader_epoch=self.leader_epoch,
             metrics=self._metrics,
         )
+
+    def run_deadline(self, key: Key) -> bool:
+        """Let a deadline come now; False if there is none. For tests of clients."""
+        armed = self._deadlines.get(key) if self.state is State.ACTIVE else None
+        if armed is None:
+            return False
+        self._deadlines.move(armed, self._env.clock.now_ms())
+        return True
 
     def raise_epoch(self, leader_epoch: int) -> None:
         """Go on under a newer leader epoch, without a load."""

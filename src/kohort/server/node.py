@@ -316,6 +316,11 @@ class Node:
         return self._registered
 
     @property
+    def coordinators(self) -> Coordinators:
+        """The coordinators of the brokers."""
+        return self._coordinators
+
+    @property
     def dispatches(self) -> Mapping[int, Dispatch]:
         """The routes of each broker, by its id."""
         return self._dispatches
@@ -381,6 +386,13 @@ class Node:
         self._listeners[node_id].disconnect()
         self._broker.apis[node_id].on_stopped()
         _log.info("broker.stopped broker=%d", node_id)
+
+    def abort_connections(self, node_id: int) -> None:
+        """Reset the connections of a broker's clients, before their replies. Raises: ConfigError: there is no such broker."""
+        self._known_broker(node_id)
+        for connection in list(self._connections.open):
+            if connection.endpoint.node_id == node_id:
+                connection.abort()
 
     async def start_broker(self, node_id: int) -> None:
         """

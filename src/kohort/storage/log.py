@@ -213,6 +213,12 @@ class Log(PartitionLog, Protocol):
     def when_offline(self, listener: Callable[[], None]) -> None:
         """Register a callback for the case that the partition goes offline while the store goes on."""
 
+    def take_offline(self, reason: str) -> None:
+        """Refuse everything until `bring_online`, as if the directory of the log had failed; for tests of clients."""
+
+    def bring_online(self) -> None:
+        """End `take_offline`."""
+
     def become_leader(self, leader_epoch: int) -> None:
         """
         Begin a leader epoch at the end of the log; later appends belong to it.

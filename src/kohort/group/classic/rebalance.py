@@ -287,6 +287,17 @@ def sync_expired(shard: HasContext, now_ms: int, group_id: str) -> Result[GroupR
     return steps.result()
 
 
+def force_rebalance(shard: HasContext, now_ms: int, group_id: str) -> Result[GroupRecord, ErrorCode]:
+    """Let the members of a group join again, for tests of clients; GROUP_ID_NOT_FOUND without such a group or members."""
+    group = find_group(shard.context, group_id)
+    if group is None or not group.members:
+        return Result(response=ErrorCode.GROUP_ID_NOT_FOUND)
+    steps = GroupSteps(shard.context, group, now_ms)
+    if can_rebalance(group.state):
+        steps.prepare_rebalance("asked for by the testing kit")
+    return steps.result(ErrorCode.NONE)
+
+
 def expire_member(shard: HasContext, now_ms: int, group_id: str, member_id: str) -> Result[GroupRecord, None]:
     """
     Remove the member whose session timeout has passed, or the member id that was assigned and not used.

@@ -25,6 +25,7 @@ from kohort.group.records import GroupRecord
 from kohort.group.subscriptions import SubscriptionView
 from kohort.machine.shard import Result
 from kohort.machine.steps import Deadline, Operation
+from kohort.model.errors import ErrorCode
 from kohort.records.values import ConsumerGroupMetadata, ConsumerGroupTargetAssignmentMetadata
 from kohort.wire import messages as m
 
@@ -152,6 +153,16 @@ def upgraded_sessions(group: ConsumerGroup) -> list[Deadline]:
         for member in group.members.values()
         if member.classic is not None
     ]
+
+
+def force_rebalance(shard: HasContext, _now_ms: int, group_id: str) -> Result[GroupRecord, ErrorCode]:
+    """Raise the group epoch, so that the target is computed anew; GROUP_ID_NOT_FOUND without such a group or members."""
+    group = registry_of(shard).find(group_id)
+    if group is None or not group.members:
+        return Result(response=ErrorCode.GROUP_ID_NOT_FOUND)
+    epoch = group.epoch.get() + 1
+    raised = ConsumerGroupMetadata(group_id, epoch, group.metadata_hash.get())
+    return Result([raised], ErrorCode.NONE, effects=[EpochRaised(group_id, epoch, None)])
 
 
 def expire_member(

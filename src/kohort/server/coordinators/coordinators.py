@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kohort.broker.broker import Broker
 from kohort.broker.partitions import Partition
@@ -16,6 +16,7 @@ from kohort.model.errors import NotYetError, StorageError
 from kohort.model.image import ImageDelta
 from kohort.runtime.ports import Defer
 from kohort.runtime.processors import Processor
+from kohort.runtime.runtime import Runtime
 from kohort.server.coordinators.group_coordinator import group_coordinator
 from kohort.server.coordinators.hosted_coordinator import CoordinatorFactory, HostedCoordinator
 from kohort.server.coordinators.share_coordinator import share_coordinator
@@ -133,6 +134,20 @@ class Coordinators:
             return
         if found is not None:
             self._lead(hosted, partition, found)
+
+    def runtime(self, topic: str) -> Runtime[Any] | None:
+        """The shards of a coordinator's topic; None if no coordinator is hosted on it."""
+        hosted = self._hosted.get(topic)
+        return None if hosted is None else hosted.runtime
+
+    def load_one(self, topic: str, partition: int) -> None:
+        """Load a partition that was unloaded by `unload_one`."""
+        if (topic, partition) not in self._retries:
+            self._load_partition(self._hosted[topic], partition)
+
+    def unload_one(self, topic: str, partition: int) -> None:
+        """Unload a partition until `load_one`; clients are answered NOT_COORDINATOR."""
+        self._unload(self._hosted[topic], partition, "asked for")
 
     def _retry(self, hosted: HostedCoordinator, partition: int, attempt: int, reason: str) -> None:
         del self._retries[hosted.topic, partition]

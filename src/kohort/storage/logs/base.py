@@ -230,6 +230,16 @@ class LogBase(ABC):
             except Exception:  # noqa: BLE001 -- requests on other partitions must not hang because of this listener
                 _log.exception("log.listener_failed partition=%s", self.topic_partition)
 
+    def take_offline(self, reason: str) -> None:
+        """Refuse everything until `bring_online`, as if the directory of the log had failed; for tests of clients."""
+        self.refusal = reason
+        for listener in list(self._offline_listeners):
+            listener()
+
+    def bring_online(self) -> None:
+        """End `take_offline`."""
+        self.refusal = None
+
     def advance(self, high_watermark: int) -> None:
         """Advance the high watermark: all data below is durable. A closed or offline log calls no listener."""
         if high_watermark <= self.high_watermark or self.refusal is not None:
