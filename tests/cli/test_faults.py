@@ -1,4 +1,4 @@
-"""`kohort fault`: the command line over the control port."""
+"""`kohort fault`, `hold`, `wait` and `requests`: the command line over the control port."""
 
 import io
 import json
@@ -95,3 +95,47 @@ def test_an_object_is_needed(capsys: pytest.CaptureFixture[str], tmp_path: Path)
     (tmp_path / "fault.json").write_text("[1]")
     assert run(["fault", "add", f"@{tmp_path / 'fault.json'}"]) == 2
     assert "a JSON object is needed" in capsys.readouterr().err
+
+
+def test_a_hold_holds_until_it_is_released(broker: Broker, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["hold", "add", "api=Metadata", "client_id=nobody", "lease=30", "times=2"]) == 0
+    hold = capsys.readouterr().out.split()[1]
+    assert run(["hold", "wait", hold, "--timeout", "0"]) == 2
+    assert capsys.readouterr().err == f"kohort: {hold} holds 0 and not 1: waited 0 s\n"
+    assert run(["hold", "release", hold, "--count", "1"]) == 0
+    assert run(["hold", "list"]) == 0
+    line = next(each for each in capsys.readouterr().out.splitlines() if each.startswith(hold))
+    assert line.split()[1:5] == ["-", "0", "0", "active"]
+    assert run(["hold", "release", hold, "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["state"], row["waiting"]) == ("ended", 0)
+
+
+def test_states_are_waited_for(broker: Broker, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["wait", "group", "billing", "--state", "stable", "--members", "1", "--timeout", "0"]) == 2
+    assert "the group 'billing' is absent with 0 members after 0 s" in capsys.readouterr().err
+    assert run(["wait", "group", "billing", "--state", "absent"]) == 0
+    assert capsys.readouterr().out == "Group billing is absent with 0 members\n"
+    assert run(["wait", "group", "billing", "--state", "absent", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["members"] == []
+    assert run(["wait", "transaction", "billing", "absent"]) == 0
+    assert capsys.readouterr().out == "Transactional id billing is absent\n"
+    name = broker.scope("test").topic()
+    assert run(["wait", "topic", name]) == 0
+    assert capsys.readouterr().out == f"Topic {name} is there\n"
+    assert run(["wait", "topic", name, "--absent", "--timeout", "0"]) == 2
+    assert "is still there" in capsys.readouterr().err
+
+
+def test_requests_are_shown(broker: Broker, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["topics", "list", "--bootstrap", broker.bootstrap]) == 0
+    capsys.readouterr()
+    assert run(["requests", "api=Metadata,Fetch", "--wait", "1", "--limit", "1"]) == 0
+    _, line = capsys.readouterr().out.splitlines()
+    assert line.split()[1:] == ["Metadata", "13", "kohort-cli", "answered", "-", "-"]
+    assert run(["requests", "--keep-none"]) == 0
+    assert run(["requests", "--wait", "1"]) == 2
+    assert "the journal is off" in capsys.readouterr().err
+    assert run(["requests", "--keep"]) == 0
+    assert run(["requests", "api=Fetch", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []

@@ -9,10 +9,12 @@ from kohort.cli.control.options import (
     SECONDS,
     Address,
     Pairs,
+    Scope,
     Timeout,
     TokenFile,
     control_client,
     fields_of,
+    shown_fields,
 )
 from kohort.cli.options import AsJson
 from kohort.cli.output import print_changes, print_rows
@@ -44,10 +46,7 @@ def add(fields: Pairs, control: Address = PORT_DEFAULT, token_file: TokenFile = 
 
 @app.command("list", epilog="Example: kohort fault list --json")
 def list_faults(
-    scope: Annotated[str | None, typer.Option("--scope", metavar="SCOPE", help="Of one test only.")] = None,
-    control: Address = PORT_DEFAULT,
-    token_file: TokenFile = None,
-    is_json: AsJson = False,
+    scope: Scope = None, control: Address = PORT_DEFAULT, token_file: TokenFile = None, is_json: AsJson = False
 ) -> None:
     """List the faults, in the order in which they are asked."""
     views = control_client(control, token_file).get("faults", scope=scope)["faults"]
@@ -82,7 +81,6 @@ def remove(
 
 def _row(view: dict[str, Any]) -> dict[str, Any]:
     state = "removed" if view["is_removed"] else "spent" if view["is_spent"] else "active"
-    fields = [f"{name}={value}" for name, value in view["spec"].items() if name != "scope"]
     return {
         "fault": view["id"],
         "scope": view["scope"],
@@ -90,5 +88,5 @@ def _row(view: dict[str, Any]) -> dict[str, Any]:
         "calls": view["calls"],
         "hits": view["hits"],
         "state": state,
-        "fields": " ".join(fields),
+        "fields": shown_fields(view["spec"]),
     }

@@ -35,6 +35,7 @@ TokenFile: TypeAlias = Annotated[
     ),
 ]
 Timeout: TypeAlias = Annotated[float, typer.Option("--timeout", metavar="SECONDS", min=0, help="Longest wait.")]
+Scope: TypeAlias = Annotated[str | None, typer.Option("--scope", metavar="SCOPE", help="Of one test only.")]
 Pairs: TypeAlias = Annotated[
     list[str],
     typer.Argument(
@@ -74,6 +75,11 @@ def fields_of(given: Sequence[str], types: Mapping[str, Any]) -> dict[str, Any]:
             raise ConfigError(f"fields are KEY=VALUE, such as api=OffsetCommit; {pair!r} is not")
         fields[name] = _value(text, types.get(name, str))
     return fields
+
+
+def shown_fields(spec: Mapping[str, Any]) -> str:
+    """The fields of a fault or a hold in a line, without those that have a column."""
+    return " ".join(f"{name}={value}" for name, value in spec.items() if name != "scope")
 
 
 def _value(text: str, kind: Any) -> Any:
