@@ -9,6 +9,7 @@ from kohort.cli.cluster import ClusterApp, open_client
 from kohort.cli.completion import complete_groups
 from kohort.cli.groups import queries
 from kohort.cli.groups.queries import GroupMember
+from kohort.cli.groups.share_groups import SHARE
 from kohort.cli.groups.waiting import find_waits
 from kohort.cli.options import AsJson
 from kohort.cli.output import print_json, print_rows, print_table
@@ -77,12 +78,13 @@ def describe(
         list[str] | None, typer.Argument(metavar="GROUP", autocompletion=complete_groups, help="Group ids.")
     ] = None,
     is_json: AsJson = False,
-    with_all: Annotated[bool, typer.Option("--all", help="Every classic and consumer group.")] = False,
+    with_all: Annotated[bool, typer.Option("--all", help="Every classic, consumer and share group.")] = False,
 ) -> None:
     """
     Show members, assignments, offsets and lag.
 
-    Of a consumer group (KIP-848) also epochs, target assignments, and which member waits for which.
+    Of a consumer group (KIP-848) also epochs, target assignments, and which member waits for which. Of a share group
+    (KIP-932) epochs, and start offsets with their lag.
     """
     if bool(names) == with_all:
         raise ConfigError("name the groups to describe, or use --all")
@@ -97,9 +99,14 @@ def describe(
 
 def _described(client: Client, name: str) -> dict[str, Any]:
     group = queries.describe_group(client, name)
-    owners = {partition: member.member_id for member in group.members for partition in member.assignment or ()}
-    offsets = queries.offset_rows(client, name, owners)
-    waits = [] if group.target_epoch is None else find_waits(group.members, group.target_epoch)
+    owners: dict[TopicPartition, str] = {}
+    for member in group.members:
+        for partition in member.assignment or ():
+            others = owners.get(partition)  # of a share group
+            owners[partition] = member.member_id if others is None else f"{others},{member.member_id}"
+    offsets = queries.rows_of(client, group, owners)
+    has_waits = group.type != SHARE and group.target_epoch is not None
+    waits = find_waits(group.members, group.target_epoch or 0) if has_waits else []
     return {
         "group": name,
         "type": group.type,
@@ -138,14 +145,14 @@ def _partition_rows(partitions: list[TopicPartition] | None) -> list[dict[str, A
 
 
 def _print_group(group: dict[str, Any]) -> None:
-    is_consumer_group = group["target_epoch"] is not None
+    has_epochs, is_share = group["target_epoch"] is not None, group["type"] == SHARE
     attributes = [
         f"{group['type']}",
         group["state"],
         f"members {len(group['members'])}",
         f"coordinator {group['coordinator']}",
     ]
-    if is_consumer_group:
+    if has_epochs:
         attributes += [f"epoch {group['epoch']}", f"target epoch {group['target_epoch']}"]
         attributes += [f"assignor {group['protocol']}"] if group["protocol"] else []
     elif group["protocol"]:
@@ -157,7 +164,10 @@ def _print_group(group: dict[str, Any]) -> None:
     )
     if group["members"]:
         columns: tuple[str, ...] = ("member_id", "instance_id", "client_id", "client_host", "subscription")
-        columns += ("protocol", "epoch", "assignment", "target") if is_consumer_group else ("assignment",)
+        if is_share:
+            columns += ("epoch", "assignment")
+        else:
+            columns += ("protocol", "epoch", "assignment", "target") if has_epochs else ("assignment",)
         rows = [
             {
                 **member,

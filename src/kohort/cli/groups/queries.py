@@ -1,12 +1,14 @@
 """
 Queries about groups: list, description, committed offsets.
 
-A group is described as Kafka's admin client does it: first as a consumer group (KIP-848), then as a classic group.
+A group is described as Kafka's admin client does it: first as a consumer group (KIP-848), then as a classic group; then as a
+share group (KIP-932), whose start offsets stand for committed ones.
 """
 
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from kohort.cli.groups.share_groups import SHARE, StartOffset, describe_share_group, start_offsets
 from kohort.cli.topics import queries
 from kohort.client.cluster import Client
 from kohort.client.connection import ANY, Versions, refusal
@@ -29,7 +31,7 @@ _MEMBER_PROTOCOLS = {0: "classic", 1: CONSUMER}
 """By member type of ConsumerGroupDescribe."""
 
 _TYPES = ("", "classic", CONSUMER)
-"""Group types with committed offsets and described members. Brokers before 3.8 return no type."""
+"""Group types with committed offsets. Brokers before 3.8 return no type."""
 
 _WITH_STATES = Versions(4, 1 << 15)
 """Versions of ListGroups with a filter of states."""
@@ -47,10 +49,10 @@ class GroupMember(NamedTuple):
 
     Attributes:
         assignment: None if the bytes do not follow the consumer protocol (Kafka Connect has its own).
-        protocol: of the member in a consumer group, "consumer" or "classic"; None in a classic group, and if the broker does
+        protocol: of the member in a consumer group, "consumer" or "classic"; None in other groups, and if the broker does
             not tell (ConsumerGroupDescribe before version 1).
         epoch: None in a classic group.
-        target: the target assignment; None in a classic group.
+        target: the target assignment; None in a classic group, and in a share group, whose members follow it at once.
     """
 
     member_id: str
@@ -69,8 +71,8 @@ class Group(NamedTuple):
     A group as its coordinator describes it.
 
     Attributes:
-        type: "classic" or "consumer".
-        protocol: the protocol that the members of a classic group chose, or the assignor of a consumer group.
+        type: "classic", "consumer" or "share".
+        protocol: the protocol that the members of a classic group chose, or the assignor of another group.
         epoch: the group epoch; None for classic groups.
         target_epoch: the epoch of the target assignment; None for classic groups.
     """
@@ -115,7 +117,7 @@ def describe_group(client: Client, group_id: str) -> Group:
     Describe a group.
 
     Raises:
-        ConfigError: the group does not exist, or is a share or streams group.
+        ConfigError: the group does not exist, or is a streams group.
     """
     found = find_group(client, group_id)
     if found is None:
@@ -124,13 +126,13 @@ def describe_group(client: Client, group_id: str) -> Group:
 
 
 def find_group(client: Client, group_id: str) -> Group | None:
-    """Describe a group. Returns None if there is no classic or consumer group with this id."""
-    return _consumer_group(client, group_id) or _classic_group(client, group_id)
+    """Describe a group. Returns None if there is no classic, consumer or share group with this id."""
+    return _consumer_group(client, group_id) or _classic_group(client, group_id) or _share_group(client, group_id)
 
 
 def group_ids(client: Client) -> list[str]:
-    """Return the ids of all classic and consumer groups."""
-    return [group.group_id for group in list_groups(client) if group.group_type.lower() in _TYPES]
+    """Return the ids of all classic, consumer and share groups."""
+    return [group.group_id for group in list_groups(client) if group.group_type.lower() in (*_TYPES, SHARE)]
 
 
 def consumer_group_ids(client: Client) -> list[str]:
@@ -156,6 +158,24 @@ def offset_rows(client: Client, group_id: str, assigned: Iterable[TopicPartition
     partitions = sorted({*committed, *assigned})
     ends = queries.offsets(client, queries.existing_topics(client, {each.topic for each in partitions}), queries.LATEST)
     return [_row(group_id, each, committed.get(each), ends.get(each)) for each in partitions]
+
+
+def rows_of(client: Client, group: Group, assigned: Iterable[TopicPartition] = ()) -> list[dict[str, Any]]:
+    """As `offset_rows`; of a share group the start offsets, and the lag that its coordinator counts."""
+    rows = _share_offset_rows if group.type == SHARE else offset_rows
+    return rows(client, group.group, assigned)
+
+
+def _share_offset_rows(client: Client, group_id: str, assigned: Iterable[TopicPartition]) -> list[dict[str, Any]]:
+    known = start_offsets(client, group_id)
+    partitions = sorted({*known, *assigned})
+    ends = queries.offsets(client, queries.existing_topics(client, {each.topic for each in partitions}), queries.LATEST)
+    rows = []
+    for each in partitions:
+        found = known.get(each) or StartOffset(None, None, None)
+        fields = {"offset": found.offset, "leader_epoch": found.leader_epoch, "lag": found.lag}
+        rows.append(_row(group_id, each, None, ends.get(each)) | fields)
+    return rows
 
 
 def _row(group_id: str, topic_partition: TopicPartition, committed: Any, end_offset: int | None) -> dict[str, Any]:
@@ -238,7 +258,7 @@ def _consumer_member(member: Any) -> GroupMember:
     )
 
 
-def _partitions(assignment: messages.ConsumerGroupDescribeResponseAssignment) -> list[TopicPartition]:
+def _partitions(assignment: Any) -> list[TopicPartition]:
     return sorted(
         TopicPartition(topic.topic_name, partition)
         for topic in assignment.topic_partitions
@@ -287,12 +307,35 @@ def _assigned(data: bytes) -> list[TopicPartition]:
     return sorted(TopicPartition(topic.topic, partition) for topic in topics for partition in topic.partitions)
 
 
+def _share_group(client: Client, group_id: str) -> Group | None:
+    group = describe_share_group(client, group_id)
+    if group is None:
+        return None
+    members = [
+        GroupMember(
+            member.member_id,
+            None,
+            member.client_id,
+            member.client_host,
+            sorted(member.subscribed_topic_names),
+            _partitions(member.assignment),
+            epoch=member.member_epoch,
+        )
+        for member in group.members
+    ]
+    return Group(
+        group_id, SHARE, group.group_state, group.assignor_name, group.group_epoch, members, group.assignment_epoch
+    )
+
+
 def unknown_group(client: Client, group_id: str) -> ConfigError:
-    """Make the error for a group that is neither a classic nor a consumer group."""
+    """Make the error for a group that is neither a classic, a consumer nor a share group."""
     found = list_groups(client)
     for group in found:
         if group.group_id == group_id:
             kind = group.group_type or group.protocol_type
-            return ConfigError(f"{group_id!r} is a {kind} group; this command supports classic and consumer groups")
+            return ConfigError(
+                f"{group_id!r} is a {kind} group; this command supports classic, consumer and share groups"
+            )
     near = suggestion(group_id, [group.group_id for group in found])
     return ConfigError(f"group {group_id!r} does not exist{near or '; see: kohort groups list'}")

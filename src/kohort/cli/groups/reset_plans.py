@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 from kohort.cli.groups.offset_files import FileOffset
 from kohort.cli.groups.queries import fetch_committed, find_group
 from kohort.cli.groups.reset_targets import PartitionOffsets, ResetTarget
+from kohort.cli.groups.share_groups import SHARE, start_offsets
 from kohort.cli.groups.updates import NewOffset
 from kohort.cli.topics import queries
 from kohort.client.cluster import Client
@@ -117,6 +118,9 @@ def _committed(client: Client, group_id: str) -> dict[TopicPartition, int]:
             f"group {group_id} is {group.state} with {count} member{'' if count == 1 else 's'}; stop its members"
             " before its offsets are moved"
         )
+    if group.type == SHARE:
+        starts = start_offsets(client, group_id)
+        return {each: found.offset for each, found in starts.items() if found.offset is not None}
     return {each: found.committed_offset for each, found in fetch_committed(client, group_id).items()}
 
 

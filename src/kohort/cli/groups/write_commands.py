@@ -18,15 +18,17 @@ from kohort.cli.completion import complete_groups, complete_topics
 from kohort.cli.groups import reset_targets
 from kohort.cli.groups.commands import app
 from kohort.cli.groups.offset_files import FileOffset, csv_text, read_offsets
-from kohort.cli.groups.queries import consumer_group_ids, describe_group, fetch_committed
+from kohort.cli.groups.queries import consumer_group_ids, describe_group, fetch_committed, find_group
 from kohort.cli.groups.reset_plans import Move, Topics, committed_partitions, parse_topics, plan_import, plan_reset
 from kohort.cli.groups.reset_targets import at_time, datetime_ms, duration_ms
-from kohort.cli.groups.updates import commit_offsets, delete_group, delete_offsets
+from kohort.cli.groups.share_groups import SHARE, alter_start_offsets, delete_start_offsets, start_offsets
+from kohort.cli.groups.updates import NewOffset, commit_offsets, delete_group, delete_offsets
 from kohort.cli.options import AsJson
 from kohort.cli.output import echo, now_ms, print_changes, print_json, print_rows, raise_all
 from kohort.client.cluster import Client
 from kohort.client.connection import error_name
 from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode
+from kohort.model.ids import TopicPartition
 
 __all__ = ("app",)
 
@@ -86,6 +88,8 @@ def reset_offsets(
     Reset committed offsets.
 
     The groups must not have members. A group that does not exist is created. Without --execute, only show the new offsets.
+
+    Of a share group, the start offsets are reset.
     """
     flags = {
         "--to-earliest": reset_targets.TO_EARLIEST if to_earliest else None,
@@ -186,11 +190,15 @@ def delete_offsets_(
     """
     Delete committed offsets.
 
-    There is no confirmation. If one fails, the others are still deleted and the exit code is 2.
+    There is no confirmation. If one fails, the others are still deleted and the exit code is 2. The start offsets of a share
+    group are deleted topic by topic.
     """
     topics = _topics(topic, is_all=all_topics)
     with open_client() as client:
-        describe_group(client, name)  # raises for an unknown group, which also has no offsets
+        # Raises for an unknown group, which also has no offsets.
+        if describe_group(client, name).type == SHARE:
+            _delete_start_offsets(client, name, topics, is_json=is_json)
+            return
         partitions = committed_partitions(client, name, topics)
         if not partitions:
             raise ConfigError(f"group {name} has no committed offsets there; see: kohort offsets {name}")
@@ -198,6 +206,21 @@ def delete_offsets_(
     rows = [{"group": name, **each._asdict()} for each in partitions if each not in failed]
     print_rows(("group", "topic", "partition"), rows, is_json=is_json, title="Deleted offsets")
     raise_all(f"{each} of group {name} cannot be deleted: {_reason(code)}" for each, code in failed.items())
+
+
+def _delete_start_offsets(client: Client, name: str, topics: Topics | None, *, is_json: bool) -> None:
+    if topics is None:
+        topics = dict.fromkeys(sorted({each.topic for each in start_offsets(client, name)}))
+    elif any(numbers is not None for numbers in topics.values()):
+        raise ConfigError(
+            f"{name!r} is a share group: its offsets are deleted topic by topic; leave out the partitions"
+        )
+    if not topics:
+        raise ConfigError(f"group {name} has no start offsets; see: kohort groups describe {name}")
+    failed = delete_start_offsets(client, name, topics)
+    rows = [{"group": name, "topic": topic} for topic in topics if topic not in failed]
+    print_rows(("group", "topic"), rows, is_json=is_json, title="Deleted offsets")
+    raise_all(f"{topic} of group {name} cannot be deleted: {_reason(code)}" for topic, code in failed.items())
 
 
 @app.command("delete", epilog="Example: kohort groups delete billing")
@@ -288,7 +311,7 @@ def _move(
         try:
             moves = plan(group)
             new = {move.partition: move.new for move in moves} if is_executed else {}
-            codes = commit_offsets(client, group, new) if new else {}
+            codes = _write(client, group, new) if new else {}
         except (ConfigError, CoordinatorError) as error:
             if len(groups) == 1:
                 raise
@@ -307,8 +330,17 @@ def _move(
     raise_all(failed)
 
 
+def _write(client: Client, group: str, offsets: Mapping[TopicPartition, NewOffset]) -> dict[TopicPartition, int]:
+    found = find_group(client, group)
+    if found is not None and found.type == SHARE:
+        return alter_start_offsets(client, group, {each: new.offset for each, new in offsets.items()})
+    return commit_offsets(client, group, offsets)
+
+
 def _exported(client: Client, group: str, topics: Topics | None) -> list[dict[str, Any]]:
-    describe_group(client, group)  # raises for an unknown group, which also has no offsets
+    # Raises for an unknown group, which also has no offsets.
+    if describe_group(client, group).type == SHARE:
+        raise ConfigError(f"{group!r} is a share group: it has no committed offsets to export")
     committed = fetch_committed(client, group)
     return [
         {
