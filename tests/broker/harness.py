@@ -4,7 +4,7 @@ One broker over memory, in virtual time.
 Requests and responses pass through the codec, so a handler sees what that version has, and what it answers can be written.
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -82,9 +82,10 @@ class Asker(NamedTuple):
     def identify(self, software_name: str, software_version: str, /) -> None:
         pass
 
-    def when_disconnected(self, forget: Callable[[], None], /) -> None:
+    def when_disconnected(self, key: Hashable, forget: Callable[[], None], /) -> Callable[[], None]:
         if isinstance(self.forgetting, list):
             self.forgetting.append(forget)
+        return lambda: None
 
     def when_abandoned(self, forget: Callable[[], None], /) -> None:
         if isinstance(self.parked, Parked):

@@ -48,7 +48,12 @@ from kohort.broker.records.offset_for_leader_epoch import OffsetForLeaderEpoch
 from kohort.broker.records.produce import Produce
 from kohort.broker.records.produce_verification import TransactionVerifier
 from kohort.broker.replication import ReplicationControl
+from kohort.broker.shares.led_share_partition import LeaderServices, NoDeadLetters
 from kohort.broker.shares.persister import LocalPersister
+from kohort.broker.shares.share_acknowledge import ShareAcknowledge
+from kohort.broker.shares.share_broker import ReadableTopics, ShareBroker
+from kohort.broker.shares.share_fetch import ShareFetch
+from kohort.broker.shares.share_settings import LeaderSettingsOfGroups
 from kohort.broker.stored_values import set_aside_unusable
 from kohort.broker.telemetry.telemetry import Telemetry
 from kohort.broker.tokens.token_apis import TokenApis
@@ -160,14 +165,27 @@ class Broker:
         """Puts the handler of an API behind the checks of its permissions; None if everybody may do everything."""
         self.permit_fetch: Permit | None = None
         """The checks of Fetch; None if everybody may read everything."""
+        self.readable: ReadableTopics | None = None
+        """The same of ShareFetch and ShareAcknowledge."""
         if self.authorizer is not None:
-            from kohort.broker.access.fetched import FetchPermits
+            from kohort.broker.access.fetched import FetchPermits, ShareFetchPermits
             from kohort.broker.access.guard import guarded
             from kohort.broker.access.requester import Resources
 
             resources = Resources(self.catalog, config)
             self.guard = partial(guarded, self.authorizer, resources)
             self.permit_fetch = FetchPermits(self.authorizer, resources)
+            self.readable = ShareFetchPermits(self.authorizer, resources)
+        self.share_services = LeaderServices(
+            self.persister,
+            LeaderSettingsOfGroups(self.group_configs, partial(self.features.level, SHARE_VERSION)),
+            clock,
+            call_later,
+            self.searches,
+            self.fetches.check_and_complete,
+            NoDeadLetters(),
+        )
+        """What the leaders of share partitions use."""
         self.versions = served_versions(config.release)
         """The oldest and the newest version of each API that the brokers serve."""
         self.apis = {node_id: BrokerApis(self, cluster.seen_from(node_id)) for node_id in cluster.nodes}
@@ -205,6 +223,7 @@ class BrokerApis:
         for api_key, handler in self._absent.items():
             self.serve(api_key, handler)
         self._serve_data(shared)
+        self._serve_shares(shared)
         self._serve_topics(shared)
         self._serve_cluster(shared)
         self._serve_admin(shared)
@@ -219,8 +238,9 @@ class BrokerApis:
             self.handlers[api_key] = guarded
 
     def on_stopped(self) -> None:
-        """Forget what a broker does not know after a restart: its fetch sessions."""
+        """Forget what a broker does not know after a restart: sessions, and what share groups have in flight."""
         self.fetch.sessions.clear()
+        self.shares.clear()
 
     def _serve_data(self, shared: Broker) -> None:
         catalog, partitions, local = shared.catalog, shared.partitions, self.partitions
@@ -243,6 +263,7 @@ class BrokerApis:
             shared.log_reads,
             shared.permit_fetch,
         )
+        self._fetch_broker = fetch_broker
         self.fetch = Fetch(fetch_broker)
         self.serve(ApiKey.FETCH, self.fetch.fetch)
         self.serve(ApiKey.LIST_OFFSETS, ListOffsets(local, shared.searches).list_offsets)
@@ -251,6 +272,21 @@ class BrokerApis:
         markers = LocalMarkers(local.find, clock, shared.coordinators)
         self.serve(ApiKey.WRITE_TXN_MARKERS, WriteTxnMarkers(markers, call_later).write_txn_markers)
         self.serve(ApiKey.DESCRIBE_PRODUCERS, DescribeProducers(catalog, local).describe_producers)
+
+    def _serve_shares(self, shared: Broker) -> None:
+        self.shares = ShareBroker(
+            shared.catalog,
+            self.partitions,
+            shared.partitions,
+            self.cluster,
+            shared.config,
+            shared.share_services,
+            self._fetch_broker,
+            self._share_level,
+            shared.readable,
+        )
+        self.serve(ApiKey.SHARE_FETCH, ShareFetch(self.shares).share_fetch)
+        self.serve(ApiKey.SHARE_ACKNOWLEDGE, ShareAcknowledge(self.shares).share_acknowledge)
 
     def _serve_topics(self, shared: Broker) -> None:
         catalog, configs, changes = shared.catalog, shared.configs, shared.changes

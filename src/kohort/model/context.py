@@ -1,6 +1,6 @@
 """The context of a request: facts from its header and its connection."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Hashable
 from typing import Any, NamedTuple, Protocol
 
 from kohort.model.principals import Principal
@@ -44,8 +44,11 @@ class RequestContext(Protocol):
     def identify(self, software_name: str, software_version: str, /) -> None:
         """Note the library of the client, for the later requests of its connection."""
 
-    def when_disconnected(self, forget: Callable[[], None], /) -> None:
-        """Call `forget` when the client's connection ends. A later call replaces it."""
+    def when_disconnected(self, key: Hashable, forget: Callable[[], None], /) -> Callable[[], None]:
+        """
+        Call `forget` when the client's connection ends. A later call with the same key replaces it; the function that is
+        returned takes it back.
+        """
 
     def when_abandoned(self, forget: Callable[[], None], /) -> None:
         """Call `forget` if the client disconnects before the request is answered. For requests that may wait for long."""

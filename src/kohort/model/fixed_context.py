@@ -1,12 +1,16 @@
 """A request context for handlers that are called directly."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Hashable
 from typing import Any
 
 import msgspec
 
 from kohort.model.context import ClientInformation
 from kohort.model.principals import ANONYMOUS, Principal
+
+
+def _nothing() -> None:
+    """There is nothing to take back."""
 
 
 class FixedContext(msgspec.Struct, frozen=True):
@@ -22,8 +26,9 @@ class FixedContext(msgspec.Struct, frozen=True):
     def identify(self, software_name: str, software_version: str, /) -> None:
         """Do nothing: the context is of one request."""
 
-    def when_disconnected(self, forget: Callable[[], None], /) -> None:
+    def when_disconnected(self, _key: Hashable, _forget: Callable[[], None], /) -> Callable[[], None]:
         """Do nothing: this client never disconnects."""
+        return _nothing
 
     def when_abandoned(self, forget: Callable[[], None], /) -> None:
         """Do nothing: this client never disconnects."""

@@ -116,6 +116,8 @@ for long is forgotten, as if its id had expired.
 """
 FETCH_SESSION_PARTITIONS_MAX: Final = 500_000
 """Partitions of all fetch sessions. Beyond it, clients fetch without a session."""
+SHARE_SESSION_PARTITIONS_MAX: Final = 500_000
+"""Partitions of all share sessions. Beyond it, a session is not opened or does not grow."""
 UNPUBLISHED_TOPICS_MAX: Final = 10_000
 """Topics that Metadata has created and does not name yet. Beyond it, the oldest is named at once."""
 PENDING_OFFSETS_MAX: Final = 20_000

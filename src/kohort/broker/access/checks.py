@@ -144,6 +144,13 @@ class Whole(Check):
         return Decision(answer=(yield from finished(self._refuse(request, code, requester))))
 
 
+class NamedGroup(Whole):
+    """As `Whole`, for a group that may be null: its handler refuses that."""
+
+    def decide(self, request: Any, requester: Requester) -> Steps[Decision] | None:
+        return None if request.group_id is None else super().decide(request, requester)
+
+
 def blank(api: ApiKey, *, has_message: bool = False, **fields: Any) -> Refuse:
     """The answer of one error code, and of these fields."""
     response = response_class(api)

@@ -1,8 +1,8 @@
-"""The permissions of Fetch. A session names its topics once, and each of its requests is decided anew."""
+"""The permissions of Fetch and ShareFetch. A session names its topics once, and each of its requests is decided anew."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from kohort.broker.access.requester import Requester, Resources
 from kohort.broker.partitions import Partition
@@ -46,6 +46,19 @@ class FetchPermits:
     def _name(self, wanted: SessionPartition) -> str | None:
         """The name of a topic; None for an id of which there is no topic, or no longer one."""
         return self._resources.name_of(wanted.topic_id) if wanted.topic_id else wanted.name or ""
+
+
+class ShareFetchPermits:
+    """Members of share groups need READ on each topic. See `kohort.broker.shares.share_broker.ReadableTopics`."""
+
+    def __init__(self, authorizer: Authorizer, resources: Resources) -> None:
+        self._authorizer = authorizer.for_api(ApiKey.SHARE_FETCH)
+        self._resources = resources
+
+    def __call__(self, context: Context, names: Collection[str]) -> Collection[str]:
+        requester = Requester(self._authorizer, self._resources, context)
+        allowed: set[str] = drain(requester.allowed(Operation.READ, ResourceType.TOPIC, names))
+        return allowed
 
 
 def _refuse(_wanted: SessionPartition) -> ErrorCode:

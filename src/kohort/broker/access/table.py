@@ -27,6 +27,7 @@ from kohort.broker.access.checks import (
     ClusterOperations,
     Each,
     EachTopic,
+    NamedGroup,
     Need,
     Open,
     Shown,
@@ -261,8 +262,16 @@ ACCESS_TABLE: Final[dict[ApiKey, tuple[Check, ...]]] = {
         ApiKey.SHARE_GROUP_DESCRIBE,
         DescribedTopics(ApiKey.SHARE_GROUP_DESCRIBE, _DESCRIBES, "assignment", has_names=False),
     ),
-    ApiKey.SHARE_FETCH: (_group_as_a_whole(ApiKey.SHARE_FETCH),),
-    ApiKey.SHARE_ACKNOWLEDGE: (_group_as_a_whole(ApiKey.SHARE_ACKNOWLEDGE),),
+    ApiKey.SHARE_FETCH: (
+        NamedGroup(blank(ApiKey.SHARE_FETCH), _READ_GROUP),
+        AskedLater(
+            "a session names its topics once; the handler asks at each request", Need(Operation.READ, _TOPIC, "topics")
+        ),
+    ),
+    ApiKey.SHARE_ACKNOWLEDGE: (
+        NamedGroup(blank(ApiKey.SHARE_ACKNOWLEDGE), _READ_GROUP),
+        AskedLater("topics are named by their ids", Need(Operation.READ, _TOPIC, "topics")),
+    ),
     ApiKey.ADD_RAFT_VOTER: _cluster(ApiKey.ADD_RAFT_VOTER),
     ApiKey.REMOVE_RAFT_VOTER: _cluster(ApiKey.REMOVE_RAFT_VOTER),
     ApiKey.INITIALIZE_SHARE_GROUP_STATE: _share_state(ApiKey.INITIALIZE_SHARE_GROUP_STATE),

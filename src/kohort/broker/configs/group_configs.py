@@ -254,7 +254,7 @@ def parse_group_value(name: str, text: str) -> Value:
     if name != _OFFSET_RESET:
         return GROUP_KEYS[name].parse(text)
     trimmed = trim(text)
-    if trimmed not in ("earliest", "latest") and not _is_duration(trimmed):
+    if trimmed not in ("earliest", "latest") and duration_ms(trimmed) is None:
         shown = trimmed[:CONFIG_SHOWN_LENGTH_MAX]
         raise invalid(
             name,
@@ -274,21 +274,26 @@ def _parse_tags(text: str) -> Value:
     return tags
 
 
-def _is_duration(text: str) -> bool:
-    """Whether a text is a duration that is not negative and whose seconds have 64 bits. Source: java.time.Duration.parse."""
+def duration_ms(text: str) -> int | None:
+    """
+    A duration in milliseconds; None if a text is none that is not negative and whose seconds have 64 bits.
+
+    Source: java.time.Duration.parse.
+    """
     match = _DURATION.fullmatch(text)
     if match is None:
-        return False
+        return None
     sign, *numbers, fraction = match.groups()
     try:
         parts = [
             parse_integer(number or "0", 64) * unit for number, unit in zip(numbers, _DURATION_UNITS_S, strict=True)
         ]
     except ValueError:
-        return False
+        return None
     seconds = sum(parts)
     # The fraction has the sign of its seconds.
     nanoseconds = seconds * 1_000_000_000 + int(f"{fraction or 0:0<9}") * (-1 if (numbers[-1] or "")[:1] == "-" else 1)
     limit = 1 << 63
     is_long = all(-limit <= each < limit for each in (*parts, seconds))
-    return is_long and (nanoseconds <= 0 if sign == "-" else nanoseconds >= 0)
+    signed = -nanoseconds if sign == "-" else nanoseconds
+    return signed // 1_000_000 if is_long and signed >= 0 else None

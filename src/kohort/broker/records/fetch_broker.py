@@ -70,7 +70,7 @@ class FetchBroker:
         slots = config.get_int("max.incremental.fetch.session.cache.slots")
         self.sessions = FetchSessionCache(slots, clock, FETCH_SESSION_PARTITIONS_MAX // len(cluster.brokers))
 
-    def bytes_max(self, request: m.FetchRequest, context: Context) -> int:
+    def bytes_max(self, request: m.FetchRequest | m.ShareFetchRequest, context: Context) -> int:
         bytes_max = max(min(request.max_bytes, self._bytes_max, self._bytes_left(), FETCH_ANSWER_BYTES_MAX), 0)
         if not self.quotas.limits_fetch:
             return bytes_max

@@ -86,7 +86,7 @@ class Telemetry:
 
     def _instance(self, instance_id: UUID, context: Context, now_ms: int) -> Generator[None, None, ClientInstance]:
         """The instance of an id. It is forgotten when its connection ends."""
-        context.when_disconnected(partial(self.instances.forget, instance_id))
+        context.when_disconnected("telemetry", partial(self.instances.forget, instance_id))
         return (yield from self.instances.of(instance_id, _properties(context, instance_id), now_ms))
 
     def _new_id(self) -> UUID:

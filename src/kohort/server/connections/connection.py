@@ -87,9 +87,9 @@ class ClientConnection(AnsweringConnection):
         parked, self.parked = self.parked, None
         if parked is not None and parked[0] in self._in_flight:
             parked[1]()
-        if self.forget is not None:
-            self.forget()
-            self.forget = None
+        forgetting, self.forgetting = self.forgetting, None
+        for forget in list(forgetting.values()) if forgetting else ():
+            forget()
         super().connection_lost(exc)
         self._drop_throttle()
         self._templates.forget()

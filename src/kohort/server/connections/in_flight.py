@@ -1,7 +1,8 @@
 """One request of a connection between its arrival and its reply."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from functools import partial
 from time import perf_counter
 from typing import Any, Final
 
@@ -66,8 +67,12 @@ class InFlightRequest:
     def principal(self) -> Principal:
         return self.connection.principal
 
-    def when_disconnected(self, forget: Callable[[], None], /) -> None:
-        self.connection.forget = forget
+    def when_disconnected(self, key: Hashable, forget: Callable[[], None], /) -> Callable[[], None]:
+        forgetting = self.connection.forgetting
+        if forgetting is None:
+            forgetting = self.connection.forgetting = {}
+        forgetting[key] = forget
+        return partial(_take_back, forgetting, key)
 
     def when_abandoned(self, forget: Callable[[], None], /) -> None:
         self.connection.parked = self, forget
@@ -98,13 +103,17 @@ class InFlightRequest:
         self.connection.on_response(self, response)
 
 
+def _take_back(forgetting: dict[Hashable, Callable[[], None]], key: Hashable) -> None:
+    forgetting.pop(key, None)
+
+
 class AnsweringConnection(ClientSocket):
     """
     A connection as its requests know it; `ClientConnection` implements it. A base class and no protocol, because compiled code
     calls the methods of a class directly.
 
     Attributes:
-        forget: called when the connection ends; None if nothing is to be forgotten.
+        forgetting: functions, by key, that are called when the connection ends; None if nothing is to be forgotten.
         parked: the last request that is to be forgotten if the client disconnects, and the function that forgets it.
         principal: its user.
         begin_again: begins a re-authentication, and tells whether it did; None if the session has no end.
@@ -112,7 +121,7 @@ class AnsweringConnection(ClientSocket):
 
     def __init__(self, shared: ClientConnections, endpoint: ServedEndpoint, host: str) -> None:
         super().__init__(shared, endpoint, host)
-        self.forget: Callable[[], None] | None = None
+        self.forgetting: dict[Hashable, Callable[[], None]] | None = None
         self.parked: tuple[InFlightRequest, Callable[[], None]] | None = None
         self.principal: Principal = ANONYMOUS
         self.begin_again: Callable[[], bool] | None = None

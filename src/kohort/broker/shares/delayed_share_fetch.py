@@ -1,0 +1,516 @@
+"""
+One ShareFetch request: the partitions of its session are read until there is enough, and their records acquired.
+
+A request waits for records of a partition, for records that are released, and for share partitions whose state is being read.
+It is answered when its acknowledgements are written, too.
+
+Source: Kafka DelayedShareFetch, ShareFetchUtils.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Hashable, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from kohort.broker.partitions import Partition
+from kohort.broker.ports import Context
+from kohort.broker.records.log_reads import LogRead
+from kohort.broker.shares.acquisition import Acquisition, archive_aborted
+from kohort.broker.shares.led_share_partition import LedSharePartition
+from kohort.broker.shares.log_batches import ReadBatches
+from kohort.broker.shares.share_acknowledge import Acknowledging, Asked
+from kohort.broker.shares.share_broker import ShareBroker
+from kohort.broker.shares.share_partition import Acquired
+from kohort.broker.shares.share_sessions import FINAL_EPOCH, INITIAL_EPOCH, ShareSession, TopicIdPartition
+from kohort.machine.shard import Reply
+from kohort.model.errors import ErrorCode, StorageError
+from kohort.runtime.purgatory import Delayed
+from kohort.storage.log import Log, ReadView
+from kohort.storage.producer_states import AbortedTxn
+from kohort.wire import messages as m
+
+_LEADER_ERRORS: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+_NOTHING: Final = b""
+
+ReadData = tuple[bytes, Sequence[AbortedTxn]]
+
+
+class _Found(NamedTuple):
+    """What the answer has of a partition."""
+
+    error: ErrorCode
+    records: bytes = _NOTHING
+    acquired: Sequence[Acquired] = ()
+
+
+class _Read(NamedTuple):
+    """A share partition that is read for this request: from where on, and how much."""
+
+    where: TopicIdPartition
+    led: LedSharePartition
+    offset: int
+    bytes_max: int
+
+
+class DelayedShareFetch(Delayed):
+    """A request between its arrival and its answer."""
+
+    __slots__ = (
+        "_acknowledging",
+        "_broker",
+        "_by_partition",
+        "_context",
+        "_epoch",
+        "_found",
+        "_has_fetched",
+        "_is_acknowledged",
+        "_is_busy",
+        "_is_queued",
+        "_reading",
+        "_reply",
+        "_request",
+        "_session",
+        "_targets",
+    )
+
+    def __init__(
+        self,
+        broker: ShareBroker,
+        session: ShareSession,
+        request: m.ShareFetchRequest,
+        context: Context,
+        reply: Reply[m.ShareFetchResponse],
+    ) -> None:
+        super().__init__(max(request.max_wait_ms, 0))
+        self._broker = broker
+        self._session = session
+        self._request = request
+        self._context = context
+        self._reply: Reply[m.ShareFetchResponse] | None = reply
+        self._epoch = session.epoch
+        self._targets: dict[TopicIdPartition, LedSharePartition] = {}
+        self._by_partition: dict[Hashable, LedSharePartition] = {}
+        self._found: dict[TopicIdPartition, _Found] = {}
+        self._acknowledging = Acknowledging(broker, self._on_acknowledged)
+        self._is_acknowledged = False
+        self._has_fetched = False
+        self._is_busy = False
+        """Whether records are read from the disk."""
+        self._is_queued = False
+        """Whether it is tried again in a later turn."""
+        self._reading: LogRead[ReadData] | None = None
+
+    def begin(self, asked: Asked) -> None:
+        """Acknowledge, then fetch."""
+        request, session = self._request, self._session
+        is_final = request.share_session_epoch == FINAL_EPOCH
+        if asked:
+            self._acknowledging.begin(
+                session.group_id, session.member_id, asked, self._context, is_renewal=request.is_renew_ack
+            )
+        else:
+            self._is_acknowledged = True
+        if is_final or request.is_renew_ack:
+            self._end_fetch()
+            return
+        self._find_targets()
+        if request.max_bytes < 0:
+            self._found.update(dict.fromkeys(self._targets, _Found(ErrorCode.UNKNOWN_SERVER_ERROR)))
+        if not self._targets or not request.max_records or request.max_bytes <= 0:
+            self._end_fetch()
+            return
+        self._context.when_abandoned(self.abandon)
+        if self._broker.fetches.turns.is_full:
+            self._try_later()
+        elif self.try_complete() or self._is_busy:
+            return
+        if self.delay_ms <= 0:
+            self.force_complete()
+            return
+        self._watch()
+
+    def _watch(self) -> None:
+        """Wait for the partitions and the share partitions."""
+        purgatory = self._broker.fetches.waiting
+        keys: list[Hashable] = list(self._targets.values())
+        purgatory.put(self, keys)
+        self._by_partition = {led.partition: led for led in self._targets.values()}
+        purgatory.put(self, list(self._by_partition))
+        purgatory.arm(self)
+
+    def _find_targets(self) -> None:
+        """Find the partitions of the session, from another one on at each request."""
+        broker, session = self._broker, self._session
+        wanted = session.rotated(self._request.share_session_epoch)
+        find = broker.finder(self._context, wanted)
+        for where in wanted:
+            found = find(where)
+            if isinstance(found, Partition):
+                session.known.add(where.topic_id)
+                led = broker.leader.of(session.group_id, where.topic_id, found)
+                self._targets[where] = led
+                continue
+            if found is ErrorCode.UNKNOWN_TOPIC_ID and where.topic_id in session.known:
+                found = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            self._found[where] = _Found(found)
+
+    # -- tries -------------------------------------------------------------------------------------------------
+
+    @property
+    def _is_outdated(self) -> bool:
+        """Whether another request has raised or ended the session meanwhile: nobody would get what is acquired."""
+        return self._session.is_closed or self._session.epoch != self._epoch
+
+    def try_complete(self, key: Hashable | None = None) -> bool:
+        if self.has_ended or self._is_busy or self._is_queued:
+            return False
+        if self._is_outdated:
+            return self.force_complete()
+        if key is not None and not self._is_news(key):
+            return False
+        if self._broker.fetches.turns.is_full:
+            self._try_later()
+            return False
+        if key is None:
+            self._check_targets()
+        if self._found:
+            return self.force_complete()
+        if self._request.max_records < 0 or not any(map(_may_have, self._targets.values())):
+            return self._request.min_bytes < 1 and self._has_ready and self.force_complete()
+        return self._read_all(is_over=False)
+
+    def _is_news(self, key: Hashable) -> bool:
+        """Whether a change may end the wait: records, or a share partition that is gone."""
+        led = key if isinstance(key, LedSharePartition) else self._by_partition.get(key)
+        if led is None:
+            return False
+        if not led.error:
+            self._broker.leader.check(led)
+        if led.error:
+            self._check_targets()
+            return True
+        return _may_have(led) or (self._request.min_bytes < 1 and led.is_ready)
+
+    @property
+    def _has_ready(self) -> bool:
+        return any(led.is_ready for led in self._targets.values())
+
+    def _try_later(self) -> None:
+        self._is_queued = True
+        self._broker.fetches.turns.wait(self._try_now)
+
+    def _try_now(self) -> None:
+        self._is_queued = False
+        self.try_complete()
+
+    def _check_targets(self) -> None:
+        """Note the share partitions that were dropped: deleted, or led by another broker."""
+        gone = []
+        for where, led in self._targets.items():
+            if not led.error:
+                self._broker.leader.check(led)
+            if led.error:
+                self._found[where] = _Found(led.error)
+                gone.append(where)
+        for where in gone:
+            del self._targets[where]
+
+    def on_complete(self) -> None:
+        """Take what there is: enough was found, or the time is over."""
+        if self._is_busy:
+            return
+        if not self._is_outdated:
+            self._check_targets()
+            if self._read_all(is_over=True) or self._is_busy:
+                return
+        self._end_fetch()
+
+    # -- reading -----------------------------------------------------------------------------------------------
+
+    def _wanted(self) -> list[_Read]:
+        """What can be read now. A share partition that was just read comes last. Source: DelayedShareFetch.readFromLog."""
+        before: list[tuple[TopicIdPartition, LedSharePartition, int]] = []
+        behind: list[tuple[TopicIdPartition, LedSharePartition, int]] = []
+        ready = [(where, led) for where, led in self._targets.items() if led.is_ready]
+        total = self._broker.fetches.bytes_max(self._request, self._context)
+        for where, led in ready:
+            records = led.records
+            assert records is not None, "it is ready"
+            if not records.may_fetch(led.settings.of_records.locks_max):
+                continue
+            offset = records.next_offset()
+            (before if offset == led.seen_offset else behind).append((where, led, offset))
+            led.seen_offset = offset
+        share = max(total // max(len(before) + len(behind), 1), 1)
+        return [_Read(where, led, offset, share) for where, led, offset in before + behind]
+
+    def _read_all(self, *, is_over: bool) -> bool:
+        """
+        Read and acquire. Returns whether the request is answered, or will be when its records are read from the disk.
+
+        Args:
+            is_over: whether to take what there is, however little.
+        """
+        wanted = self._wanted()
+        data: dict[TopicIdPartition, ReadData] = {}
+        size = 0
+        room = self._broker.fetches.bytes_max(self._request, self._context)
+        has_moved = False
+        for each in wanted:
+            if size and size >= room:
+                break
+            try:
+                found = self._read_cached(each)
+            except StorageError as error:
+                self._found[each.where] = _Found(error.code)
+                continue
+            if found is None:
+                self._load(wanted, is_over=is_over)
+                return False
+            log = each.led.partition.log
+            has_moved |= each.offset < log.log_start_offset
+            data[each.where] = found
+            size += len(found[0])
+        is_enough = has_moved or bool(self._found) or size >= self._request.min_bytes
+        if not is_over and not is_enough:
+            return False
+        if not is_over and not self._end_wait():
+            return False
+        self._take(wanted, data)
+        return True
+
+    def _end_wait(self) -> bool:
+        """End the wait without `on_complete`: the records are here."""
+        return self.cancel()
+
+    def _read_cached(self, each: _Read) -> ReadData | None:
+        """
+        Records in memory; None if the disk is needed.
+
+        Raises:
+            StorageError: the log refuses.
+        """
+        partition = each.led.partition
+        partition.check()
+        log = partition.log
+        is_committed = each.led.settings.of_records.is_committed
+        up_to = log.last_stable_offset if is_committed else log.high_watermark
+        if not log.log_start_offset <= each.offset < up_to:
+            return _NOTHING, ()
+        records = log.read_cached(each.offset, bytes_max=each.bytes_max, up_to=up_to)
+        if records is None:
+            return None
+        if not is_committed or not records:
+            return records, ()
+        transactions = log.aborted_cached(each.offset, records)
+        return None if transactions is None else (records, transactions)
+
+    def _load(self, wanted: Sequence[_Read], *, is_over: bool) -> None:
+        """Read from the disk, with the share partitions held: other fetches leave them out meanwhile."""
+        self._is_busy = True
+        for each in wanted:
+            each.led.is_busy = True
+        if not is_over:
+            self._end_wait()
+        self._context.go_on(self._load_in_steps(wanted), self._answer_nothing)
+
+    def _answer_nothing(self, _response: object) -> None:
+        """The answer is given by `_end_fetch`."""
+
+    def _load_in_steps(self, wanted: Sequence[_Read]) -> Generator[Any, None, None]:
+        data: dict[TopicIdPartition, ReadData] = {}
+        try:
+            room = self._broker.fetches.bytes_max(self._request, self._context)
+            size = 0
+            for each in wanted:
+                if (size and size >= room) or self._reply is None:
+                    break
+                found = None
+                try:
+                    found = self._read_cached(each)
+                    if found is None:
+                        read = self._reading = _log_read(each)
+                        yield partial(self._broker.fetches.log_reads.begin, read)
+                        self._reading = None
+                        if not read.is_done:
+                            break
+                        found = read.result()
+                except StorageError as error:
+                    self._found[each.where] = _Found(error.code)
+                    continue
+                data[each.where] = found
+                size += len(found[0])
+                yield None
+        finally:
+            for each in wanted:
+                each.led.is_busy = False
+            self._is_busy = False
+        if self._reply is not None:
+            self._take(wanted, {} if self._is_outdated else data)
+        self._wake(wanted)
+
+    def _wake(self, wanted: Sequence[_Read]) -> None:
+        """Wake the requests that have left out what this one held."""
+        for each in wanted:
+            self._broker.fetches.waiting.check_and_complete(each.led)
+
+    # -- acquisition -------------------------------------------------------------------------------------------
+
+    def _take(self, wanted: Sequence[_Read], data: dict[TopicIdPartition, ReadData]) -> None:
+        """Acquire records of what was read, and answer."""
+        left = self._request.max_records
+        for each in wanted:
+            if each.where in data and not each.led.error:
+                records, transactions = data[each.where]
+                found = self._acquire(each, records, transactions, left)
+                self._found[each.where] = found
+                left -= sum(last - first + 1 for first, last, _ in found.acquired)
+        self._end_fetch()
+
+    def _acquire(self, each: _Read, data: bytes, transactions: Sequence[AbortedTxn], left: int) -> _Found:
+        led, request = each.led, self._request
+        records = led.records
+        if records is None:
+            return _Found(ErrorCode.NONE)
+        log_start = led.partition.log.log_start_offset
+        if each.offset < log_start:
+            records.on_log_start(log_start)
+            return _Found(ErrorCode.NONE)
+        if not data or left <= 0:
+            return _Found(ErrorCode.NONE)
+        settings = led.settings.of_records
+        batches = ReadBatches(data)
+        acquisition = Acquisition(
+            records,
+            self._session.member_id,
+            request.share_acquire_mode,
+            request.batch_size,
+            self._broker.clock.now_ms(),
+            settings,
+        )
+        acquired: Sequence[Acquired] = acquisition.acquire(left, each.offset, batches.offsets)
+        if settings.is_committed and acquired and transactions:
+            acquired = archive_aborted(records, acquired, batches.aborted(transactions))
+        led.watch_locks()
+        if not acquired:
+            return _Found(ErrorCode.NONE)
+        return _Found(ErrorCode.NONE, batches.between(acquired[0].first, acquired[-1].last), acquired)
+
+    # -- the answer --------------------------------------------------------------------------------------------
+
+    def _end_fetch(self) -> None:
+        self._has_fetched = True
+        self._answer_if_done()
+
+    def _on_acknowledged(self) -> None:
+        self._is_acknowledged = True
+        self._answer_if_done()
+
+    def _answer_if_done(self) -> None:
+        if not self._has_fetched or not self._is_acknowledged or self._reply is None:
+            return
+        reply, self._reply = self._reply, None
+        response = self._response()
+        if self._request.share_session_epoch == FINAL_EPOCH:
+            self._broker.sessions.close(self._session)
+        self._targets = {}
+        self._by_partition = {}
+        reply(response)
+
+    def _response(self) -> m.ShareFetchResponse:
+        lock_ms = self._broker.settings.of(self._session.group_id).of_records.lock_ms
+        if self._request.share_session_epoch != FINAL_EPOCH and self._is_outdated:
+            return m.ShareFetchResponse(
+                error_code=ErrorCode.INVALID_SHARE_SESSION_EPOCH, acquisition_lock_timeout_ms=lock_ms
+            )
+        is_first = self._request.share_session_epoch == INITIAL_EPOCH
+        results = self._acknowledging.results
+        topics: dict[UUID, list[m.ShareFetchResponsePartitionData]] = {}
+        leaders: set[int] = set()
+        size = 0
+        for where, found in self._found.items():
+            is_named = self._session.is_named(
+                where, has_records=bool(found.records), has_error=bool(found.error), is_first=is_first
+            )
+            if is_named or where in results:
+                size += len(found.records)
+                topics.setdefault(where.topic_id, []).append(self._partition(where, found, leaders))
+        for where in results:
+            if where not in self._found:
+                topics.setdefault(where.topic_id, []).append(self._partition(where, _Found(ErrorCode.NONE), leaders))
+        self._broker.fetches.turns.count(size)
+        return m.ShareFetchResponse(
+            throttle_time_ms=self._throttle(size),
+            acquisition_lock_timeout_ms=lock_ms,
+            responses=[
+                m.ShareFetchableTopicResponse(topic_id=topic_id, partitions=partitions)
+                for topic_id, partitions in topics.items()
+            ],
+            node_endpoints=[
+                m.ShareFetchResponseNodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
+                for node_id, host, port, rack in self._broker.endpoints(leaders, self._context.listener)
+            ],
+        )
+
+    def _partition(
+        self, where: TopicIdPartition, found: _Found, leaders: set[int]
+    ) -> m.ShareFetchResponsePartitionData:
+        code, message = self._acknowledging.results.get(where, (ErrorCode.NONE, None))
+        leader = m.ShareFetchResponseLeaderIdAndEpoch()
+        if found.error in _LEADER_ERRORS or code in _LEADER_ERRORS:
+            leader_id, leader_epoch = self._broker.current_leader(where)
+            leaders.add(leader_id)
+            leader = m.ShareFetchResponseLeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch)
+        return m.ShareFetchResponsePartitionData(
+            partition_index=where.partition,
+            error_code=found.error,
+            acknowledge_error_code=code,
+            acknowledge_error_message=message,
+            current_leader=leader,
+            records=found.records,
+            acquired_records=[
+                m.ShareFetchResponseAcquiredRecords(first_offset=first, last_offset=last, delivery_count=count)
+                for first, last, count in found.acquired
+            ],
+        )
+
+    def _throttle(self, size: int) -> int:
+        quotas = self._broker.fetches.quotas
+        if not quotas.limits_fetch:
+            return 0
+        throttle_ms = quotas.record_fetch(self._context.client_id, size)
+        if throttle_ms:
+            self._context.throttle(throttle_ms)
+        return throttle_ms
+
+    def abandon(self) -> None:
+        """The client has disconnected. A read that another thread has begun ends by itself."""
+        self._reply = None
+        self.cancel()
+        if self._reading is not None:
+            self._broker.fetches.log_reads.drop(self._reading)
+
+
+def _may_have(led: LedSharePartition) -> bool:
+    """Whether a fetch may find records of a share partition, or has to follow the start of the log."""
+    if not led.is_ready or led.records is None:
+        return False
+    log = led.partition.log
+    settings = led.settings.of_records
+    offset = led.records.next_offset()
+    up_to = log.last_stable_offset if settings.is_committed else log.high_watermark
+    return (offset < up_to or offset < log.log_start_offset) and led.records.may_fetch(settings.locks_max)
+
+
+def _log_read(each: _Read) -> LogRead[ReadData]:
+    log, offset = each.led.partition.log, each.offset
+    is_committed = each.led.settings.of_records.is_committed
+    up_to = log.last_stable_offset if is_committed else log.high_watermark
+
+    def work(view: ReadView | Log) -> ReadData:
+        records = view.read(offset, bytes_max=each.bytes_max, up_to=up_to)
+        return records, view.aborted_transactions(offset, records) if is_committed else ()
+
+    return LogRead(log, work)
