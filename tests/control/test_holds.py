@@ -2,10 +2,12 @@
 
 import asyncio
 
+from kohort.model.errors import ErrorCode
+from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from tests.control.controlled import Stage, play
 from tests.control.test_faults import committed, fetched
-from tests.server.clients import Client, commit, with_topic
+from tests.server.clients import Client, commit, with_coordinators, with_topic
 
 
 async def begun(stage: Stage) -> Client:
@@ -104,5 +106,56 @@ def test_a_scope_ends_with_everything_in_it() -> None:
         assert await stage.control.hits(kept) == 1
         again = await stage.control.take("DELETE", "/scopes/unknown")
         assert (again["faults"], again["holds"]) == ([], [])
+
+    play(story)
+
+
+def test_a_marker_waits_and_the_transaction_stays_prepared() -> None:
+    async def story(stage: Stage) -> None:
+        client = await stage.connect()
+        await stage.control.take("POST", "/topics", {"name": "t"})
+        await with_coordinators(client)
+        asked = m.InitProducerIdRequest(
+            transactional_id="t", transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1
+        )
+        producer = await client.ask(ApiKey.INIT_PRODUCER_ID, 4, asked)
+        add = m.AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="t",
+            v3_and_below_producer_id=producer.producer_id,
+            v3_and_below_producer_epoch=producer.producer_epoch,
+            v3_and_below_topics=[m.AddPartitionsToTxnTopic(name="t", partitions=[0])],
+        )
+        await client.ask(ApiKey.ADD_PARTITIONS_TO_TXN, 3, add)
+        hold = await held(stage, point="marker.write", topic="t")
+        end = m.EndTxnRequest(
+            transactional_id="t",
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            committed=True,
+        )
+        assert (await client.ask(ApiKey.END_TXN, 3, end)).error_code == 0
+        view = await stage.control.take("GET", f"/holds/{hold}?wait=1&timeout=5")
+        assert view["held"][0]["text"] == "marker.write t-0"
+        await stage.control.take("GET", "/transactions/t?wait=prepare_commit")
+        await stage.control.take("POST", f"/holds/{hold}/release")
+        await stage.control.take("GET", "/transactions/t?wait=complete_commit")
+        assert stage.node.broker.markers.hold is None
+
+    play(story)
+
+
+def test_a_coordinator_is_kept_loading() -> None:
+    async def story(stage: Stage) -> None:
+        client = await begun(stage)
+        await with_coordinators(client)
+        assert await committed(client, 5) == 0
+        hold = await held(stage, point="coordinator.load", topic="__consumer_offsets")
+        moved = asyncio.ensure_future(stage.control.take("POST", "/events/move_coordinator", {"group": "g"}))
+        await stage.control.take("GET", f"/holds/{hold}?wait=1&timeout=5")
+        assert await committed(client, 6) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert not moved.done()
+        await stage.control.take("POST", f"/holds/{hold}/release")
+        await moved
+        assert await committed(client, 7) == 0
 
     play(story)

@@ -92,7 +92,7 @@ class Router:
 
 
 def _match(pattern: str, path: tuple[str, ...]) -> dict[str, str] | None:
-    parts = pattern.strip("/").split("/")
+    parts = [part for part in pattern.split("/") if part]
     if len(parts) != len(path):
         return None
     found: dict[str, str] = {}

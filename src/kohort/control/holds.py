@@ -10,11 +10,15 @@ import msgspec
 
 from kohort.control.filters import Call, Filter, Matcher, NameOf, nearest
 from kohort.control.places import place_of, select
+from kohort.model.ids import TopicPartition
 from kohort.model.limits import HELD_MAX
+from kohort.wire.apis import ApiKey
 
 LEASE_SECONDS: Final = 60.0
 LEASE_SECONDS_MAX: Final = 3_600.0
-POINTS: Final = ("append", "marker.write", "coordinator.load", "rebalance.completion", "fetch.completion")
+MARKER_WRITE: Final = "marker.write"
+COORDINATOR_LOAD: Final = "coordinator.load"
+POINTS: Final = (MARKER_WRITE, COORDINATOR_LOAD)
 
 
 class HoldSpec(Filter, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -23,7 +27,9 @@ class HoldSpec(Filter, frozen=True, kw_only=True, forbid_unknown_fields=True, om
 
     Attributes:
         at: "request" holds requests before they have an effect, "reply" their answers.
-        point: a point inside the broker instead of requests.
+        point: a point inside the broker instead of requests: "marker.write" before a transaction marker is written to a
+            partition, "coordinator.load" while a coordinator loads a partition of its topic. Of the filters, `topic` and
+            `partition` count.
         times: how many are held at most; all without it.
         lease: seconds after which the hold releases itself, unless a request to the control port names it before.
         scope: the test to which the hold belongs.
@@ -94,6 +100,10 @@ class Hold:
                 f"lease must be more than 0 and at most {LEASE_SECONDS_MAX:.0f} seconds; it is {spec.lease}"
             )
 
+    def is_about(self, api: ApiKey) -> bool:
+        """Whether requests of an API may be held."""
+        return self.spec.point is None and (self.matcher.apis is None or api in self.matcher.apis)
+
     def wants(self, call: Call, at: str) -> bool:
         """Whether a request, or its answer, is to be held."""
         spec = self.spec
@@ -110,11 +120,12 @@ class Hold:
         """Hold a request, or its answer."""
         self._take(HeldCall(call.api.api_name, call.client_id, call.connection, ""), go)
 
-    def take_point(self, text: str, go: Callable[[], None]) -> bool:
-        """Hold what stands at the point; False if the hold wants no more."""
-        if not self._has_room:
+    def take_point(self, point: str, place: TopicPartition, go: Callable[[], None]) -> bool:
+        """Hold what stands at a point; False if the hold does not want it."""
+        facts = {"topic": place.topic, "partition": place.partition}
+        if self.spec.point != point or not self._has_room or not self.matcher.matches(facts):
             return False
-        self._take(HeldCall("", "", "", text), go)
+        self._take(HeldCall("", "", "", f"{point} {place}"), go)
         return True
 
     def _take(self, held: HeldCall, go: Callable[[], None]) -> None:

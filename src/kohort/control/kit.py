@@ -14,7 +14,7 @@ from kohort.control.events import Events
 from kohort.control.faults import Fault, FaultSpec
 from kohort.control.filters import Call
 from kohort.control.groups import Groups
-from kohort.control.holds import Hold, HoldSpec
+from kohort.control.holds import COORDINATOR_LOAD, MARKER_WRITE, Hold, HoldSpec
 from kohort.control.inside import Inside
 from kohort.control.interception import Go, interceptor
 from kohort.control.journal import Journal, Kept
@@ -22,6 +22,7 @@ from kohort.control.problems import invalid, not_found, too_many
 from kohort.control.topics import Topics
 from kohort.control.unfolded import unfolded
 from kohort.control.waiting import Changes, Polls
+from kohort.model.ids import INTERNAL_TOPICS, TopicPartition
 from kohort.model.limits import FAULTS_MAX, HELD_MAX, HOLDS_MAX
 from kohort.server.node import Node
 from kohort.server.requests.dispatch import Throttle
@@ -156,6 +157,7 @@ class Kit:
         self._holding.append(hold)
         self._renew(hold)
         self._wrap()
+        self._watch_points()
         return hold
 
     def hold(self, hold_id: str) -> Hold:
@@ -181,9 +183,25 @@ class Kit:
             self._drop_lease(hold)
             self._holding.remove(hold)
             self._wrap()
+            self._watch_points()
         for go in released:
             go()
         return len(released)
+
+    def _watch_points(self) -> None:
+        """Let the points inside the broker ask, while a hold is about them."""
+        points = {hold.spec.point for hold in self._holding}
+        self.node.broker.markers.hold = partial(self._at_point, MARKER_WRITE) if MARKER_WRITE in points else None
+        for topic in INTERNAL_TOPICS:
+            runtime = self.node.coordinators.runtime(topic)
+            if runtime is not None:
+                runtime.hold_load = partial(self._at_load, topic) if COORDINATOR_LOAD in points else None
+
+    def _at_load(self, topic: str, partition: int, go: Go) -> bool:
+        return self._at_point(COORDINATOR_LOAD, TopicPartition(topic, partition), go)
+
+    def _at_point(self, point: str, place: TopicPartition, go: Go) -> bool:
+        return any(hold.take_point(point, place, go) for hold in self._holding)
 
     # -- journal -----------------------------------------------------------------------------------------------
 
@@ -200,11 +218,7 @@ class Kit:
             dispatch.intercept_by(partial(self._wrapper, broker))
 
     def _wrapper(self, broker: int, api: ApiKey) -> Throttle | None:
-        is_needed = (
-            self.journal.is_on
-            or bool(self.faults(api))
-            or any(hold.matcher.apis is None or api in hold.matcher.apis for hold in self._holding)
-        )
+        is_needed = self.journal.is_on or bool(self.faults(api)) or any(hold.is_about(api) for hold in self._holding)
         return interceptor(self, api, broker) if is_needed else None
 
     def close(self) -> None:

@@ -115,6 +115,8 @@ class Runtime(PartitionRunner[S]):
             is_compacted=is_compacted,
         )
         self._is_closed = False
+        self.hold_load: Callable[[int, Callable[[], None]], bool] | None = None
+        """Takes the function that goes on with a load, and calls it later; returns whether it does. For tests of clients."""
 
     def states(self) -> dict[int, State]:
         """The state of each known partition."""
@@ -309,6 +311,10 @@ class Runtime(PartitionRunner[S]):
             self._load_failed(context, error)
             return
         generation = context.generation
+        if self.hold_load is not None and self.hold_load(
+            context.partition, lambda: self._step(context, steps, generation)
+        ):
+            return
         if log.log_start_offset == log.end_offset:
             # Nothing to read: the first client of a new group need not wait for a turn.
             self._step(context, steps, generation)

@@ -36,6 +36,10 @@ class LocalMarkers:
 
     Args:
         find: finds a partition that has a leader, or that is led by the broker.
+
+    Attributes:
+        hold: takes the function that writes the marker of a partition, and calls it later; returns whether it does. For
+            tests of clients; None otherwise.
     """
 
     def __init__(
@@ -44,8 +48,13 @@ class LocalMarkers:
         self._find = find
         self._clock = clock
         self._coordinators = coordinators
+        self.hold: Callable[[TopicPartition, Callable[[], None]], bool] | None = None
 
     def write(self, topic_partition: TopicPartition, end: EndTransaction, done: Done, /) -> None:
+        if self.hold is None or not self.hold(topic_partition, partial(self._write, topic_partition, end, done)):
+            self._write(topic_partition, end, done)
+
+    def _write(self, topic_partition: TopicPartition, end: EndTransaction, done: Done) -> None:
         topic, index = topic_partition
         try:
             partition = self._find(topic, index)
