@@ -139,7 +139,7 @@ def test_a_marker_waits_and_the_transaction_stays_prepared() -> None:
         await stage.control.take("GET", "/transactions/t?wait=prepare_commit")
         await stage.control.take("POST", f"/holds/{hold}/release")
         await stage.control.take("GET", "/transactions/t?wait=complete_commit")
-        assert stage.node.broker.markers.hold is None
+        assert stage.node.broker.local_markers.hold is None
 
     play(story)
 

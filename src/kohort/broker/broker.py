@@ -68,7 +68,7 @@ from kohort.broker.transactions.markers import LocalMarkers
 from kohort.broker.transactions.producer_ids import ProducerIds
 from kohort.broker.transactions.verification import LocalVerification, OptionalVerification
 from kohort.broker.transactions.write_txn_markers import WriteTxnMarkers
-from kohort.machine.ports import Persister, Verification
+from kohort.machine.ports import Markers, Persister, Verification
 from kohort.runtime.ports import Clock
 from kohort.runtime.purgatory import Purgatory
 from kohort.security.authorization import Authorizer
@@ -149,7 +149,8 @@ class Broker:
         hosts: CoordinatorDirectory = NoCoordinators() if coordinators is None else coordinators
         coordinator = LocalVerification(hosts) if verification is None else verification
         self.verification: Verification = OptionalVerification(coordinator, config)
-        self.markers = LocalMarkers(self.partitions.find_led, clock, hosts)
+        self.local_markers = LocalMarkers(self.partitions.find_led, clock, hosts)
+        self.markers: Markers = self.local_markers
         self.persister: Persister = LocalPersister(hosts, self.catalog, self.creation, call_later)
         self.verifier = TransactionVerifier(self.verification, config, clock, call_later)
         self.store = store

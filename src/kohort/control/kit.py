@@ -191,7 +191,7 @@ class Kit:
     def _watch_points(self) -> None:
         """Let the points inside the broker ask, while a hold is about them."""
         points = {hold.spec.point for hold in self._holding}
-        self.node.broker.markers.hold = partial(self._at_point, MARKER_WRITE) if MARKER_WRITE in points else None
+        self.node.broker.local_markers.hold = partial(self._at_point, MARKER_WRITE) if MARKER_WRITE in points else None
         for topic in INTERNAL_TOPICS:
             runtime = self.node.coordinators.runtime(topic)
             if runtime is not None:
