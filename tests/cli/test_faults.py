@@ -1,4 +1,4 @@
-"""`kohort fault`, `hold`, `wait` and `requests`: the command line over the control port."""
+"""`kohort fault`, `hold`, `event`, `wait` and `requests`: the command line over the control port."""
 
 import io
 import json
@@ -139,3 +139,15 @@ def test_requests_are_shown(broker: Broker, capsys: pytest.CaptureFixture[str]) 
     assert run(["requests", "--keep"]) == 0
     assert run(["requests", "api=Fetch", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == []
+
+
+def test_an_event_happens(broker: Broker, capsys: pytest.CaptureFixture[str]) -> None:
+    name = broker.scope("test").topic()
+    assert run(["event", "raise_leader_epoch", f"topic={name}", "partition=0"]) == 0
+    assert capsys.readouterr().out == "raise_leader_epoch leader_epoch=1\n"
+    assert run(["event", "fill_disk", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["event"] == "fill_disk"
+    assert run(["event", "empty_disk"]) == 0
+    capsys.readouterr()
+    assert run(["event", "expire_membr", "group=billing"]) == 2
+    assert "there is no /events/expire_membr; did you mean /events/expire_member?" in capsys.readouterr().err

@@ -62,6 +62,7 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
         ["fault", "list"],
         ["fault", "wait"],
         ["fault", "remove"],
+        ["event"],
         ["hold"],
         ["hold", "add"],
         ["hold", "list"],

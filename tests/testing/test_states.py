@@ -1,11 +1,12 @@
-"""Groups, transactions, topics and records of `kohort.testing`, as clients make them."""
+"""Groups, transactions, topics, records and events of `kohort.testing`, as clients see them."""
 
+import inspect
 from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from kohort.testing import Broker, ControlError, Scope, WaitTimeoutError
+from kohort.testing import Broker, ControlError, Events, Scope, WaitTimeoutError
 
 
 @pytest.fixture(scope="module")
@@ -104,3 +105,47 @@ def test_a_transaction_is_waited_for(scope: Scope) -> None:
     sender.commit_transaction(60)
     scope.wait_transaction(transactional_id, "complete")
     assert scope.values(topic, committed=True, wait=1) == ["order 1"]
+
+
+def test_the_methods_of_events_are_those_of_the_api(broker: Broker) -> None:
+    document = broker.control_client.get("openapi.json")
+    paths = [path.removeprefix("/events/") for path in document["paths"] if path.startswith("/events/")]
+    assert sorted(paths) == sorted(name for name in vars(Events) if not name.startswith("_"))
+    for name in paths:
+        schema = document["paths"][f"/events/{name}"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+        fields = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]["properties"]
+        # Loading and unloading take the fields of a move, and have no use for the broker.
+        has_no_broker = name in ("load_coordinator", "unload_coordinator")
+        wanted = {"self", *fields} - ({"broker"} if has_no_broker else set())
+        assert inspect.signature(getattr(Events, name)).parameters.keys() == wanted, name
+
+
+def test_events_happen(scope: Scope) -> None:
+    topic, group, transactional_id = scope.topic(), scope.unique("workers"), scope.unique("billing")
+    sender = Producer({"bootstrap.servers": scope.bootstrap, "transactional.id": transactional_id})
+    sender.init_transactions(60)
+    before = scope.transaction(transactional_id)["producer_epoch"]
+    assert scope.events.fence_producer(transactional_id)["producer_epoch"] > before
+    assert scope.events.raise_leader_epoch(topic)["leader_epoch"] == 1
+    scope.events.hang_transaction(topic)
+    assert len(scope.values(topic)) == 1
+    assert scope.values(topic, committed=True) == []
+    reader = Consumer({"bootstrap.servers": scope.bootstrap, "group.id": group, "client.id": "worker-1"})
+    reader.subscribe([topic])
+    while not scope.group(group)["members"]:
+        reader.poll(0.05)
+    member = scope.wait_group(group, stable=True)["members"][0]["member_id"]
+    assert scope.events.expire_member(group, "worker-1")["member_id"] == member
+    scope.events.move_coordinator(group=group)
+    with pytest.raises(ControlError, match="nobody"):
+        scope.events.remove_member(group, "nobody")
+    reader.close()
+
+
+def test_a_broker_is_stopped_and_started() -> None:
+    with Broker(brokers=2, in_process=True) as broker:
+        broker.create_topic("orders", replication_factor=2)
+        broker.events.stop_broker(1)
+        assert [each["leader"] for each in broker.control_client.get("topics", "orders")["partitions"]] == [2]
+        broker.events.start_broker(1)
+        assert broker.events.change_leader("orders", broker=1)["broker"] == 1

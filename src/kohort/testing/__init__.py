@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kohort.testing.broker import Broker, BrokerError
     from kohort.testing.clock import ManualClock
     from kohort.testing.context import FixedContext
+    from kohort.testing.events import Events
     from kohort.testing.faults import Fault, Hold
     from kohort.testing.image import FixedImage, FixedTopic, deleted_topics
     from kohort.testing.log import FaultyLog
@@ -28,6 +29,7 @@ _MODULES = {
     "Broker": "kohort.testing.broker",
     "BrokerError": "kohort.testing.broker",
     "ControlError": "kohort.client.control",
+    "Events": "kohort.testing.events",
     "Fault": "kohort.testing.faults",
     "Faults": "kohort.testing.simulation",
     "FaultyLog": "kohort.testing.log",
@@ -52,6 +54,7 @@ __all__ = [
     "Broker",
     "BrokerError",
     "ControlError",
+    "Events",
     "Fault",
     "Faults",
     "FaultyLog",

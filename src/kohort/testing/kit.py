@@ -4,6 +4,7 @@ from abc import abstractmethod
 from typing import Any, Unpack
 
 from kohort.client.control import WAIT_S, WaitTimeoutError
+from kohort.testing.events import Events
 from kohort.testing.faults import Fault, Hold
 from kohort.testing.fields import FaultFields, FilterFields, HoldFields
 from kohort.testing.states import States
@@ -30,6 +31,11 @@ class Kit(States):
     @abstractmethod
     def control(self) -> str:
         """HOST:PORT of the control port."""
+
+    @property
+    def events(self) -> Events:
+        """What can happen at the word of a test, such as `events.expire_member("billing", "worker-1")`."""
+        return Events(self.control_client)
 
     def fault(self, **fields: Unpack[FaultFields]) -> Fault:
         """
