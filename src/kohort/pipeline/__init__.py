@@ -6,6 +6,7 @@ imports do not import Spark.
 """
 
 from kohort.pipeline.library import (
+    CommitOffsets,
     assignments,
     blocking_transactions,
     commit_frequency,
@@ -34,6 +35,7 @@ from kohort.pipeline.library import (
 )
 
 __all__ = [
+    "CommitOffsets",
     "assignments",
     "blocking_transactions",
     "commit_frequency",

@@ -66,6 +66,35 @@ def offsets_behind(progress: "StreamingQueryProgress") -> dict[str, float]:
     return offsets_behind(progress)
 
 
+def CommitOffsets(  # noqa: N802  (the name of a class of Spark's users)
+    *,
+    group: str,
+    bootstrap_servers: str,
+    query: str | None = None,
+    checkpoint: str | None = None,
+    options: "Mapping[str, str] | None" = None,
+) -> Any:
+    """
+    Return a listener that commits the end offsets of each finished batch of a streaming query to a consumer group.
+
+    `spark.streams.addListener(CommitOffsets(group="billing", bootstrap_servers="HOST:PORT"))`, before the query starts. It
+    never fails or delays the query. Its `close()` waits for the last commit. See `checkpoints.listener`.
+
+    Args:
+        group: a group without members of its own; another one is refused, with a line in the log.
+        query: the name of the query (`queryName`). By default it is the first one that starts.
+        checkpoint: where the checkpoint of the query is, for the last batch before a restart. By default Spark is asked.
+        options: how to connect, with the names of Kafka's clients: `kafka.security.protocol` and so on.
+
+    Raises:
+        ConfigError: an option is invalid.
+    """
+    from kohort.pipeline.checkpoints.listener import OffsetListener
+    from kohort.pipeline.sources.options import connecting
+
+    return OffsetListener(group, bootstrap_servers, connecting(options or {}), query=query, checkpoint=checkpoint)
+
+
 def register(spark: "SparkSession") -> None:
     """
     Make `format("kohort")` known to a session. Spark finds it where Kohort is installed, but not in a file of `--py-files`.

@@ -11,6 +11,7 @@ There are two formats, distinguished by the first character:
 
 import csv
 import io
+import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,11 @@ import msgspec
 from kohort.model.errors import ConfigError
 from kohort.model.ids import TopicPartition
 from kohort.model.numbers import INT32_MAX, INT64_MAX, is_number
+
+SPARK = "spark"
+"""The format of `startingOffsets`, which Spark's Kafka source takes."""
+_EARLIEST = -2
+"""The earliest offset, as Spark writes it."""
 
 
 class FileOffset(msgspec.Struct, frozen=True):
@@ -65,6 +71,44 @@ def read_offsets(path: Path) -> list[FileOffset]:
         seen.add((each.group, each.topic_partition))
         _check(path, each)
     return found
+
+
+def starting_offsets(rows: Iterable[dict[str, Any]], described: Iterable[Any]) -> str:
+    """
+    Format rows of `kohort offsets` as `startingOffsets` of Spark's Kafka source, which wants all partitions of topics. Those
+    that the group has not committed begin at the earliest offset.
+
+    Args:
+        described: the topics, as Metadata has them; deleted ones are left out.
+    """
+    committed = {(row["topic"], row["partition"]): row["offset"] for row in rows}
+    found = {
+        topic.name: {
+            str(number): committed.get((topic.name, number), _EARLIEST)
+            for number in sorted(one.partition_index for one in topic.partitions)
+        }
+        for topic in described
+    }
+    return json.dumps(found, separators=(",", ":"))
+
+
+def from_checkpoint(path: str) -> list[FileOffset]:
+    """
+    Return where a Spark query stands.
+
+    Raises:
+        ConfigError: it is no checkpoint, it cannot be read, or it has no position yet.
+    """
+    from kohort.pipeline.checkpoints.checkpoint import read_checkpoint
+    from kohort.pipeline.checkpoints.files import files_of
+
+    found = read_checkpoint(files_of(path, None), "", path, has_history=False)
+    if not found.position:
+        raise ConfigError(f"{path} has no position of a Kafka source yet")
+    if found.problems:
+        raise ConfigError(f"{path} is not imported: {'; '.join(found.problems)}")
+    metadata = f"spark query {found.query_id} batch {found.batch}"
+    return [FileOffset(*place, offset, metadata=metadata) for place, offset in sorted(found.position.items())]
 
 
 def _check(path: Path, each: FileOffset) -> None:

@@ -12,9 +12,9 @@ from kohort.cli.groups.offset_files import FileOffset
 from kohort.cli.groups.queries import fetch_committed, find_group
 from kohort.cli.groups.reset_targets import PartitionOffsets, ResetTarget
 from kohort.cli.groups.share_groups import SHARE, start_offsets
-from kohort.cli.groups.updates import NewOffset
 from kohort.cli.topics import queries
 from kohort.client.cluster import Client
+from kohort.client.commits import NewOffset
 from kohort.model.errors import ConfigError
 from kohort.model.ids import TopicPartition
 from kohort.model.numbers import INT32_MAX, is_number

@@ -17,15 +17,17 @@ from kohort.cli.cluster import open_client
 from kohort.cli.completion import complete_groups, complete_topics
 from kohort.cli.groups import reset_targets
 from kohort.cli.groups.commands import app
-from kohort.cli.groups.offset_files import FileOffset, csv_text, read_offsets
+from kohort.cli.groups.offset_files import SPARK, FileOffset, csv_text, from_checkpoint, read_offsets, starting_offsets
 from kohort.cli.groups.queries import consumer_group_ids, describe_group, fetch_committed, find_group
 from kohort.cli.groups.reset_plans import Move, Topics, committed_partitions, parse_topics, plan_import, plan_reset
 from kohort.cli.groups.reset_targets import at_time, datetime_ms, duration_ms
 from kohort.cli.groups.share_groups import SHARE, alter_start_offsets, delete_start_offsets, start_offsets
-from kohort.cli.groups.updates import NewOffset, commit_offsets, delete_group, delete_offsets
+from kohort.cli.groups.updates import delete_group, delete_offsets
 from kohort.cli.options import AsJson
 from kohort.cli.output import echo, now_ms, print_changes, print_json, print_rows, raise_all
+from kohort.cli.topics.queries import existing_topics
 from kohort.client.cluster import Client
+from kohort.client.commits import NewOffset, commit_offsets
 from kohort.client.connection import error_name
 from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode
 from kohort.model.ids import TopicPartition
@@ -131,6 +133,12 @@ def export_offsets(
         ),
     ] = False,
     is_json: AsJson = False,
+    file_format: Annotated[
+        str | None,
+        typer.Option(
+            "--format", metavar="spark", help="startingOffsets for a Spark query that takes over from a group."
+        ),
+    ] = None,
 ) -> None:
     """
     Print committed offsets as JSON or CSV.
@@ -140,12 +148,20 @@ def export_offsets(
     _check_groups(names, with_all=with_all)
     if is_csv and is_json:
         raise ConfigError("give either --csv or --json")
+    if file_format not in (None, SPARK):
+        raise ConfigError(f"--format {file_format!r} is none; there is {SPARK}, beside --csv and --json")
+    if file_format == SPARK and (is_csv or with_all or len(names or ()) != 1):
+        raise ConfigError("--format spark is for one group, without --csv")
     topics = _topics(topic, is_all=not topic)
     rows: list[dict[str, Any]] = []
     with open_client() as client:
         groups = list(dict.fromkeys(names or consumer_group_ids(client)))
         for group in groups:
             rows += _exported(client, group, topics)
+        if file_format == SPARK:
+            described = existing_topics(client, {row["topic"] for row in rows})
+            sys.stdout.write(starting_offsets(rows, described) + "\n")
+            return
     if is_csv:
         sys.stdout.write(csv_text(rows, with_group=with_all or len(groups) > 1))
     else:
@@ -154,7 +170,12 @@ def export_offsets(
 
 @app.command("import", epilog="Example: kohort groups import offsets.json --execute")
 def import_offsets(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file written by `groups export` or by Kafka's tool.")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="A file written by `groups export` or by Kafka's tool; with --checkpoint the group."
+        ),
+    ],
     is_json: AsJson = False,
     group: Annotated[
         list[str] | None,
@@ -165,15 +186,29 @@ def import_offsets(
             help="Only this group; repeatable. For a file without groups: the group to import into.",
         ),
     ] = None,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR",
+            help="To where a Spark query stands, by its checkpoint: groups import GROUP --checkpoint DIR.",
+        ),
+    ] = None,
     execute: Execute = False,
     dry_run: DryRun = False,
 ) -> None:
     """
-    Commit offsets from a file.
+    Commit offsets from a file, or from the checkpoint of a Spark query.
 
     The groups must not have members. Without --execute, only show the new offsets.
     """
     is_executed = _is_executed(execute=execute, dry_run=dry_run)
+    if checkpoint is not None:
+        if group:
+            raise ConfigError(
+                "with --checkpoint the group is the argument: kohort groups import GROUP --checkpoint DIR"
+            )
+        _import({str(file): from_checkpoint(checkpoint)}, is_executed=is_executed, is_json=is_json)
+        return
     by_group = _by_group(file, group or [])
     if not by_group:
         raise ConfigError(f"{file} has no offsets")

@@ -11,10 +11,10 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from kohort.cli.groups.updates import NO_GENERATION
 from kohort.cli.transactions.ending import init_producer_id
 from kohort.cli.transactions.producers import describe_producers, find_replicas
 from kohort.client.cluster import RETRIABLE_COORDINATOR_ERRORS, Client
+from kohort.client.commits import NO_GENERATION
 from kohort.client.connection import Versions, refusal
 from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode
 from kohort.model.ids import CONSUMER_OFFSETS, TopicPartition

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, Protocol
 
 from kohort.model.errors import ConfigError
 from kohort.pipeline.decode.storage import directories, files, is_remote, mapped
-from kohort.pipeline.engines.dispatch import is_local
 
 _PATHS_MAX = 500
 """Files that Spark is asked for at once."""
@@ -154,4 +153,8 @@ def files_of(path: str, session: Any) -> Files:
     """Return how a path is read: local files by this process, others by Spark, or by Arrow where there is no Spark."""
     if not is_remote(path):
         return LocalFiles()
-    return ArrowFiles() if session is None or is_local(session) else HadoopFiles(session)
+    if session is None:
+        return ArrowFiles()
+    from kohort.pipeline.engines.dispatch import is_local
+
+    return ArrowFiles() if is_local(session) else HadoopFiles(session)

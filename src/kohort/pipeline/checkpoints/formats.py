@@ -144,8 +144,16 @@ def _object(line: str) -> dict[str, Any]:
 
 
 def _source(text: str) -> dict[TopicPartition, int] | str:
-    """Return the offsets of a Kafka source, or words for another source."""
-    offsets = json.loads(text)
+    return kafka_offsets(json.loads(text))
+
+
+def kafka_offsets(offsets: Any) -> dict[TopicPartition, int] | str:
+    """
+    Return the offsets of a Kafka source, or words for another source.
+
+    Raises:
+        ValueError: an offset is out of range.
+    """
     if not isinstance(offsets, dict):
         return "numbers, as of rate or socket"
     if not all(isinstance(one, dict) for one in offsets.values()):
