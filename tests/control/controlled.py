@@ -72,7 +72,9 @@ class Stage(NamedTuple):
     connect: Callable[[], Awaitable[Client]]
 
 
-def play(story: Callable[[Stage], Awaitable[None]], *, brokers: int = 1, **settings: str) -> None:
+def play(
+    story: Callable[[Stage], Awaitable[None]], *, brokers: int = 1, virtual_time: bool = False, **settings: str
+) -> None:
     """Run a story against a node with a control port."""
 
     async def at_control(node: Node, connect: Callable[[Endpoint], Awaitable[Client]]) -> None:
@@ -85,4 +87,9 @@ def play(story: Callable[[Stage], Awaitable[None]], *, brokers: int = 1, **setti
         finally:
             await server.close()
 
-    play_at(at_control, brokers, configs={key.replace("_", "."): value for key, value in settings.items()})
+    play_at(
+        at_control,
+        brokers,
+        virtual_time=virtual_time,
+        configs={key.replace("_", "."): value for key, value in settings.items()},
+    )

@@ -64,6 +64,7 @@ def play_at(
     brokers: int = 1,
     *,
     allow_anonymous: bool = False,
+    virtual_time: bool = False,
     configs: Mapping[str, str] = MappingProxyType({}),
     **settings: str,
 ) -> None:
@@ -73,7 +74,13 @@ def play_at(
     }
 
     async def run() -> None:
-        chosen = Settings(port=0, brokers=brokers, config=BrokerConfig(explicit), allow_anonymous=allow_anonymous)
+        chosen = Settings(
+            port=0,
+            brokers=brokers,
+            config=BrokerConfig(explicit),
+            allow_anonymous=allow_anonymous,
+            virtual_time=virtual_time,
+        )
         node = Node(chosen, asyncio.get_running_loop())
         await node.start()
         clients: list[Client] = []
@@ -100,7 +107,7 @@ def play(story: Story, **settings: str) -> None:
         ((endpoint, *_),) = node.bound.values()
         await story(node, partial(connect, endpoint))
 
-    play_at(at_first, 1, allow_anonymous=False, configs={}, **settings)
+    play_at(at_first, 1, allow_anonymous=False, virtual_time=False, configs={}, **settings)
 
 
 def served(node: Node) -> list[ClientConnection]:

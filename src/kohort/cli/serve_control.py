@@ -47,6 +47,12 @@ def add_control_options(options: argparse.ArgumentParser) -> None:
         "Needed if --host is not on loopback",
     )
     group.add_argument(
+        "--virtual-time",
+        action="store_true",
+        help="let the clock of the brokers stand still until POST /clock/advance lets it go on: sessions, transactions and "
+        "retention run out at the word of a test",
+    )
+    group.add_argument(
         "--faults",
         type=Path,
         metavar="FILE",

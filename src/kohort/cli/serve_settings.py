@@ -106,6 +106,7 @@ def node_settings(options: argparse.Namespace, environment: Mapping[str, str]) -
             config=load(defaults=defaults),
             makes_internal_topics=options.for_tests,
             features=parse_features(options.feature),
+            virtual_time=options.virtual_time,
         )
     finally:
         if made is not None:

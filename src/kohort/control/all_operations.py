@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from kohort.control.api import Operation
+from kohort.control.clock_operations import clock_operations
 from kohort.control.event_operations import event_operations
 from kohort.control.http import JSON, Response
 from kohort.control.kit import Kit
@@ -82,6 +83,7 @@ ROOMS: Final[tuple[Callable[[Kit], list[Operation]], ...]] = (
     transaction_operations,
     topic_operations,
     event_operations,
+    clock_operations,
 )
 
 

@@ -29,6 +29,7 @@ from kohort.model.errors import ConfigError, ErrorCode, UnavailableError
 from kohort.model.ids import INTERNAL_TOPICS, uuid_text
 from kohort.model.limits import HELD_BYTES_MAX, LOG_READS_MAX, LOGIN_THREADS
 from kohort.runtime.background import DaemonThreads
+from kohort.runtime.ports import Clock
 from kohort.runtime.processors import InlineProcessor
 from kohort.runtime.ready_queue import ReadyQueue
 from kohort.runtime.timers.clock import SystemClock
@@ -53,6 +54,7 @@ from kohort.wire.apis import ApiKey
 if TYPE_CHECKING:
     from kohort.scrape import Family
     from kohort.server.control import Control
+    from kohort.server.virtual_time import VirtualTimeDriver
 
 _log = logging.getLogger("kohort.server")
 
@@ -100,8 +102,18 @@ class Node:
             _log.warning("config.without_effect key=%s", key)
         self._loop = loop
         self._ready_queue = ReadyQueue(loop.call_soon)
-        self._clock = SystemClock()
-        self._timer_driver = TimerDriver(loop, self._clock)
+        self._clock: Clock
+        self._timer_driver: TimerDriver | "VirtualTimeDriver"  # noqa: UP037 -- imported late
+        self.virtual_time: "VirtualTimeDriver | None" = None  # noqa: UP037 -- as above
+        """The clock that tests let go on; None with a real one."""
+        if settings.virtual_time:
+            from kohort.server.virtual_time import VirtualClock, VirtualTimeDriver
+
+            self._timer_driver = self.virtual_time = VirtualTimeDriver(loop, VirtualClock())
+            self._clock = self.virtual_time.clock
+        else:
+            self._clock = SystemClock()
+            self._timer_driver = TimerDriver(loop, self._clock)
         self._background = DaemonThreads()
         self._computations = DaemonThreads()
         self._reads = DaemonThreads("kohort-read", LOG_READS_MAX)
@@ -179,7 +191,7 @@ class Node:
         self._registered = dict(self._cluster.brokers)
         self._metrics_server: asyncio.Server | None = None
         self._started_at_s = time.time()
-        self._idle_check: asyncio.TimerHandle | None = None
+        self._stop_idle_checks: Callable[[], None] | None = None
 
     def _throttle_by_quotas(self) -> None:
         """Wrap the handlers of the APIs that have a quota now, and no others."""
@@ -262,6 +274,8 @@ class Node:
         self._loop.call_soon(self._ready_queue.defer, action)
 
     def _call_later(self, delay_ms: int, action: Any) -> Any:
+        if self.virtual_time is not None:
+            return self.virtual_time.call_later(self._ready_queue.defer, delay_ms, action)
         return self._timer_driver.wheel.arm(self._clock.now_ms() + delay_ms, action).cancel
 
     def _fetch_bytes_left(self) -> int:
@@ -345,7 +359,7 @@ class Node:
     def not_ready(self) -> list[str]:
         """The reasons for which clients should not use the node now; empty if it is ready."""
         reasons = []
-        if self._idle_check is None:
+        if self._stop_idle_checks is None:
             reasons.append("The broker is starting.")
         if self._connections.is_draining:
             reasons.append("The broker is stopping.")
@@ -433,8 +447,8 @@ class Node:
             await self._control.close()
         for listeners in self._listeners.values():
             await listeners.close()
-        if self._idle_check is not None:
-            self._idle_check.cancel()
+        if self._stop_idle_checks is not None:
+            self._stop_idle_checks()
         await self._drain()
         self._coordinators.close()
         self._background.close(waits=True)
@@ -471,8 +485,14 @@ class Node:
     def _close_idle_connections(self) -> None:
         idle_ms = self._settings.config.get_int("connections.max.idle.ms")
         idle_seconds_max = idle_ms / 1000 if idle_ms >= 0 else math.inf
-        self._connections.close_idle(self._loop.time(), idle_seconds_max)
-        self._idle_check = self._loop.call_later(idle_check_seconds(idle_seconds_max), self._close_idle_connections)
+        now = self._loop.time() if self.virtual_time is None else self._clock.now_ms() / 1_000
+        self._connections.close_idle(now, idle_seconds_max)
+        seconds = idle_check_seconds(idle_seconds_max)
+        if self.virtual_time is None:
+            self._stop_idle_checks = self._loop.call_later(seconds, self._close_idle_connections).cancel
+        else:
+            at_ms = self._clock.now_ms() + round(seconds * 1_000)
+            self._stop_idle_checks = self.virtual_time.wheel.arm(at_ms, self._close_idle_connections).cancel
 
 
 def _with_sessions(handlers: Mapping[ApiKey, Handler]) -> Mapping[ApiKey, Handler]:

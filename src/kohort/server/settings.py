@@ -46,6 +46,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         config: broker configurations, and the release of Apache Kafka that the brokers are like (`BrokerConfig.release`).
         makes_internal_topics: the internal topics of coordinators are created at the start, and not by the first client that
             looks for a coordinator, which then waits for a second.
+        virtual_time: whether the clock stands still until a test lets it go on (`kohort.server.virtual_time`).
         features: finalised levels of features by name; the newest level of every other feature.
     """
 
@@ -65,6 +66,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     config: BrokerConfig
     makes_internal_topics: bool = False
     features: dict[str, int] = {}
+    virtual_time: bool = False
 
 
 def parse_host_port(text: str, what: str) -> tuple[str, int]:

@@ -64,6 +64,10 @@ class Wheel:
         """The time at which `advance` is due; None without timers."""
         return self._due[0][0] if self._due else None
 
+    def armed(self) -> list[WheelTimer]:
+        """All timers that will run, in no order; for a look at them."""
+        return [timer for timers in self._buckets.values() for timer in timers if timer.action is not None]
+
     def arm(self, deadline_ms: int, action: Callable[[], None]) -> WheelTimer:
         """Run `action` once, in the first `advance` that reaches the deadline; in the next one if it has passed."""
         timer = WheelTimer(deadline_ms, action)
