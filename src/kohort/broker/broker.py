@@ -48,7 +48,8 @@ from kohort.broker.records.offset_for_leader_epoch import OffsetForLeaderEpoch
 from kohort.broker.records.produce import Produce
 from kohort.broker.records.produce_verification import TransactionVerifier
 from kohort.broker.replication import ReplicationControl
-from kohort.broker.shares.led_share_partition import LeaderServices, NoDeadLetters
+from kohort.broker.shares.dead_letters import PRODUCE_VERSION, DeadLetterWriter
+from kohort.broker.shares.led_share_partition import LeaderServices
 from kohort.broker.shares.persister import LocalPersister
 from kohort.broker.shares.share_acknowledge import ShareAcknowledge
 from kohort.broker.shares.share_broker import ReadableTopics, ShareBroker
@@ -69,10 +70,13 @@ from kohort.broker.transactions.producer_ids import ProducerIds
 from kohort.broker.transactions.verification import LocalVerification, OptionalVerification
 from kohort.broker.transactions.write_txn_markers import WriteTxnMarkers
 from kohort.machine.ports import Markers, Persister, Verification
+from kohort.machine.shard import Reply
+from kohort.model.fixed_context import FixedContext
 from kohort.runtime.ports import Clock
 from kohort.runtime.purgatory import Purgatory
 from kohort.security.authorization import Authorizer
 from kohort.storage.log import LogStore
+from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 
 
@@ -177,6 +181,17 @@ class Broker:
             self.guard = partial(guarded, self.authorizer, resources)
             self.permit_fetch = FetchPermits(self.authorizer, resources)
             self.readable = ShareFetchPermits(self.authorizer, resources)
+        self.dead_letters = DeadLetterWriter(
+            self.catalog,
+            self.creation,
+            self.configs,
+            config,
+            self.partitions,
+            self.log_reads,
+            clock,
+            call_later,
+            self._produce,
+        )
         self.share_services = LeaderServices(
             self.persister,
             LeaderSettingsOfGroups(self.group_configs, partial(self.features.level, SHARE_VERSION)),
@@ -184,7 +199,7 @@ class Broker:
             call_later,
             self.searches,
             self.fetches.check_and_complete,
-            NoDeadLetters(),
+            self.dead_letters,
         )
         """What the leaders of share partitions use."""
         self.versions = served_versions(config.release)
@@ -196,6 +211,12 @@ class Broker:
     def handlers(self) -> dict[ApiKey, Handler]:
         """The handlers of the first broker."""
         return self.apis[self.cluster.node_id].handlers
+
+    def _produce(self, node_id: int, request: m.ProduceRequest, reply: Reply[m.ProduceResponse], /) -> None:
+        """Have a broker append records without the rights of any user."""
+        response = self.apis[node_id].produce.produce(request, FixedContext(PRODUCE_VERSION), reply)
+        if isinstance(response, m.ProduceResponse):
+            reply(response)
 
     def serve(self, api_key: ApiKey, handler: Handler) -> None:
         """Register a handler at the first broker."""

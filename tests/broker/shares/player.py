@@ -125,6 +125,9 @@ class SharePlayer(Player):
         self.compare(step, {"response": shown}, {"response": expected})
 
     def compare(self, step: Step, shown: Any, expected: Any) -> None:
+        if step.get("api") == "Fetch":  # How many dead letters a batch has is arbitrary.
+            variable = [path for path in step.get("variable", ()) if "/records/" not in path]
+            step, shown, expected = {**step, "variable": variable}, _flat(shown), _flat(expected)
         super().compare(step, _by_index(shown), _by_index(expected))
 
     def _send(self, step: Step) -> None:
@@ -193,12 +196,12 @@ def _unchanged(_step: Step) -> None:
 def _batch(fields: dict[str, Any]) -> bytes:
     values = fields["values"]
     keys = fields.get("keys") or [None] * len(values)
-    headers = fields.get("headers") or []
+    headers = fields.get("headers") or [None] * len(values)
     records = [
         BatchRecord(
             None if key is None else key.encode(),
             None if value is None else value.encode(),
-            [(name, None if one is None else one.encode()) for name, one in headers],
+            [(name, None if one is None else one.encode()) for name, one in headers[number] or ()],
             fields.get("timestamp", 1_700_000_000_000 + number),
         )
         for number, (key, value) in enumerate(zip(keys, values, strict=True))
@@ -236,6 +239,7 @@ def _records(data: bytes) -> list[Any]:
                 else {
                     "key": each.key and each.key.decode(),
                     "value": None if each.value is None else each.value.decode(),
+                    "headers": [[name, None if value is None else value.decode()] for name, value in each.headers],
                 }
             )
             for each in read_records(batch)
@@ -244,7 +248,12 @@ def _records(data: bytes) -> list[Any]:
     return found
 
 
-_TAGGED_DEFAULTS = {"nodeEndpoints": [], "currentLeader": {"leaderId": -1, "leaderEpoch": -1}}
+_TAGGED_DEFAULTS = {
+    "nodeEndpoints": [],
+    "currentLeader": {"leaderId": -1, "leaderEpoch": -1},
+    "divergingEpoch": {"epoch": -1, "endOffset": -1},
+    "snapshotId": {"endOffset": -1, "epoch": -1},
+}
 """Tagged fields that the recordings show with their defaults, too."""
 
 _KEPT = {"baseOffset", "lastOffset", "records"}
@@ -255,7 +264,8 @@ def _by_index(value: Any) -> Any:
     if isinstance(value, dict):
         if value.keys() >= _KEPT:
             records = [
-                {name: one[name] for name in ("offset", "key", "value") if name in one} for one in value["records"]
+                {name: one[name] for name in ("offset", "key", "value", "headers") if one.get(name, ()) not in ((), [])}
+                for one in value["records"]
             ]
             is_control = value.get("attributes", 0) & 0x20 or any("key" not in one for one in records)
             records = [{"offset": one["offset"]} for one in records] if is_control else records
@@ -269,6 +279,16 @@ def _by_index(value: Any) -> Any:
             found.sort(key=lambda one: one[name])
             break
     return found
+
+
+def _flat(value: Any) -> Any:
+    """Records without their batches."""
+    if isinstance(value, dict):
+        return {
+            name: [each for batch in one for each in batch["records"]] if name == "records" and one else _flat(one)
+            for name, one in _by_index(value).items()
+        }
+    return [_flat(one) for one in value] if isinstance(value, list) else value
 
 
 def _producers_of(value: Any, place: tuple[Any, ...] = ()) -> list[tuple[tuple[Any, ...], str]]:

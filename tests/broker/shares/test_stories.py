@@ -59,6 +59,11 @@ STORIES = (
     "restart-stopped-cleanly",
     "archiving-state-loaded",
     "features",
+    "dead-letters",
+    "dead-letters-with-records",
+    "dead-letters-refused",
+    "dead-letters-without-auto-creation",
+    "dead-letter-topic-deleted",
 )
 
 
@@ -163,8 +168,10 @@ def passed_over(step: Step) -> None:
 
 
 def one_update(step: Step) -> None:
-    """Neighbouring records whose locks end at the same time are one batch, written once."""
+    """Neighbouring records whose locks end at the same time, or whose letters are written together, are written once."""
     first, *rest = step["batches"][-2:]
+    value, last = first[0]["value"], rest[0][0]["value"]
+    value["deliveryCompleteCount"] = last["deliveryCompleteCount"] + last["startOffset"] - value["startOffset"]
     first[0]["value"]["stateBatches"][-1]["lastOffset"] = rest[0][0]["value"]["stateBatches"][-1]["lastOffset"]
     del step["batches"][-1]
 
@@ -206,6 +213,8 @@ BETTER: dict[str, dict[int, Change]] = {
         8: answered("dup"),
     },
     "topic-deleted": {18: passed_over},
+    "dead-letters": {14: one_update},
+    "dead-letters-without-auto-creation": {10: passed_over},
     # Kafka: deleted records are acquired, from the base offset of their batch on.
     "log-start-moves": {11: acquired((6, 7, 1))},
 }

@@ -71,13 +71,6 @@ class DeadLetters(Protocol):
         """Write the dead letters of some records, and call `done` once, now or later, whether they could be written or not."""
 
 
-class NoDeadLetters:
-    """The `DeadLetters` of a broker that writes none."""
-
-    def write(self, _led: LedSharePartition, _letter: Letter, done: Callable[[], None], /) -> None:
-        done()
-
-
 class LeaderServices:
     """What all share partitions of a broker use."""
 
@@ -218,7 +211,8 @@ class LedSharePartition:
             self.drop(ErrorCode.UNKNOWN_SERVER_ERROR)
             return
         self.records = records
-        self._send(letters)
+        limit = self.settings.of_records.delivery_limit
+        self._send([letter._replace(is_rejected=letter.deliveries < limit) for letter in letters])
         self._services.wake(self)
 
     def _write_start(self) -> None:
