@@ -25,6 +25,7 @@ _GROUP_APIS = frozenset(
     {
         *("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit", "OffsetFetch", "OffsetDelete"),
         *("DescribeGroups", "ListGroups", "DeleteGroups", "ConsumerGroupHeartbeat", "ConsumerGroupDescribe"),
+        *("ShareGroupHeartbeat", "ShareGroupDescribe"),
     }
 )
 _LOG_APIS = frozenset({"Fetch", "ListOffsets", "OffsetForLeaderEpoch", "DeleteRecords"})
@@ -38,6 +39,7 @@ _TRANSACTION_APIS = frozenset(
 TIMERS: Mapping[str, frozenset[str]] = {
     "JoinGroup": _GROUP_APIS | {RECORDS},
     "ConsumerGroupHeartbeat": _GROUP_APIS | {RECORDS},
+    "ShareGroupHeartbeat": _GROUP_APIS | {RECORDS},
     "Produce": _LOG_APIS,
     "Fetch": frozenset({"Fetch"}),
     "InitProducerId": _TRANSACTION_APIS | _LOG_APIS | {RECORDS, TRANSACTIONS},
@@ -46,7 +48,8 @@ TIMERS: Mapping[str, frozenset[str]] = {
 Timers that a request starts: by its API, the APIs whose answers then change with time.
 
 JoinGroup starts the initial delay, the rebalance timeout and the session timeout. ConsumerGroupHeartbeat starts the session
-timeout, a short rebalance timeout if it has one, and the interval between assignments. Produce with acks other than all is
+timeout, a short rebalance timeout if it has one, and the interval between assignments. ShareGroupHeartbeat starts the session
+timeout and the initialization of states. Produce with acks other than all is
 answered before the records are below the high watermark. A fetch with a wait time is answered when that has passed.
 InitProducerId with a short timeout lets transactions expire.
 """

@@ -58,6 +58,13 @@ BROKERS: dict[str, dict[str, str]] = {
     "interval": _SMALL_GROUPS,
     "upgrade": _CONSUMER_GROUPS | {"group.consumer.migration.policy": "upgrade"},
     "downgrade": _CONSUMER_GROUPS | {"group.consumer.migration.policy": "downgrade"},
+    "share": {
+        "group.share.assignment.interval.ms": "0",
+        "group.share.max.size": "4",
+        "group.share.min.heartbeat.interval.ms": "100",
+        "group.share.min.session.timeout.ms": "300",
+        "share.coordinator.state.topic.num.partitions": "4",
+    },
     "plain": {SHARE_VERSION: "0", STREAMS_VERSION: "0"},
     "classic": {"group.coordinator.rebalance.protocols": "classic"},
 }

@@ -3,7 +3,7 @@
 import pytest
 
 from kohort.machine.ports import SharePartitionKey, SharePartitionState
-from kohort.model.errors import CoordinatorError, ErrorCode
+from kohort.model.errors import CoordinatorError, ErrorCode, UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.records.values import (
     ShareGroupMetadataTombstone,
@@ -55,15 +55,28 @@ def test_altering_makes_a_group_without_members() -> None:
     assert initialized(coordinator) == {"orders": (0, 3)}
 
 
-def test_the_answer_does_not_wait_for_the_record_of_the_outcome() -> None:
+def test_the_answer_waits_for_the_record_of_the_outcome() -> None:
     coordinator = ShareCoordinator()
     coordinator.states.is_held = True
     answer = coordinator.alter({"orders": {0: 4}})
-    assert answer.is_parked
     coordinator.log.is_held = True
     coordinator.states.let_go()
     coordinator.node.settle()
+    assert answer.is_parked
+    coordinator.log.commit()
+    coordinator.node.settle()
     assert coordinator.altered(answer.response) == {"orders": {0: NONE}}
+
+
+def test_an_outcome_that_cannot_be_written_is_answered_too() -> None:
+    coordinator = ShareCoordinator()
+    coordinator.states.is_held = True
+    answer = coordinator.alter({"orders": {0: 4}})
+    coordinator.log.fail_next_append = UnavailableError("offline")
+    coordinator.states.let_go()
+    coordinator.node.settle()
+    assert coordinator.altered(answer.response) == {"orders": {0: NONE}}
+    assert list(coordinator.group.known_states.initializing.values()) == [(0,)]
 
 
 def test_a_partition_that_fails_is_answered_alone_and_stays_initializing() -> None:

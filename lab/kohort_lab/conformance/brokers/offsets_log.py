@@ -25,6 +25,8 @@ _BY_MEMBER: Final = (
     values.ConsumerGroupTargetAssignmentMemberTombstone,
     values.ConsumerGroupCurrentMemberAssignment,
     values.ConsumerGroupCurrentMemberAssignmentTombstone,
+    values.ShareGroupMemberMetadata,
+    values.ShareGroupTargetAssignmentMember,
 )
 _LEAVING: Final = (
     values.ConsumerGroupCurrentMemberAssignmentTombstone,
@@ -35,7 +37,12 @@ _LEAVING: Final = (
 _BY_EXPRESSION: Final = (values.ConsumerGroupRegularExpression, values.ConsumerGroupRegularExpressionTombstone)
 _WHERE_WRITTEN: Final = frozenset({"assignment_timestamp_ms", "assignment_epochs"})
 """Tagged fields of Apache Kafka 4.4.0. A broker of an earlier release does not write them."""
-_BY_TOPIC: Final = frozenset({"topic_partitions", "assigned_partitions", "partitions_pending_revocation"})
+_BY_TOPIC: Final = frozenset(
+    {
+        *("topic_partitions", "assigned_partitions", "partitions_pending_revocation"),
+        *("initializing_topics", "initialized_topics", "deleting_topics"),
+    }
+)
 """Fields with partitions by topic id."""
 
 

@@ -1,8 +1,9 @@
 """
 AlterShareGroupOffsets (91), version 0: set the start offsets of the share partitions of an empty group.
 
-A group that does not exist is made. The states are made anew, with the epoch of the group, and the answer does not wait for the
-record of the outcome. Leaders that have a share partition in memory go on with it.
+A group that does not exist is made. The states are made anew, with the epoch of the group. The answer waits for the record of
+the outcome, so a description after it shows them; Kafka's does not. Leaders that have a share partition in memory go on with
+it.
 
 Source: Kafka GroupCoordinatorService.alterShareGroupOffsets, GroupMetadataManager.completeAlterShareGroupOffsets.
 """
@@ -116,20 +117,23 @@ class AlteredOffsets:
         )
 
     def _initialized(self, plan: AlterationPlan, errors: Sequence[CoordinatorError | None]) -> None:
-        """Answer, then have the outcome written. A partition that failed may be tried again after the interval."""
+        """Have the outcome written, then answer. A partition that failed may be tried again after the interval."""
         outcome = dict(zip(plan.start_offsets, errors, strict=True))
-        self._reply(self._response(plan, outcome))
+        response = self._response(plan, outcome)
         done = assignment_of_keys(key for key, error in outcome.items() if error is None)
         if done:
-            end_initialization(self._front, self._request.group_id, done, is_done=True)
+            group_id = self._request.group_id
+            end_initialization(self._front, group_id, done, lambda _: self._reply(response), is_done=True)
+        else:
+            self._reply(response)
 
     def _response(
         self, plan: AlterationPlan, outcome: dict[SharePartitionKey, CoordinatorError | None]
     ) -> m.AlterShareGroupOffsetsResponse:
-        responses = []
+        answers: dict[str, list[m.AlterShareGroupOffsetsResponsePartition]] = {}
         for asked in self._request.topics:
             topic_id = plan.topics.get(asked.topic_name)
-            partitions = []
+            partitions = answers.setdefault(asked.topic_name, [])
             for partition in asked.partitions:
                 error: CoordinatorError | ErrorCode | None = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 if topic_id is not None:
@@ -140,9 +144,10 @@ class AlteredOffsets:
                         partition_index=partition.partition_index, **error_fields(error)
                     )
                 )
-            responses.append(
-                m.AlterShareGroupOffsetsResponseTopic(
-                    topic_name=asked.topic_name, topic_id=topic_id, partitions=partitions
-                )
-            )
-        return m.AlterShareGroupOffsetsResponse(responses=responses)
+        topic = m.AlterShareGroupOffsetsResponseTopic
+        return m.AlterShareGroupOffsetsResponse(
+            responses=[
+                topic(topic_name=name, topic_id=plan.topics.get(name), partitions=partitions)
+                for name, partitions in answers.items()
+            ]
+        )

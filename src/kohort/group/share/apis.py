@@ -37,6 +37,7 @@ def check_heartbeat(request: m.ShareGroupHeartbeatRequest) -> None:
     Raises:
         CoordinatorError: INVALID_REQUEST.
     """
+    _check_not_empty(request.member_id, "MemberId can't be empty.")
     _check_not_empty(request.group_id, "GroupId can't be empty.")
     _check_not_empty(request.rack_id, "RackId can't be empty.")
     if request.member_epoch == JOIN_EPOCH and not request.subscribed_topic_names:
@@ -177,8 +178,6 @@ class ShareApis:
         error = self._refusal(request.group_id)
         if error is not None:
             return offset_deletion_refused(error)
-        if not request.topics:
-            return m.DeleteShareGroupOffsetsResponse()
         DeletedOffsets(self._front, self._persister, request, reply).begin()
         return None
 

@@ -8,11 +8,12 @@ Source: Kafka GroupCoordinatorService.persisterInitialize, handlePersisterInitia
 .initializeShareGroupState, uninitializeShareGroupState.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from kohort.group.assignments import union
 from kohort.group.assignors.specs import Assignment
 from kohort.group.context import HasContext
+from kohort.group.errors import append_error
 from kohort.group.front import GroupFront
 from kohort.group.records import GroupRecord
 from kohort.group.share.calls import initialize, keys_of
@@ -21,7 +22,7 @@ from kohort.group.share.registry import registry_of
 from kohort.machine.ports import Persister
 from kohort.machine.shard import Result
 from kohort.machine.steps import Operation
-from kohort.model.errors import CoordinatorError
+from kohort.model.errors import CoordinatorError, ErrorCode
 
 UNKNOWN_OFFSET = -1
 """The leader of the partition chooses the start offset, by `share.auto.offset.reset`."""
@@ -36,30 +37,31 @@ def begin_initialization(front: GroupFront, persister: Persister, asked: Initial
 
     def finished(errors: Sequence[CoordinatorError | None]) -> None:
         is_done = all(error is None for error in errors)
-        end_initialization(front, asked.group_id, partitions, is_done=is_done)
+        end_initialization(front, asked.group_id, partitions, lambda _: None, is_done=is_done)
 
     initialize(persister, asked.state_epoch, start_offsets, finished)
 
 
-def end_initialization(front: GroupFront, group_id: str, partitions: Assignment, *, is_done: bool) -> None:
-    """Write the outcome; nobody waits for it."""
-    front.runner.write(
-        front.partition_for(group_id),
-        Operation(note_outcome, group_id, partitions, is_done),
-        lambda _: None,
-        lambda _: None,
+def end_initialization(
+    front: GroupFront, group_id: str, partitions: Assignment, noted: Callable[[ErrorCode], None], *, is_done: bool
+) -> None:
+    """Write the outcome. `noted` is called when that is committed, or cannot be written."""
+    code: ErrorCode | None = front.runner.write(
+        front.partition_for(group_id), Operation(note_outcome, group_id, partitions, is_done), noted, append_error
     )
+    if code is not None:
+        noted(code)
 
 
 def note_outcome(
     shard: HasContext, now_ms: int, group_id: str, partitions: Assignment, is_done: bool
-) -> Result[GroupRecord, None]:
+) -> Result[GroupRecord, ErrorCode]:
     """Write which partitions are initialized, or that they are not being initialized any more."""
     registry = registry_of(shard)
     group = registry.find(group_id)
     if group is None:
-        return Result()
+        return Result(response=ErrorCode.NONE)
     image, states = registry.context.image, group.known_states
     changed = states.initialized_too(partitions, image) if is_done else states.not_initializing(partitions, image)
     group.initializing_since_ms = now_ms
-    return Result([changed.record(group_id)])
+    return Result([changed.record(group_id)], ErrorCode.NONE)
