@@ -16,8 +16,8 @@ from kohort.model.limits import SHARE_STATE_BATCHES_MAX
 from kohort.records.values import ShareSnapshot, ShareSnapshotTombstone, ShareUpdate
 from kohort.share.batches import NO_OFFSET, combined
 from kohort.share.records import ShareRecord
-from kohort.share.shard import ShareShard
 from kohort.share.state import ShareState
+from kohort.share.states import ShareStates
 
 Answer: TypeAlias = SharePartitionState | CoordinatorError
 Answered: TypeAlias = Result[ShareRecord, Answer]
@@ -38,7 +38,9 @@ _BACKWARDS: Final = "A state batch ends before it begins."
 _TOO_MANY: Final = f"A share partition can have {SHARE_STATE_BATCHES_MAX} state batches."
 
 
-def initialize(shard: ShareShard, now_ms: int, key: SharePartitionKey, state_epoch: int, start_offset: int) -> Answered:
+def initialize(
+    shard: ShareStates, now_ms: int, key: SharePartitionKey, state_epoch: int, start_offset: int
+) -> Answered:
     """Begin anew with a start offset. Nothing of an earlier state is kept but its number of snapshots, and what is fenced."""
     if key.partition < 0:
         return _invalid(_NEGATIVE_PARTITION)
@@ -65,7 +67,7 @@ def initialize(shard: ShareShard, now_ms: int, key: SharePartitionKey, state_epo
     return Result([record], NO_STATE)
 
 
-def read(shard: ShareShard, now_ms: int, key: SharePartitionKey, leader_epoch: int) -> Answered:
+def read(shard: ShareStates, now_ms: int, key: SharePartitionKey, leader_epoch: int) -> Answered:
     """Answer a leader with the state. A leader that is new is noted, so that earlier ones are fenced."""
     if key.partition < 0:
         return _invalid(_NEGATIVE_PARTITION)
@@ -84,7 +86,7 @@ def read(shard: ShareShard, now_ms: int, key: SharePartitionKey, leader_epoch: i
     return Result([record], answer_of(state)._replace(leader_epoch=leader_epoch))
 
 
-def write(shard: ShareShard, now_ms: int, key: SharePartitionKey, changed: SharePartitionState) -> Answered:
+def write(shard: ShareStates, now_ms: int, key: SharePartitionKey, changed: SharePartitionState) -> Answered:
     """
     Store what a leader has changed. The start offset never falls, and the count of a start offset neither. The epochs are
     checked, and not stored.
@@ -122,7 +124,7 @@ def write(shard: ShareShard, now_ms: int, key: SharePartitionKey, changed: Share
     return Result([_change(shard, now_ms, key, state, state.leader_epoch, start_offset, count, batches)], NO_STATE)
 
 
-def delete(shard: ShareShard, _now_ms: int, key: SharePartitionKey) -> Answered:
+def delete(shard: ShareStates, _now_ms: int, key: SharePartitionKey) -> Answered:
     """Forget the state, and what it fences. A state that does not exist is no error."""
     if key.partition < 0:
         return _invalid(_NEGATIVE_PARTITION)
@@ -133,7 +135,7 @@ def delete(shard: ShareShard, _now_ms: int, key: SharePartitionKey) -> Answered:
     return Result([ShareSnapshotTombstone(key.group_id, key.topic_id, key.partition)], NO_STATE)
 
 
-def summary(shard: ShareShard, committed: int, key: SharePartitionKey) -> Answer:
+def summary(shard: ShareStates, committed: int, key: SharePartitionKey) -> Answer:
     """The committed state without its batches."""
     if key.partition < 0:
         return CoordinatorError(ErrorCode.INVALID_REQUEST, _NEGATIVE_PARTITION)
@@ -151,7 +153,7 @@ def answer_of(state: ShareState) -> SharePartitionState:
 
 
 def _change(
-    shard: ShareShard,
+    shard: ShareStates,
     now_ms: int,
     key: SharePartitionKey,
     state: ShareState,
@@ -187,7 +189,7 @@ def _change(
     )
 
 
-def _exists(shard: ShareShard, key: SharePartitionKey) -> bool:
+def _exists(shard: ShareStates, key: SharePartitionKey) -> bool:
     topic = shard.image.topic_by_id(key.topic_id)
     return topic is not None and key.partition < topic.partition_count
 

@@ -1,55 +1,19 @@
-"""
-The share coordinator of one partition of `__share_group_state`.
+"""The share coordinator of one partition of `__share_group_state`."""
 
-Source: Kafka ShareCoordinatorShard.
-"""
-
-from collections.abc import Callable
-
-from kohort.machine.ports import SharePartitionKey
-from kohort.machine.shard import PlainShard
-from kohort.machine.timeline import SnapshotRegistry, TimelineDict
-from kohort.model.image import NO_TOPICS, ClusterImage
-from kohort.records.values import ShareSnapshot, ShareUpdate
-from kohort.share.config import ShareConfig
-from kohort.share.records import ShareRecord, key_of
-from kohort.share.state import ShareState, after_snapshot, after_update
+from kohort.machine.shard import Result
+from kohort.model.image import ClusterImage, ImageDelta
+from kohort.share.records import ShareRecord
+from kohort.share.states import ShareStates
+from kohort.share.upkeep import cold_deadline, delete_topics, prune_deadline
 
 
-class ShareShard(PlainShard[ShareRecord]):
-    """
-    Implements `kohort.machine.shard.Shard` for `ShareRecord`.
+class ShareShard(ShareStates):
+    """Implements `kohort.machine.shard.Shard` for `ShareRecord`."""
 
-    Args:
-        snapshots: the shard's; the runtime takes them.
-        image: the topics of the cluster; a live view.
-        level: returns the finalised level of `share.version`.
+    def on_loaded(self, _image: ClusterImage, _now_ms: int, /) -> Result[ShareRecord, None]:
+        return Result(deadlines=[prune_deadline(self), cold_deadline(self)])
 
-    Attributes:
-        states: by share partition.
-    """
-
-    def __init__(
-        self,
-        snapshots: SnapshotRegistry,
-        config: ShareConfig,
-        image: ClusterImage = NO_TOPICS,
-        level: Callable[[], int] = lambda: 1,
-    ) -> None:
-        self.states: TimelineDict[SharePartitionKey, ShareState] = TimelineDict(snapshots)
-        self.config = config
-        self.image = image
-        self.level = level
-        self.updates_max = config.share_coordinator_snapshot_update_records_per_snapshot
-
-    def replay(self, offset: int, _producer_id: int, _producer_epoch: int, record: ShareRecord, /) -> None:
-        key = key_of(record)
-        if isinstance(record, ShareUpdate):
-            self.states.put(key, after_update(self.states.get(key), record, offset))
-        elif isinstance(record, ShareSnapshot):
-            self.states.put(key, after_snapshot(self.states.get(key), record, offset, self.updates_max))
-        else:
-            self.states.remove(key)
-
-    def replay_end_transaction_marker(self, producer_id: int, producer_epoch: int, /, *, committed: bool) -> None:
-        """Ignore a marker: a client may have named a partition of this topic in a transaction, and cannot write to it."""
+    def on_image(self, _image: ClusterImage, delta: ImageDelta, _now_ms: int, /) -> Result[ShareRecord, None]:
+        if not delta.deleted:
+            return Result()
+        return delete_topics(self, {topic.topic_id for topic in delta.deleted})

@@ -4,11 +4,8 @@ The state of one share partition, and what records make of it.
 Source: Kafka ShareGroupOffset, ShareCoordinatorShard.replay.
 """
 
-from typing import Any, cast
-
 import msgspec
 
-from kohort.machine.ports import SharePartitionKey
 from kohort.records.values import ShareSnapshot, ShareUpdate
 from kohort.share.batches import NO_OFFSET, Batches, combined, is_ordered
 from kohort.share.records import batches_of
@@ -98,21 +95,4 @@ def after_update(state: ShareState | None, record: ShareUpdate, offset: int) -> 
         state.newest_state_epoch,
         state.updates + 1,
         state.snapshot_offset,
-    )
-
-
-def snapshot_of(key: SharePartitionKey, state: ShareState, now_ms: int, created_ms: int) -> ShareSnapshot:
-    """The next snapshot of a state that has changed since the last one."""
-    return ShareSnapshot(
-        key.group_id,
-        key.topic_id,
-        key.partition,
-        state.snapshot_epoch + 1,
-        state.state_epoch,
-        state.leader_epoch,
-        state.start_offset,
-        created_ms,
-        now_ms,
-        cast("Any", state.batches),
-        state.complete_count,
     )

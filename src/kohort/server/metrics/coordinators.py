@@ -7,8 +7,10 @@ from prometheus_client.metrics_core import Metric
 
 from kohort.group.kinds import KINDS
 from kohort.group.metrics import EventCounts, GroupCounters, GroupGauges
+from kohort.model.ids import SHARE_GROUP_STATE
 from kohort.runtime.metrics import RuntimeMetrics
 from kohort.server.metrics.figures import by, figure, times
+from kohort.share.metrics import ShareMetrics
 from kohort.transaction.metrics import TransactionCounters, TransactionGauges
 
 _OWN: Final = "kohort_group_coordinator"
@@ -101,6 +103,26 @@ def transaction_families(gauges: TransactionGauges, counters: TransactionCounter
         ("expired_ids_total", "", "Transactional ids that were forgotten.", counters.expired),
     ):
         yield from figure(f"kohort_transaction_coordinator_{own}", kafka, about, value)
+
+
+def share_families(share_partitions: int, metrics: ShareMetrics) -> Iterator[Metric]:
+    """The share coordinator: Kafka's ShareCoordinatorMetrics; the number of share partitions is Kohort's own."""
+    own, kafka = "kohort_share_coordinator", "kafka.server:type=share-coordinator-metrics"
+    yield from figure(f"{own}_share_partitions", "", "Share partitions whose state is stored.", share_partitions)
+    for name, mbean, about, value in (
+        ("writes_total", "write-total", "Writes of share partitions by their leaders.", metrics.writes),
+        ("write_time_max_ms", "write-latency-max", "Longest write of a share partition.", metrics.write_max_ms),
+        ("write_time_avg_ms", "write-latency-avg", "Mean write of a share partition.", metrics.write_avg_ms),
+    ):
+        yield from figure(f"{own}_{name}", f"{kafka}/{mbean}", about, value)
+    if metrics.pruned:
+        about = "Offset before which the log of the share coordinator was cut."
+        mbean = f"{kafka},topic={{}},partition={{}}/last-pruned-offset"
+        values = [
+            ({"topic": SHARE_GROUP_STATE, "partition": str(partition)}, offset)
+            for partition, offset in sorted(metrics.pruned.items())
+        ]
+        yield from figure(f"{own}_pruned_offset", mbean, about, *values)
 
 
 def runtime_families(coordinator: str, metrics: RuntimeMetrics) -> Iterator[Metric]:
