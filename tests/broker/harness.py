@@ -174,9 +174,10 @@ class Harness:
             self.create(TRANSACTION_STATE, self.broker.config.get_int("transaction.state.log.num.partitions"))
         return self.host(transaction_coordinator)
 
-    def host_shares(self) -> Coordinators:
+    def host_shares(self, *, has_topic: bool = True) -> Coordinators:
         """Host the share coordinator, as a node does."""
-        self.create(SHARE_GROUP_STATE, self.broker.config.get_int("share.coordinator.state.topic.num.partitions"))
+        if has_topic:
+            self.create(SHARE_GROUP_STATE, self.broker.config.get_int("share.coordinator.state.topic.num.partitions"))
         return self.host(share_coordinator)
 
     def host(self, *factories: CoordinatorFactory) -> Coordinators:

@@ -38,6 +38,32 @@ BATCHES = st.lists(
 )
 
 
+class Counted(TableShard):
+    """Notes every record that it replays."""
+
+    def __init__(self) -> None:
+        super().__init__(0, SnapshotRegistry(), NoDeadlines())  # type: ignore[arg-type]
+        self.replayed: list[tuple[int, str, int | None]] = []
+
+    def replay(self, offset: int, producer_id: int, producer_epoch: int, record: Put, /) -> None:
+        self.replayed.append((offset, record.name, record.number))
+        super().replay(offset, producer_id, producer_epoch, record)
+
+
+@pytest.mark.parametrize("count", [5, 20_000], ids=["plain", "with numpy"])
+def test_every_record_of_a_log_that_is_not_compacted_is_replayed(count: int) -> None:
+    log, shard, summary = FaultyLog(), Counted(), LoadSummary()
+    rows = [(offset, "ab"[offset % 2], offset if offset % 5 else None) for offset in range(count)]
+    for low in range(0, count, 1_000):
+        puts = [PutSerde().encode(Put(name, number)) for _, name, number in rows[low : low + 1_000]]
+        log.append(batch_of(puts), leader_epoch=0)
+    loader._import()
+    for _ in load(log, shard, PutSerde(), summary, start=0, end=log.end_offset, is_compacted=False):
+        """A step of the load."""
+    assert shard.replayed == rows
+    assert summary.replayed == summary.records == count
+
+
 @given(BATCHES)
 def test_a_load_equals_replaying_record_by_record(
     batches: list[tuple[str, int, list[tuple[str, int | None]]]],

@@ -68,7 +68,7 @@ class Player:
 
     def __init__(self, harness: Harness) -> None:
         self.harness = harness
-        self._ids: dict[str, UUID] = {}
+        self.ids: dict[str, UUID] = {}
         self._seen: dict[str, int] = {}
         """By log: the offset up to which its records were looked at."""
 
@@ -83,7 +83,7 @@ class Player:
         """A text."""
 
     def _topic(self, step: Step) -> None:
-        self._ids[step["topic"]] = self.harness.create(step["topic"], step["partitions"])
+        self.ids[step["topic"]] = self.harness.create(step["topic"], step["partitions"])
 
     def _call(self, step: Step) -> None:
         api = APIS[step["api"]]
@@ -132,13 +132,13 @@ class Player:
         return _TOPIC.sub(lambda found: uuid_text(self._id(found[1])), text)
 
     def _without_ids(self, text: str) -> str:
-        for name, topic_id in self._ids.items():
+        for name, topic_id in self.ids.items():
             text = text.replace(uuid_text(topic_id), f"$topic:{name}")
         return text.replace('"port": 9092', '"port": "$port"')
 
     def _id(self, name: str) -> UUID:
         """The id of a topic, or one that no topic has."""
-        return self._ids.setdefault(name, uuid5(NAMESPACE_OID, name))
+        return self.ids.setdefault(name, uuid5(NAMESPACE_OID, name))
 
 
 def _record(types: CoordinatorRecordSerde, key: bytes, value: bytes | None) -> Any:

@@ -47,7 +47,7 @@ def initialize(
     if state_epoch < 0:
         return _invalid(_NEGATIVE_STATE_EPOCH)
     state = shard.states.get(key)
-    if state is not None and state_epoch < state.newest_state_epoch:
+    if state is not None and state_epoch < state.state_epoch:
         return _refused(ErrorCode.FENCED_STATE_EPOCH, _OLD_STATE)
     if not _exists(shard, key):
         return _refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _UNKNOWN)
@@ -102,7 +102,7 @@ def write(shard: ShareStates, now_ms: int, key: SharePartitionKey, changed: Shar
         return _invalid(_NO_WRITE)
     if changed.leader_epoch < state.newest_leader_epoch:
         return _refused(ErrorCode.FENCED_LEADER_EPOCH, _OLD_LEADER)
-    if changed.state_epoch < state.newest_state_epoch:
+    if changed.state_epoch < state.state_epoch:
         return _refused(ErrorCode.FENCED_STATE_EPOCH, _OLD_STATE)
     if not _exists(shard, key):
         return _refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _UNKNOWN)

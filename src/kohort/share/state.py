@@ -17,8 +17,7 @@ class ShareState(msgspec.Struct, frozen=True, gc=False):
         snapshot_epoch: the number of the last snapshot.
         complete_count: offsets from the start offset on that are acknowledged or archived; -1 if that is not known.
         created_ms, written_ms: the times of the last snapshot. A snapshot that only lets the log be cut keeps the first one.
-        newest_leader_epoch, newest_state_epoch: the highest that were ever stored; older ones are fenced. An initialisation
-            stores leader epoch 0.
+        newest_leader_epoch: the highest that was ever stored; older leaders are fenced. An initialisation stores 0.
         updates: the updates that count for the next snapshot. An initialisation does not reset them.
         snapshot_offset: the offset of the last snapshot in the log, which the log needs.
     """
@@ -32,7 +31,6 @@ class ShareState(msgspec.Struct, frozen=True, gc=False):
     created_ms: int
     written_ms: int
     newest_leader_epoch: int
-    newest_state_epoch: int
     updates: int
     snapshot_offset: int
 
@@ -49,10 +47,9 @@ def after_snapshot(state: ShareState | None, record: ShareSnapshot, offset: int,
     if not is_ordered(batches):
         # Kafka stores a batch that ends before it begins, and fails to combine it.
         batches = combined((), batches, NO_OFFSET)
-    newest_leader_epoch, newest_state_epoch, updates = record.leader_epoch, record.state_epoch, 0
+    newest_leader_epoch, updates = record.leader_epoch, 0
     if state is not None:
         newest_leader_epoch = max(newest_leader_epoch, state.newest_leader_epoch)
-        newest_state_epoch = max(newest_state_epoch, state.newest_state_epoch)
         updates = 0 if state.updates >= updates_max else state.updates
     return ShareState(
         record.snapshot_epoch,
@@ -64,7 +61,6 @@ def after_snapshot(state: ShareState | None, record: ShareSnapshot, offset: int,
         record.create_timestamp_ms,
         record.write_timestamp_ms,
         newest_leader_epoch,
-        newest_state_epoch,
         updates,
         offset,
     )
@@ -79,7 +75,7 @@ def after_update(state: ShareState | None, record: ShareUpdate, offset: int) -> 
         offset: of the record in the log.
     """
     if state is None:
-        state = ShareState(record.snapshot_epoch, 0, record.leader_epoch, NO_OFFSET, -1, (), 0, 0, 0, 0, 0, offset)
+        state = ShareState(record.snapshot_epoch, 0, record.leader_epoch, NO_OFFSET, -1, (), 0, 0, 0, 0, offset)
     start_offset = state.start_offset if record.start_offset == NO_OFFSET else record.start_offset
     leader_epoch = state.leader_epoch if record.leader_epoch < 0 else record.leader_epoch
     return ShareState(
@@ -92,7 +88,6 @@ def after_update(state: ShareState | None, record: ShareUpdate, offset: int) -> 
         state.created_ms,
         state.written_ms,
         max(state.newest_leader_epoch, leader_epoch),
-        state.newest_state_epoch,
         state.updates + 1,
         state.snapshot_offset,
     )

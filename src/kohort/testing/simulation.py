@@ -85,7 +85,7 @@ class Subject(Generic[S]):
     Attributes:
         picture: returns the hard state of a shard as of an offset with a snapshot, as a value that can be compared.
         wake: returns a request that has the shard answer all parked ones; None if they are answered in time without one.
-        on_effects: see `kohort.runtime.runtime.Runtime`.
+        on_effects, is_compacted: see `kohort.runtime.runtime.Runtime`.
     """
 
     make_shard: Callable[[int, SnapshotRegistry, Deadlines], S]
@@ -95,6 +95,7 @@ class Subject(Generic[S]):
     partition_count: int = 2
     wake: "Callable[[], Work] | None" = None
     on_effects: Callable[[int, Sequence[Any]], None] | None = None
+    is_compacted: bool = True
 
 
 class Work(msgspec.Struct, frozen=True):
@@ -183,6 +184,7 @@ class Simulation(Generic[S]):
             processor=InlineProcessor(self.node.wheel, self.node.defer, self.node.call_soon),
             linger_ms=linger_ms,
             on_effects=self._on_effects,
+            is_compacted=subject.is_compacted,
         )
         self._epochs = [0] * subject.partition_count
         self._is_led = [False] * subject.partition_count
@@ -376,7 +378,8 @@ class Simulation(Generic[S]):
         shard = self.subject.make_shard(partition, registry, NoDeadlines())
         log = self.logs[partition]
         failure, log.fail_next_read = log.fail_next_read, None
-        for _ in load(log, shard, self.subject.serde, LoadSummary(), start=log.log_start_offset, end=end):
+        start, is_compacted = log.log_start_offset, self.subject.is_compacted
+        for _ in load(log, shard, self.subject.serde, LoadSummary(), start=start, end=end, is_compacted=is_compacted):
             """A step of the load."""
         log.fail_next_read = failure
         registry.create(end)
