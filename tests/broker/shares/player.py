@@ -69,7 +69,7 @@ class SharePlayer(Player):
 
     def _topic(self, step: Step) -> None:
         configs = {name.replace(".", "_"): value for name, value in step.get("configs", {}).items()}
-        self._ids[step["topic"]] = self.harness.create(step["topic"], step["partitions"], **configs)
+        self.ids[step["topic"]] = self.harness.create(step["topic"], step["partitions"], **configs)
 
     def _log(self, step: Step) -> None:
         """The records of groups are compared where groups are tested."""
