@@ -1,0 +1,3 @@
+module kohort/clients/go
+
+go 1.22
