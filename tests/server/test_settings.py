@@ -38,7 +38,7 @@ def test_what_is_no_address_is_said_with_the_option(text: str) -> None:
 VALIDATED_ONLY = {
     name
     for name in BROKER_KEYS
-    if name.startswith(("group.share.", "group.streams."))
+    if name.startswith("group.streams.")
     and (any(bound_keys(name)) or name in {key for each in BROKER_KEYS for key in bound_keys(each)})
 }
 """The start checks that values of groups are in order; nothing uses them yet."""
