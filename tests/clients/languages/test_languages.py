@@ -45,3 +45,16 @@ def test_node(tmp_path: Path) -> None:
     done = run(example, "node", "--test")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "# pass 4" in done.stdout
+
+
+@NIGHTLY
+@pytest.mark.clients
+@pytest.mark.java
+@pytest.mark.maven
+@pytest.mark.skipif(shutil.which("mvn") is None, reason="Maven is not installed")
+def test_java(tmp_path: Path) -> None:
+    """With Apache Kafka's clients and JUnit 5."""
+    shutil.copytree(CLIENTS / "java", tmp_path / "java", ignore=shutil.ignore_patterns("target"))
+    done = run(tmp_path / "java", "mvn", "-B", "--no-transfer-progress", "test")
+    assert done.returncode == 0, done.stdout
+    assert "Tests run: 3, Failures: 0, Errors: 0, Skipped: 0" in done.stdout
