@@ -19,13 +19,17 @@ def is_about_groups(scenario: Scenario) -> bool:
 
 
 def is_about_transactions(scenario: Scenario) -> bool:
-    if is_about_consumer_groups(scenario):
+    if is_about_consumer_groups(scenario) or is_about_share_groups(scenario):
         return False
     return "txn" in scenario.script or scenario.script == "generated-transactions"
 
 
 def is_about_consumer_groups(scenario: Scenario) -> bool:
     return any(step.send in coverage.SUBJECTS[coverage.CONSUMER_GROUPS] for step in scenario.steps)
+
+
+def is_about_share_groups(scenario: Scenario) -> bool:
+    return any(step.send in coverage.SUBJECTS[coverage.SHARE_GROUPS] for step in scenario.steps)
 
 
 def compared(*, generated: bool, groups: bool) -> Report:
@@ -36,6 +40,7 @@ def compared(*, generated: bool, groups: bool) -> Report:
         if (is_generated(scenario), is_about_groups(scenario)) == (generated, groups)
         and not is_about_transactions(scenario)
         and not is_about_consumer_groups(scenario)
+        and not is_about_share_groups(scenario)
     )
 
 

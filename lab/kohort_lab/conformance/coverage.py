@@ -17,6 +17,7 @@ COLUMNS = ("api", "scripts", "written", "generated", "scenarios", "answers", "di
 
 GROUPS = "classic groups and offsets"
 CONSUMER_GROUPS = "consumer groups"
+SHARE_GROUPS = "share groups"
 TRANSACTIONS = "transactions"
 SUBJECTS: dict[str, frozenset[str]] = {
     GROUPS: frozenset(
@@ -34,6 +35,12 @@ SUBJECTS: dict[str, frozenset[str]] = {
         }
     ),
     CONSUMER_GROUPS: frozenset({"ConsumerGroupHeartbeat", "ConsumerGroupDescribe"}),
+    SHARE_GROUPS: frozenset(
+        {
+            *("ShareGroupHeartbeat", "ShareGroupDescribe", "ShareFetch", "ShareAcknowledge"),
+            *("DescribeShareGroupOffsets", "AlterShareGroupOffsets", "DeleteShareGroupOffsets"),
+        }
+    ),
     "records": frozenset(
         {
             *("Produce", "Fetch", "ListOffsets", "OffsetForLeaderEpoch", "InitProducerId", "DeleteRecords"),
