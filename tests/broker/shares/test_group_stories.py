@@ -1,4 +1,4 @@
-"""Groups of the kind share answer and write what Apache Kafka 4.4.0 answered and wrote, as far as no record is fetched."""
+"""Share groups answer and write what Apache Kafka 4.4.0 answered and wrote: members, assignments, offsets, deletion."""
 
 from copy import deepcopy
 
@@ -8,7 +8,7 @@ from tests.broker.shares.story_player import StoryPlayer
 from tests.share.stories import story
 
 STORIES: dict[str, int] = {
-    # The calls that are played.
+    # How many calls it has.
     "join-first": 7,
     "assignment-interval": 10,
     "second-member": 12,
@@ -19,40 +19,40 @@ STORIES: dict[str, int] = {
     "session-expiry": 9,
     "assignment-counts": 8,
     "group-full": 15,
-    "topic-created-later": 7,
-    "partitions-added": 8,
-    "new-partition-of-a-known-topic": 5,
-    "topic-deleted": 8,
+    "topic-created-later": 8,
+    "partitions-added": 9,
+    "new-partition-of-a-known-topic": 6,
+    "topic-deleted": 16,
     "list-groups": 9,
     "describe-errors": 7,
-    "type-conflicts": 25,
+    "type-conflicts": 26,
     "group-configs": 33,
-    "features": 11,
-    "rights": 28,
-    "offsets-alter": 12,
-    "offsets-alter-odd-values": 14,
-    "offsets-altered-with-open-session": 6,
-    "offsets-describe": 12,
-    "offsets-delete": 13,
+    "features": 18,
+    "rights": 44,
+    "offsets-alter": 17,
+    "offsets-alter-odd-values": 21,
+    "offsets-altered-with-open-session": 12,
+    "offsets-describe": 22,
+    "offsets-delete": 18,
     "offsets-delete-unknown-group-state": 4,
-    "group-deleted": 12,
-    "group-deleted-with-open-session": 6,
+    "group-deleted": 15,
+    "group-deleted-with-open-session": 14,
 }
-FETCHED: dict[str, tuple[int, ...]] = {
-    "topic-deleted": (15, 18, 27),
-    "features": (10, 19),
-    "rights": (21, 22),
-    "offsets-alter": (11, 14),
-    "offsets-describe": (11, 13, 15, 16, 17, 21),
-    "offsets-delete": (12,),
-    "group-deleted": (8, 13),
-    "group-deleted-with-open-session": (16,),
+PASSED: dict[str, tuple[int, ...]] = {
+    # The start offset that the leader has chosen is written at once, see docs/unsupported.md.
+    "partitions-added": (17,),
+    # Which of two partitions a fetch reads first; an unknown topic id does not fail the whole request.
+    "rights": (9, 23, 24, 27, 29),
 }
-"""The steps that show what members have fetched and acknowledged."""
+LATER_MS: dict[str, tuple[int, int]] = {"rights": (19, 1_000)}
+"""A step that came later, because steps before it took their time on the recorded node."""
 
 
 @pytest.mark.parametrize("name", STORIES)
 def test_a_story(name: str) -> None:
-    player = StoryPlayer(name, frozenset(FETCHED.get(name, ())))
-    player.play(deepcopy(story(name)))
-    assert player.played == STORIES[name]
+    steps = deepcopy(story(name))
+    number, later_ms = LATER_MS.get(name, (0, 0))
+    steps[number]["delay_ms"] = steps[number].get("delay_ms", 0) + later_ms
+    player = StoryPlayer(name, frozenset(PASSED.get(name, ())))
+    player.play(steps)
+    assert player.calls == STORIES[name]
