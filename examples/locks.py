@@ -43,6 +43,8 @@ class LockSerde:
 class LockShard(PlainShard[Lock]):
     """The locks of one partition. `lines` is not in the log: its clients wait for an answer of this process."""
 
+    soft_state = ("lines",)
+
     def __init__(self, _partition: int, registry: SnapshotRegistry, deadlines: Deadlines) -> None:
         self.locks: TimelineDict[str, Lock] = TimelineDict(registry)
         self.lines: TimelineDict[str, tuple[str, ...]] = TimelineDict(registry)

@@ -1,22 +1,22 @@
 """
 A runtime over a log on disk or in memory, in three lines:
 
-    with hosted(CounterShard, CountSerde(), data_dir="counters") as host:
-        host.write(0, lambda shard, now_ms: shard.increment("visits"))
-        host.query(0, lambda shard, offset: shard.count("visits", offset))
+    with hosted(CounterShard, CountSerde(), data_dir="counters", partitions=4) as host:
+        host.write(key="visits", operation=lambda shard, now_ms: shard.increment("visits"))
+        host.query(key="visits", query=lambda shard, offset: shard.count("visits", offset))
 """
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar, overload
 from uuid import NAMESPACE_OID, UUID, uuid5
 
 from kohort.machine.shard import Deadlines, RecordSerde, Result, Shard
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import ConfigError
-from kohort.model.ids import TopicPartition
+from kohort.model.ids import TopicPartition, coordinator_partition
 from kohort.runtime.loop import Loop
 from kohort.runtime.runtime import Runtime
 from kohort.runtime.threaded.processor import ThreadedProcessor
@@ -48,26 +48,54 @@ class Host(Generic[S]):
         self._owner = owner
         self._timeout_ms = timeout_ms
 
-    def write(self, partition: int, operation: Callable[[S, int], Result[Any, T]]) -> T:
+    def partition_of(self, key: str) -> int:
         """
-        Run `operation(shard, now_ms)` and return its response once its records are committed.
+        The partition of a key, the same at every start with as many partitions; `hash` of a text differs from start to start.
+
+        Source: Kafka GroupCoordinatorService.partitionFor, which finds the partition of a group in this way.
+        """
+        return coordinator_partition(key, self.runtime.partition_count)
+
+    @overload
+    def write(self, partition: int, operation: Callable[[S, int], Result[Any, T]]) -> T: ...
+    @overload
+    def write(self, *, key: str, operation: Callable[[S, int], Result[Any, T]]) -> T: ...
+    def write(self, partition: int | None = None, operation: Any = None, *, key: str | None = None) -> Any:
+        """
+        Run `operation(shard, now_ms)` on a partition, or on the partition of a key, and return its response once its records
+        are committed.
 
         Raises:
+            ValueError: there is no such partition.
             CoordinatorError: the partition is not active, or its log takes no records.
             TimeoutError: the response did not come in time.
             Exception: raised by the operation.
         """
-        return self.wait(self.runtime.submit(partition, operation))
+        return self.wait(self.runtime.submit(self._partition(partition, key), operation))
 
-    def query(self, partition: int, query: Callable[[S, int], T]) -> T:
+    @overload
+    def query(self, partition: int, query: Callable[[S, int], T]) -> T: ...
+    @overload
+    def query(self, *, key: str, query: Callable[[S, int], T]) -> T: ...
+    def query(self, partition: int | None = None, query: Any = None, *, key: str | None = None) -> Any:
         """
-        Return `query(shard, offset)`; the state as of `offset` is committed.
+        Return `query(shard, offset)` of a partition, or of the partition of a key; the state as of `offset` is committed.
 
         Raises:
+            ValueError: there is no such partition.
             CoordinatorError: the partition is not active.
             Exception: raised by the query.
         """
-        return self.runtime.query(partition, query)
+        return self.runtime.query(self._partition(partition, key), query)
+
+    def _partition(self, partition: int | None, key: str | None) -> int:
+        if key is not None:
+            return self.partition_of(key)
+        count = self.runtime.partition_count
+        if partition is None or not 0 <= partition < count:
+            known = "0 is the only one" if count == 1 else f"they are 0 to {count - 1}"
+            raise ValueError(f"there is no partition {partition}: {known}")
+        return partition
 
     def wait(self, future: "Future[T]") -> T:
         """
@@ -92,6 +120,7 @@ def hosted(
     partitions: int = 1,
     threads: int = 0,
     timeout_ms: int = TIMEOUT_MS,
+    checks_state: bool = False,
 ) -> Iterator[Host[S]]:
     """
     Load the shards of a topic, and serve them until the end of the `with` block.
@@ -100,11 +129,15 @@ def hosted(
         make_shard: returns a new shard for (partition, registry, deadlines).
         data_dir: the directory of the logs, which is created if it is missing; None keeps them in memory.
         topic: the name of the logs' directories.
+        partitions: how many there are. More than at the last start move keys to other partitions; fewer are refused.
         threads: how many threads run the operations. With 0 they run on the calling thread, while it waits for an answer.
         timeout_ms: the longest wait for an answer or a load.
+        checks_state: whether an operation that changes state outside of `replay` fails, for tests
+            (`PlainShard.soft_state` names what it may change).
 
     Raises:
-        ConfigError: the data directory belongs to another process or cluster, or a broker has written it.
+        ConfigError: the data directory belongs to another process or cluster, a broker has written it, or it has more
+            partitions.
         StorageError: a log cannot be read.
         CoordinatorError: a partition could not be loaded.
     """
@@ -115,10 +148,12 @@ def hosted(
         clock=owner.clock,
         processor=owner.processor,
         partition_count=partitions,
+        checks_state=checks_state,
     )
     store: LogStore | None = None
     try:
         store = _open_store(data_dir, owner)
+        _check_partitions(data_dir, topic, partitions)
         host = Host(runtime, owner, timeout_ms)
         for partition in range(partitions):
             with owner.lock:
@@ -159,6 +194,17 @@ def _check_directory(data_dir: Path) -> None:
         raise ConfigError(
             f"{data_dir} has partitions of a broker (the first is {foreign[0]}). Nothing was changed. Choose another directory."
         )
+
+
+def _check_partitions(data_dir: str | Path | None, topic: str, partitions: int) -> None:
+    """
+    Raises:
+        ConfigError: there are more partitions on the disk, whose state nobody would see.
+    """
+    if data_dir is not None:
+        count = 1 + max((each.partition for each in find_partitions(Path(data_dir)) if each.topic == topic), default=-1)
+        if count > partitions:
+            raise ConfigError(f"{data_dir} has {count} partitions of {topic}, and {partitions} are asked for")
 
 
 def _is_own(topic_partition: TopicPartition, path: Path) -> bool:

@@ -3,22 +3,24 @@
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
-_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^( *)```python\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("page", ["runtime.md"])
-def test_a_guide_runs(page: str, tmp_path: Path) -> None:
-    blocks = _BLOCK.findall((DOCS / page).read_text())
-    assert len(blocks) >= 5
+@pytest.mark.parametrize(("page", "count", "mistakes"), [("runtime.md", 9, 1), ("howto/embed-the-runtime.md", 3, 0)])
+def test_a_guide_runs(page: str, count: int, mistakes: int, tmp_path: Path) -> None:
+    """Mistakes: how many operations fail on purpose, which the runtime logs."""
+    blocks = [textwrap.dedent(body) for _, body in _BLOCK.findall((DOCS / page).read_text())]
+    assert len(blocks) == count
     (tmp_path / "guide.py").write_text("\n".join(blocks))
     done = subprocess.run([sys.executable, "guide.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr
+    assert done.stderr.count("Traceback") == mistakes, done.stderr
 
 
 def test_every_public_name_is_there() -> None:

@@ -37,7 +37,7 @@ def test_a_lock_is_handed_over_in_the_order_of_asking(threads: int, is_on_disk: 
     import locks as it
 
     data_dir = tmp_path if is_on_disk else None
-    with hosted(it.LockShard, it.LockSerde(), data_dir=data_dir, threads=threads) as host:
+    with hosted(it.LockShard, it.LockSerde(), data_dir=data_dir, threads=threads, checks_state=True) as host:
 
         def asks(client: str) -> Any:
             return host.runtime.submit(0, Operation(it.acquire, "l", client, 60_000))
@@ -68,6 +68,7 @@ class Bench:
         self.runtime = Runtime(
             make_shard=locks.LockShard,
             serde=locks.LockSerde(),
+            checks_state=True,
             clock=self.node.clock,
             processor=InlineProcessor(self.node.wheel, self.node.defer, self.node.call_soon),
         )

@@ -11,7 +11,7 @@ Source: Kafka CoordinatorShard, CoordinatorResult, CoordinatorRuntime.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from kohort.machine.bulk import RawRecords
 from kohort.machine.results import (
@@ -155,7 +155,15 @@ class Shard(Protocol[R_contra]):
 
 
 class PlainShard(ABC, Generic[R]):
-    """A base for shards: every method except `replay` has a default, for a topic without transactions."""
+    """
+    A base for shards: every method except `replay` has a default, for a topic without transactions.
+
+    Attributes:
+        soft_state: the names of attributes that operations may change, since a restart may lose them. For runtimes that check
+            it (`checks_state`).
+    """
+
+    soft_state: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def replay(self, offset: int, producer_id: int, producer_epoch: int, record: R, /) -> None:

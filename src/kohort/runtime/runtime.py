@@ -71,6 +71,8 @@ class Runtime(PartitionRunner[S]):
         on_effects: called with a partition and the effects of each operation when its records are committed, in their order.
         load_buffer_bytes: the size of the window in which a load reads the log. Source: offsets.load.buffer.size.
         is_compacted: whether the newest record of a key stands for all before it, so that a load may leave those out.
+        checks_state: whether an operation that changes state outside of `replay` fails, for tests of shards
+            (`kohort.runtime.checked`).
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class Runtime(PartitionRunner[S]):
         on_effects: Callable[[int, Sequence[Any]], None] | None = None,
         load_buffer_bytes: int = LOAD_BUFFER_BYTES,
         is_compacted: bool = True,
+        checks_state: bool = False,
     ) -> None:
         if linger_ms < ADAPTIVE:
             raise ValueError(f"linger_ms is {linger_ms}; it is -1 (adaptive), 0 or more")
@@ -115,6 +118,7 @@ class Runtime(PartitionRunner[S]):
             is_compacted=is_compacted,
         )
         self._is_closed = False
+        self._checks_state = checks_state
         self.hold_load: Callable[[int, Callable[[], None]], bool] | None = None
         """Takes the function that goes on with a load, and calls it later; returns whether it does. For tests of clients."""
 
@@ -275,9 +279,16 @@ class Runtime(PartitionRunner[S]):
             if context is None:
                 self._executors[partition] = executor
                 metrics = self._metrics.setdefault(partition, ShardMetrics())
-                kind = Context if executor.is_inline else ThreadedContext
-                context = self._contexts[partition] = kind(self._environment, partition, executor, metrics)
+                make = self._context_kind(executor.is_inline)
+                context = self._contexts[partition] = make(self._environment, partition, executor, metrics)
             return context
+
+    def _context_kind(self, is_inline: bool) -> Callable[..., Context[S]]:
+        if self._checks_state:
+            from kohort.runtime.checked import CheckedContext, CheckedThreadedContext
+
+            return CheckedContext if is_inline else CheckedThreadedContext
+        return Context if is_inline else ThreadedContext
 
     def _load(self, partition: int, log: PartitionLog, leader_epoch: int, loaded: Future[None]) -> None:
         context = self._context(partition)
