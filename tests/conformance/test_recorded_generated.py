@@ -1,4 +1,4 @@
-"""Generated scenarios of logs and topics: Kohort against the recorded run of Apache Kafka."""
+"""Generated scenarios of logs, topics, settings and share group state: Kohort against the recorded run of Apache Kafka."""
 
 import pytest
 

@@ -13,6 +13,7 @@ from kohort_lab.conformance.generated.scenarios import (
     generated_consumer_groups,
     generated_scenarios,
     generated_settings,
+    generated_share_states,
     generated_transactions,
 )
 from kohort_lab.conformance.scenarios.scenario import Scenario, scenarios
@@ -63,6 +64,7 @@ BROKERS: dict[str, dict[str, str]] = {
         "group.share.max.size": "4",
         "group.share.min.heartbeat.interval.ms": "100",
         "group.share.min.session.timeout.ms": "300",
+        "share.coordinator.snapshot.update.records.per.snapshot": "3",
         "share.coordinator.state.topic.num.partitions": "4",
     },
     "plain": {SHARE_VERSION: "0", STREAMS_VERSION: "0"},
@@ -131,6 +133,7 @@ def all_scenarios(directory: Path) -> list[Scenario]:
         *generated_transactions(),
         *generated_consumer_groups(),
         *generated_settings(),
+        *generated_share_states(),
     ]
     unknown = sorted({scenario.broker for scenario in found} - BROKERS.keys())
     if unknown:

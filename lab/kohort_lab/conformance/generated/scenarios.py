@@ -2,8 +2,8 @@
 Generated scenarios, one from each seed: valid and invalid requests, from a model of clients.
 
 A seed gives the same scenario on every machine and with every Python version. Of the first scenarios, half are about groups of
-one to four members, a quarter about logs, and a quarter about topics and their configurations. Scenarios of transactions and of
-consumer groups have seeds of their own.
+one to four members, a quarter about logs, and a quarter about topics and their configurations. Scenarios of transactions, of
+consumer groups and of the state of share groups have seeds of their own.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,6 +13,7 @@ from kohort_lab.conformance.generated.consumer_groups import write_consumer_grou
 from kohort_lab.conformance.generated.groups import write_group_scenario
 from kohort_lab.conformance.generated.logs import write_log_scenario
 from kohort_lab.conformance.generated.settings import write_settings_scenario
+from kohort_lab.conformance.generated.share_states import write_share_state_scenario
 from kohort_lab.conformance.generated.topics import write_topic_scenario
 from kohort_lab.conformance.generated.transactions import write_transaction_scenario
 from kohort_lab.conformance.generated.writer import ScenarioWriter
@@ -23,6 +24,8 @@ TRANSACTIONS = 120
 """Scenarios of transactions, in addition."""
 CONSUMER_GROUPS = 160
 """Scenarios of consumer groups, in addition."""
+SHARE_STATES = 120
+"""Scenarios of the state of share groups, in addition."""
 SETTINGS = 24
 """Scenarios of client quotas and SCRAM credentials, in addition."""
 
@@ -58,6 +61,13 @@ def generated_settings(count: int = SETTINGS) -> Iterator[Scenario]:
         writer = ScenarioWriter(Random(f"kohort settings {seed}"))
         write_settings_scenario(writer)
         yield writer.scenario(f"generated-settings/{seed}", f"random quotas and credentials, seed {seed}")
+
+
+def generated_share_states(count: int = SHARE_STATES) -> Iterator[Scenario]:
+    for seed in range(count):
+        writer = ScenarioWriter(Random(f"kohort share states {seed}"))
+        write_share_state_scenario(writer)
+        yield writer.scenario(f"generated-share-states/{seed}", f"random state of share partitions, seed {seed}")
 
 
 def generated_scenario(seed: int) -> Scenario:
