@@ -106,6 +106,19 @@ def _value(**entry: Any) -> bytes:
     return msgspec.json.encode(_Record(_VERSION, **entry))
 
 
+def forward_batch(starts: int, next_producer_id: int, now_ms: int) -> bytearray:
+    """
+    The batch of a catalog's log that an older content of the log is read with: leader epochs and producer ids that clients have
+    seen do not come again.
+    """
+    setting = Setting(_STARTS, "", {"count": starts})
+    records: list[tuple[bytes, bytes | None]] = [
+        (setting.key, _value(setting=setting)),
+        (_PRODUCER_IDS, _value(next_producer_id=next_producer_id)),
+    ]
+    return batches.encode_batch(records, now_ms, base_sequence=-1)
+
+
 def topic_record(topic: Topic) -> tuple[bytes, bytes]:
     """Key and value of a topic's record."""
     return _TOPIC + topic.topic_id.hex.encode(), _value(topic=topic)

@@ -14,6 +14,7 @@ from kohort.control.http import JSON, Response
 from kohort.control.kit import Kit
 from kohort.control.openapi import VERSION, text
 from kohort.control.operations import fault_operations, hold_operations, journal_operations, scope_operations
+from kohort.control.snapshot_operations import snapshot_operations
 from kohort.control.state_operations import group_operations, topic_operations, transaction_operations
 
 
@@ -84,6 +85,7 @@ ROOMS: Final[tuple[Callable[[Kit], list[Operation]], ...]] = (
     topic_operations,
     event_operations,
     clock_operations,
+    snapshot_operations,
 )
 
 

@@ -146,6 +146,11 @@ class Hold:
         self._on_change()
         return released
 
+    def drop(self) -> None:
+        """Forget what is held: nobody waits for it any more."""
+        self._held.clear()
+        self._on_change()
+
     def view(self) -> HoldView:
         return HoldView(
             id=self.id,

@@ -10,6 +10,7 @@ from kohort.broker.broker import Broker
 from kohort.control.problems import Problem
 from kohort.model.errors import ErrorCode
 from kohort.model.fixed_context import FixedContext, take_all
+from kohort.server.node import Node
 from kohort.wire.apis import ApiKey
 
 CLIENT_ID: Final = "kohort-control"
@@ -29,8 +30,13 @@ _ANSWER_SECONDS_MAX: Final = 30.0
 class Inside:
     """The brokers, as a client without a socket."""
 
-    def __init__(self, broker: Broker) -> None:
-        self.broker = broker
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    @property
+    def broker(self) -> Broker:
+        """The brokers now: a snapshot that is restored makes them anew."""
+        return self._node.broker
 
     def serves(self, api: ApiKey) -> bool:
         return api in self.broker.versions

@@ -18,13 +18,14 @@ from kohort.control.holds import COORDINATOR_LOAD, MARKER_WRITE, Hold, HoldSpec
 from kohort.control.inside import Inside
 from kohort.control.interception import Go, interceptor
 from kohort.control.journal import Journal, Kept
-from kohort.control.problems import invalid, not_found, too_many
+from kohort.control.problems import Problem, invalid, not_found, too_many
 from kohort.control.topics import Topics
 from kohort.control.unfolded import unfolded
 from kohort.control.waiting import Changes, Polls
+from kohort.model.errors import ConfigError
 from kohort.model.ids import INTERNAL_TOPICS, TopicPartition
 from kohort.model.limits import FAULTS_MAX, HELD_MAX, HOLDS_MAX
-from kohort.server.node import Node
+from kohort.server.node import Content, Node
 from kohort.server.requests.dispatch import Throttle
 from kohort.wire.apis import ApiKey
 
@@ -57,8 +58,10 @@ class Kit:
         self.all_holds: dict[str, Hold] = {}
         self._leases: dict[str, asyncio.TimerHandle] = {}
         self._holding: list[Hold] = []
+        self.snapshots: dict[str, tuple[str, Content]] = {}
+        """By id: scope and content."""
         self.journal = Journal(self.name_of)
-        self.inside = Inside(node.broker)
+        self.inside = Inside(node)
         self.groups = Groups(self.inside)
         self.topics = Topics(self.inside)
         self.events = Events(node, self.inside, self.groups)
@@ -67,7 +70,8 @@ class Kit:
         self.holds_changed = Changes()
         self.journal_changed = Changes()
 
-    def _next_id(self, kind: str) -> str:
+    def next_id(self, kind: str) -> str:
+        """A new handle."""
         self._number += 1
         return f"{kind}-{self._number}-{self.run}"
 
@@ -91,7 +95,7 @@ class Kit:
             Problem: the values do not go together, or there are too many faults.
         """
         try:
-            fault = Fault(self._next_id("fault"), spec, self.name_of, self.all_faults.get)
+            fault = Fault(self.next_id("fault"), spec, self.name_of, self.all_faults.get)
         except ValueError as error:
             raise invalid(str(error)) from None
         self._make_room("faults", self.all_faults, FAULTS_MAX, lambda each: each.is_removed)
@@ -149,7 +153,7 @@ class Kit:
             Problem: the values do not go together, or there are too many holds.
         """
         try:
-            hold = Hold(self._next_id("hold"), spec, self.name_of, self.holds_changed.tell)
+            hold = Hold(self.next_id("hold"), spec, self.name_of, self.holds_changed.tell)
         except ValueError as error:
             raise invalid(str(error)) from None
         self._make_room("holds", self.all_holds, HOLDS_MAX, lambda each: each.is_ended)
@@ -220,6 +224,24 @@ class Kit:
     def _wrapper(self, broker: int, api: ApiKey) -> Throttle | None:
         is_needed = self.journal.is_on or bool(self.faults(api)) or any(hold.is_about(api) for hold in self._holding)
         return interceptor(self, api, broker) if is_needed else None
+
+    async def restore(self, content: Content) -> None:
+        """
+        Let the node go on with what it had stored once. Faults, holds and the journal stay; what was held has lost its client.
+
+        Raises:
+            Problem: the broker is not in memory.
+        """
+        for hold in self._holding:
+            hold.drop()
+        self._parked.clear()
+        self._silent.clear()
+        try:
+            await self.node.restore(content)
+        except ConfigError as error:
+            raise Problem(409, "not-in-memory", str(error)) from None
+        self._wrap()
+        self._watch_points()
 
     def close(self) -> None:
         """Let everything go that is held."""

@@ -268,6 +268,8 @@ def scope_operations(kit: Kit) -> list[Operation]:
             kit.remove_fault(fault.id)
         for hold in holds:
             kit.release(hold)
+        for snapshot_id in [each for each, (owner, _) in kit.snapshots.items() if owner == scope]:
+            del kit.snapshots[snapshot_id]
         topics = [name for name, each in kit.topics.scopes.items() if each == scope]
         for topic in topics:
             await kit.topics.delete(topic)

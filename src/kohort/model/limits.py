@@ -284,3 +284,5 @@ JOURNAL_ENTRIES_MAX: Final = 10_000
 """Requests in the journal of the control port; the oldest ones make room."""
 JOURNAL_BYTES_MAX: Final = 32 * 1024 * 1024
 """The same in bytes of their JSON."""
+SNAPSHOTS_MAX: Final = 100
+"""Snapshots of the control port. They share their batches with the logs. Further ones are refused."""

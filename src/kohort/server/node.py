@@ -15,10 +15,14 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import uuid4
 
+import msgspec
+
 from kohort.broker.broker import Broker
+from kohort.broker.catalog import CATALOG, forward_batch
 from kohort.broker.cluster import Cluster, Endpoint, RegisteredBroker
 from kohort.broker.configs.definitions import BROKER_KEYS
 from kohort.broker.credentials import BrokerCredentials
@@ -26,7 +30,7 @@ from kohort.broker.features import Features
 from kohort.broker.ports import Handler
 from kohort.broker.topics.strays import check_directory
 from kohort.model.errors import ConfigError, ErrorCode, UnavailableError
-from kohort.model.ids import INTERNAL_TOPICS, uuid_text
+from kohort.model.ids import INTERNAL_TOPICS, TopicPartition, uuid_text
 from kohort.model.limits import HELD_BYTES_MAX, LOG_READS_MAX, LOGIN_THREADS
 from kohort.runtime.background import DaemonThreads
 from kohort.runtime.ports import Clock
@@ -47,6 +51,7 @@ from kohort.server.requests.slices import Slices
 from kohort.server.requests.throttling import throttle_for
 from kohort.server.settings import Settings
 from kohort.server.timer_driver import TimerDriver
+from kohort.server.virtual_time import VirtualClock, VirtualTimeDriver
 from kohort.storage.log import LogStore
 from kohort.storage.logs.recovery import RecoveryProgress
 from kohort.wire.apis import ApiKey
@@ -54,12 +59,14 @@ from kohort.wire.apis import ApiKey
 if TYPE_CHECKING:
     from kohort.scrape import Family
     from kohort.server.control import Control
-    from kohort.server.virtual_time import VirtualTimeDriver
+    from kohort.storage.memory import LogContent
 
 _log = logging.getLogger("kohort.server")
 
 _IS_BEGUN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 """The answer for a topic that is being created."""
+Content: TypeAlias = Mapping[TopicPartition, "LogContent"]
+"""What a store in memory has."""
 YOUNG_OBJECTS_MAX = 10_000
 """New objects that wait for a garbage collection."""
 DRAIN_SECONDS_MAX = 5.0
@@ -101,15 +108,27 @@ class Node:
         for key in sorted(name for name in settings.config.explicit if not BROKER_KEYS[name].has_effect):
             _log.warning("config.without_effect key=%s", key)
         self._loop = loop
-        self._ready_queue = ReadyQueue(loop.call_soon)
-        self._clock: Clock
-        self._timer_driver: TimerDriver | "VirtualTimeDriver"  # noqa: UP037 -- imported late
-        self.virtual_time: "VirtualTimeDriver | None" = None  # noqa: UP037 -- as above
+        self.cluster_id = ""
+        self.virtual_time: VirtualTimeDriver | None = None
         """The clock that tests let go on; None with a real one."""
-        if settings.virtual_time:
-            from kohort.server.virtual_time import VirtualClock, VirtualTimeDriver
+        self._build(settings)
 
-            self._timer_driver = self.virtual_time = VirtualTimeDriver(loop, VirtualClock())
+    def _build(self, settings: Settings, content: Content = MappingProxyType({}), newer: bytes = b"") -> None:
+        """
+        Make the parts.
+
+        Args:
+            content: of the store in memory.
+            newer: a batch of the catalog, behind its content.
+        """
+        self._settings = settings
+        self._ready_queue = ReadyQueue(self._loop.call_soon)
+        loop = self._loop
+        self._clock: Clock
+        self._timer_driver: TimerDriver | VirtualTimeDriver
+        if settings.virtual_time:
+            clock = VirtualClock() if self.virtual_time is None else self.virtual_time.clock
+            self._timer_driver = self.virtual_time = VirtualTimeDriver(loop, clock)
             self._clock = self.virtual_time.clock
         else:
             self._clock = SystemClock()
@@ -119,7 +138,7 @@ class Node:
         self._reads = DaemonThreads("kohort-read", LOG_READS_MAX)
         self._searches = DaemonThreads("kohort-search", LOG_READS_MAX)
         self._handshakes = DaemonThreads("kohort-login", LOGIN_THREADS)
-        self._store = self._make_store()
+        self._store = self._make_store(content, newer)
         self._cluster = self._make_cluster()
         self._coordinators = Coordinators(self._ready_queue.defer)
         self._broker = Broker(
@@ -214,15 +233,20 @@ class Node:
             cluster.register(RegisteredBroker(self._node_id + number, racks[number]))
         return cluster
 
-    def _make_store(self) -> LogStore:
+    def _make_store(self, content: Content, newer: bytes) -> LogStore:
         settings = self._settings
         if settings.data_dir is None:
             from kohort.storage.memory import MemoryStore
 
-            self.cluster_id = uuid_text(uuid4())
-            return MemoryStore(
+            self.cluster_id = self.cluster_id or uuid_text(uuid4())
+            store_in_memory = MemoryStore(
                 self._ready_queue.defer, call_soon_threadsafe=self._call_soon_threadsafe, clock=self._clock
             )
+            store_in_memory.fill(content)
+            if newer and (log := store_in_memory.get(CATALOG)) is not None:
+                log.append(newer, leader_epoch=log.leader_epoch)
+                store_in_memory.flush()
+            return store_in_memory
         from kohort.storage.disk import DiskStore
         from kohort.storage.durability.brief_waits import WAIT_S
 
@@ -463,6 +487,44 @@ class Node:
             self._metrics_server.close()
         self._timer_driver.close()
         self._store.close()
+
+    # -- snapshots, for tests of clients -----------------------------------------------------------------------
+
+    def content(self) -> Content:
+        """
+        What the node has stored.
+
+        Raises:
+            ConfigError: it is on a disk.
+        """
+        from kohort.storage.memory import MemoryStore
+
+        if not isinstance(self._store, MemoryStore):
+            raise ConfigError("only a broker in memory has snapshots: start it with --memory")
+        self._ready_queue.run()
+        self._store.flush()
+        return self._store.content()
+
+    async def restore(self, content: Content) -> None:
+        """
+        Go on with what the node had stored once, as after a restart: connections are cut, leader epochs are higher than any
+        before, and producer ids do not come again. The addresses stay, and so does virtual time.
+
+        Raises:
+            ConfigError: as `content`.
+        """
+        self.content()
+        catalog, listeners = self._broker.catalog, self._listeners
+        newer = forward_batch(catalog.starts, catalog.next_producer_id, self._clock.now_ms())
+        settings = self._settings
+        if self.metrics_port is not None:
+            settings = msgspec.structs.replace(settings, metrics_port=self.metrics_port)
+        self._connections.abort_all()
+        await self.stop()
+        self._build(settings, content, bytes(newer))
+        for node_id, each in self._listeners.items():
+            each.use_addresses(listeners[node_id])
+        await self.start()
 
     async def _drain(self) -> None:
         """Give the requests that have begun some time, as Kafka finishes them; then drop the work on them."""

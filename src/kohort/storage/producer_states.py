@@ -65,6 +65,16 @@ class ProducerStateEntry:
     def last_sequence(self) -> int:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
+    def copy(self) -> "ProducerStateEntry":
+        return ProducerStateEntry(
+            self.producer_id,
+            self.producer_epoch,
+            self.batches.copy(),
+            self.coordinator_epoch,
+            self.timestamp_ms,
+            self.transaction_offset,
+        )
+
     def move_to(self, producer_epoch: int) -> None:
         """Begin a producer epoch; the batches of an earlier epoch are dropped."""
         if producer_epoch != self.producer_epoch:

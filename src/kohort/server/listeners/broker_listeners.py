@@ -98,6 +98,10 @@ class BrokerListeners:
         self._store_check: asyncio.TimerHandle | None = None
         config.watch(self._on_change)
 
+    def use_addresses(self, former: "BrokerListeners") -> None:
+        """Bind where other listeners were bound."""
+        self._addresses = dict(former._addresses)
+
     # -- start and stop ----------------------------------------------------------------------------------------
 
     def bind(self) -> list[Endpoint]:

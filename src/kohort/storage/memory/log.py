@@ -13,6 +13,7 @@ from kohort.storage.log import NO_OFFSET, NO_TIMESTAMP, LogConfig, ReadView
 from kohort.storage.logs.base import LogBase
 from kohort.storage.logs.timestamps import newest_from
 from kohort.storage.producer_states import AbortedTxn
+from kohort.storage.producers import ProducerStateManager
 from kohort.storage.segments.aborted import find_overlapping
 
 SEGMENT_BYTES_MAX: Final = 256 * 1024
@@ -61,11 +62,34 @@ class MemorySegment:
         self.max_timestamps.append(max(newest_ms, max_timestamp_ms))
         self.size_bytes += len(batch)
 
+    def copy(self) -> "MemorySegment":
+        """The same batches; appends to one do not reach the other."""
+        copy = MemorySegment(self.base_offset, self.created_ms)
+        copy.batches, copy.last_offsets = self.batches.copy(), self.last_offsets.copy()
+        copy.max_timestamps, copy.aborted = self.max_timestamps.copy(), self.aborted.copy()
+        copy.rolling_timestamp_ms, copy.size_bytes = self.rolling_timestamp_ms, self.size_bytes
+        return copy
+
     @property
     def newest_ms(self) -> int:
         """The largest timestamp; if there is none, the time when the segment was begun."""
         timestamp_ms = self.max_timestamps[-1] if self.max_timestamps else NO_TIMESTAMP
         return timestamp_ms if timestamp_ms >= 0 else self.created_ms
+
+
+class LogContent:
+    """What a log has at one time: a value that later appends and cleanings do not change."""
+
+    def __init__(self, log: "MemoryLog") -> None:
+        self.topic_id: Final = log.topic_id
+        self.config: Final = log.config
+        self.log_start_offset: Final = log.log_start_offset
+        self.end_offset: Final = log.end_offset
+        self.size_bytes: Final = log.size_bytes
+        self.epochs: Final = log.epochs.copy()
+        self.producers: Final = [state.copy() for state in log.producers.states.values()]
+        # Sealed segments never change.
+        self.segments: Final = [*log.segments[:-1], log.segments[-1].copy()]
 
 
 class Watermarks:
@@ -111,6 +135,17 @@ class MemoryLog(LogBase):
     @property
     def segments(self) -> Sequence[MemorySegment]:
         return self._segments
+
+    def fill(self, content: LogContent) -> None:
+        """Let a new log have what another one had; everything is durable."""
+        self.epochs = content.epochs.copy()
+        self.leader_epoch = self.epochs.latest
+        self.producers = ProducerStateManager([state.copy() for state in content.producers])
+        self.log_start_offset = content.log_start_offset
+        self.end_offset = self.high_watermark = content.end_offset
+        self._active = content.segments[-1].copy()
+        self._segments = [*content.segments[:-1], self._active]
+        self._bases = [segment.base_offset for segment in self._segments]
 
     # Writing
 

@@ -1,6 +1,6 @@
 """Logs that live as long as the process: for tests, and for brokers without a data directory."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from uuid import UUID
 
@@ -10,7 +10,7 @@ from kohort.runtime.ports import Clock, Defer
 from kohort.runtime.timers.clock import SystemClock
 from kohort.storage.log import CallSoon, CleanerConfig, CleanerMetrics, FlushMetrics, LogConfig, LogMetrics, Volume
 from kohort.storage.memory.cleaner import MemoryCleaner
-from kohort.storage.memory.log import MemoryLog, Watermarks
+from kohort.storage.memory.log import LogContent, MemoryLog, Watermarks
 
 
 class MemoryStore:
@@ -53,6 +53,15 @@ class MemoryStore:
             on_roll=self.cleaner.on_roll,
         )
         return log
+
+    def content(self) -> dict[TopicPartition, LogContent]:
+        """What all logs have now."""
+        return {topic_partition: LogContent(log) for topic_partition, log in self._logs.items()}
+
+    def fill(self, content: Mapping[TopicPartition, LogContent]) -> None:
+        """Let a new store have what another one had."""
+        for topic_partition, each in content.items():
+            self.open(topic_partition, each.topic_id, each.config).fill(each)
 
     def get(self, topic_partition: TopicPartition) -> MemoryLog | None:
         return self._logs.get(topic_partition)
