@@ -88,3 +88,8 @@ def without(first: Assignment, second: Assignment) -> Assignment:
         if kept:
             left[topic_id] = kept
     return left or NO_ASSIGNMENT
+
+
+def common(first: Assignment, second: Assignment) -> Assignment:
+    """The partitions that are in both."""
+    return without(first, without(first, second))

@@ -37,7 +37,7 @@ class States:
         self.failures: dict[tuple[str, int], ErrorCode] = {}
         self.names: dict[str, str] = {}
         self.calls: list[tuple[str, SharePartitionKey]] = []
-        self._held: list[Callable[[], None]] = []
+        self.held: list[Callable[[], None]] = []
 
     def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int, done: Any, /) -> None:
         state = SharePartitionState(state_epoch, 0, start_offset, -1 if start_offset == -1 else 0)
@@ -64,17 +64,17 @@ class States:
             done(given())
 
         if self.is_held:
-            self._held.append(begin)
+            self.held.append(begin)
         else:
             begin()
 
     @property
     def waiting(self) -> int:
-        return len(self._held)
+        return len(self.held)
 
     def let_go(self) -> None:
         """Answer the calls that wait."""
-        held, self._held, self.is_held = self._held, [], False
+        held, self.held, self.is_held = self.held, [], False
         for begin in held:
             begin()
 

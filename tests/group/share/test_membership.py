@@ -148,3 +148,34 @@ def test_a_deleted_topic_is_dropped_at_once_and_from_the_assignment_at_the_next_
     assert list(coordinator.group.known_states.names.values()) == ["payments"]
     assert a.beat().member_epoch == 4
     assert a.assigned == {"payments": ALL}
+
+
+def test_a_topic_that_is_deleted_while_its_states_are_made_is_not_noted() -> None:
+    coordinator = ShareCoordinator()
+    coordinator.states.is_held = True
+    a = Member(coordinator, topics=("orders", "payments"))
+    a.join()
+    coordinator.delete_topic("orders")
+    coordinator.states.let_go()
+    coordinator.node.settle()
+    states = coordinator.group.known_states
+    assert [states.names[topic_id] for topic_id in states.topic_ids] == ["payments"]
+    a.beat()
+    assert a.assigned == {"payments": ALL}
+
+
+def test_an_outcome_that_comes_after_the_group_is_made_anew_is_not_noted() -> None:
+    coordinator = ShareCoordinator()
+    coordinator.states.is_held = True
+    a = Member(coordinator)
+    a.join()
+    held, coordinator.states.held = coordinator.states.held, []
+    coordinator.states.is_held = False
+    a.leave()
+    assert coordinator.delete(GROUP) == {GROUP: ErrorCode.NONE}
+    b = Member(coordinator, "b", topics=("nothing",))
+    b.join()
+    for answer in held:
+        answer()
+    coordinator.node.settle()
+    assert coordinator.group.known_states.topic_ids == frozenset()

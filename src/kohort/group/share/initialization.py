@@ -10,7 +10,7 @@ Source: Kafka GroupCoordinatorService.persisterInitialize, handlePersisterInitia
 
 from collections.abc import Callable, Sequence
 
-from kohort.group.assignments import union
+from kohort.group.assignments import common, union
 from kohort.group.assignors.specs import Assignment
 from kohort.group.context import HasContext
 from kohort.group.errors import append_error
@@ -56,12 +56,20 @@ def end_initialization(
 def note_outcome(
     shard: HasContext, now_ms: int, group_id: str, partitions: Assignment, is_done: bool
 ) -> Result[GroupRecord, ErrorCode]:
-    """Write which partitions are initialized, or that they are not being initialized any more."""
+    """
+    Write which partitions are initialized, or that they are not being initialized any more.
+
+    Others than those that are initializing are left out: their topic was deleted meanwhile, or their group was made anew. Kafka
+    notes them as initialized.
+    """
     registry = registry_of(shard)
     group = registry.find(group_id)
     if group is None:
         return Result(response=ErrorCode.NONE)
     image, states = registry.context.image, group.known_states
+    partitions = common(partitions, states.initializing)
+    if not partitions:
+        return Result(response=ErrorCode.NONE)
     changed = states.initialized_too(partitions, image) if is_done else states.not_initializing(partitions, image)
     group.initializing_since_ms = now_ms
     return Result([changed.record(group_id)], ErrorCode.NONE)

@@ -25,7 +25,7 @@ Names: TypeAlias = Mapping[UUID, str]
 
 _ZERO_ID: Final = UUID(int=0)
 UNKNOWN_NAME: Final = "<UNKNOWN>"
-"""The name of a topic that does not exist any more when its partitions are noted."""
+"""The name of a topic that is not known. Source: Kafka GroupMetadataManager.attachTopicName."""
 
 
 class ShareStates(msgspec.Struct, frozen=True):
