@@ -75,8 +75,8 @@ test-long: $(READY) ## the nightly tier, some hours: long versions, all scenario
 	@$(BIN)/python -m kohort_lab.conformance oracle
 	@$(MAKE) --no-print-directory mutants
 
-spark-versions: $(READY) ## the pipeline on a standalone cluster without Kohort, with each PySpark from the package index (SPARK="4.0.5 3.5.9" for some)
-	@KOHORT_LONG=1 KOHORT_SPARK_VERSIONS="$(SPARK)" $(PYTEST) -n 0 tests/pipeline/test_spark_versions.py
+spark-versions: $(READY) ## the pipeline on a standalone cluster without Kohort, and checkpoints, with each PySpark from the package index (SPARK="4.0.5 3.5.9" for some)
+	@KOHORT_LONG=1 KOHORT_SPARK_VERSIONS="$(SPARK)" $(PYTEST) -n 0 tests/pipeline/test_spark_versions.py tests/pipeline/checkpoints/test_real_queries.py
 
 durations: $(READY) ## measure the seconds of each test file on a quiet machine, into tests/durations.json
 	@KOHORT_DURATIONS=tests/durations.json $(PYTEST) $(TESTS)

@@ -7,6 +7,7 @@ PySpark, from the package index.
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -31,6 +32,14 @@ _OF_PLATFORMS = {
     "4.0": ("pyarrow<20", "pandas<2.3", "numpy<2.3"),
 }
 """What platforms with these versions have; newer ones take what pip chooses, but pandas below 3."""
+_CONNECTORS = {
+    "3.5": ("2.12", "3.5.7", "3.5.7"),
+    "4.0": ("2.13", "4.0.1", "4.0.0"),
+    "4.1": ("2.13", "4.1.3", "4.2.0"),
+    "4.2": ("2.13", "4.2.0", "4.2.0"),
+    "4.3": ("2.13", "4.2.0", "4.2.0"),
+}
+"""The version of Scala, of the connector, and of its module for tokens, as far as the index has them."""
 _MASTER = re.compile(r"Starting Spark master at (spark://[\w.:]+)")
 _REGISTERED = "Successfully registered with master"
 _START_S = 60.0
@@ -128,6 +137,28 @@ def installed_python(version: str, work: Path) -> Platform:
         [python, "-c", "import pyspark; print(pyspark.__path__[0])"], check=True, capture_output=True, text=True
     )
     return Platform(python, Path(found.stdout.strip()))
+
+
+def kafka_jars(platform: Platform, work: Path) -> list[Path]:
+    """The jars of Spark's Kafka connector for a PySpark, once from the package index."""
+    (release,) = re.findall(r"__version__.*?(\d+\.\d+)", (platform.spark_home / "version.py").read_text())
+    scala, connector, tokens = _CONNECTORS[release]
+    directory = work / f"jars-{release}"
+    wanted = (
+        f"org.apache.spark:spark-sql-kafka-0-10_{scala}:{connector}",
+        f"org.apache.spark:spark-token-provider-kafka-0-10_{scala}:{tokens}",
+        "org.apache.kafka:kafka-clients:3.9.2",
+        "org.apache.commons:commons-pool2:2.13.1",
+        *(("org.scala-lang.modules:scala-parallel-collections_2.13:1.2.0",) if scala == "2.13" else ()),
+    )
+    if not (directory / "ready").exists():
+        if shutil.which("mvn") is None:
+            pytest.skip("there is no Maven, which gets the Kafka connector")
+        for artifact in wanted:
+            command = ["mvn", "-q", "-B", "dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={directory}"]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        (directory / "ready").touch()
+    return sorted(directory.glob("*.jar"))
 
 
 @contextmanager
