@@ -259,10 +259,10 @@ class ShareGroups(Trouble):
         image, states = self.coordinator.image, self.coordinator.states.known
         for group_id in GROUPS:
             group = self.coordinator.shard.groups.get(group_id)
-            if not isinstance(group, ShareGroup) or not group.members:
+            members = [each for each in self.clients if each.group == group_id and not each.is_fenced]
+            if not isinstance(group, ShareGroup) or not members:
                 continue
             assert group.assignment_epoch.get() == group.epoch.get()
-            members = [each for each in self.clients if each.group == group_id and not each.is_fenced]
             assert {each.member_id for each in members} <= set(group.members)
             for name in group.subscribed_topics():
                 topic = image.topic(name)
@@ -272,11 +272,11 @@ class ShareGroups(Trouble):
                 assigned = [set(target.get(topic.topic_id, ())) for target in group.targets.values()]
                 assert set().union(*assigned) == every
                 assert set(group.known_states.initialized[topic.topic_id]) == every
+                assert topic.topic_id not in group.known_states.initializing
                 assert {SharePartitionKey(group_id, topic.topic_id, each) for each in every} <= states.keys()
-            assert group.known_states.initializing == {}
             for client in members:
                 member = group.members[client.member_id]
-                assert (member.epoch, member.epoch) == (client.epoch, group.epoch.get())
+                assert member.epoch == client.epoch == group.epoch.get()
 
 
 TestShareGroups = ShareGroups.TestCase
