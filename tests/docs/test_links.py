@@ -10,7 +10,7 @@ PAGES = sorted(
     [
         *ROOT.glob("*.md"),
         *ROOT.glob("docs/**/*.md"),
-        *(ROOT / each / "README.md" for each in ("examples", "lab", "tests")),
+        *(ROOT / each / "README.md" for each in ("clients", "examples", "examples/faults", "lab", "tests")),
     ]
 )
 LINK = re.compile(r"\[[^\]\[]+\]\(([^)\s]+)\)")

@@ -17,6 +17,7 @@ SECONDS_MAX = 600
 
 def run(directory: Path, *command: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("KOHORT_")}
+    environment |= {"CARGO_TARGET_DIR": str(CLIENTS.parent / "build" / "rust")}
     environment |= {"KOHORT_COMMAND": " ".join(KOHORT), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     return subprocess.run(
         command, cwd=directory, env=environment, capture_output=True, text=True, timeout=SECONDS_MAX, check=False
@@ -58,3 +59,14 @@ def test_java(tmp_path: Path) -> None:
     done = run(tmp_path / "java", "mvn", "-B", "--no-transfer-progress", "test")
     assert done.returncode == 0, done.stdout
     assert "Tests run: 3, Failures: 0, Errors: 0, Skipped: 0" in done.stdout
+
+
+@NIGHTLY
+@pytest.mark.clients
+@pytest.mark.skipif(shutil.which("cargo") is None, reason="Rust is not installed")
+def test_rust(tmp_path: Path) -> None:
+    """With rskafka."""
+    shutil.copytree(CLIENTS / "rust", tmp_path / "rust")
+    done = run(tmp_path / "rust", "cargo", "test")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "3 passed; 0 failed" in done.stdout
