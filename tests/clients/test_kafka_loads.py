@@ -1,14 +1,15 @@
 """
 Apache Kafka loads the logs of coordinators that a Kohort like its release wrote.
 
-One story is told to Kohort. Its partitions of `__consumer_offsets` and `__transaction_state` then take the places of Kafka's,
-which has to report the same offsets, groups and transactions.
+One story is told to Kohort. Its partitions of the topics of coordinators then take the places of Kafka's, which has to report
+the same offsets, groups, transactions and states of share partitions.
 """
 
 import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -22,6 +23,7 @@ from kohort.testing.kafka import KafkaNode, UnavailableKafkaError
 from kohort.testing.served import ServedKohort
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
+from tests.clients.share_states import find_coordinator, rename_topic, states, topic_id_of, write_states
 from tests.clients.waiting import PATIENCE_S, wait_until
 from tests.conftest import NIGHTLY
 
@@ -31,8 +33,10 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "2",
     "transaction.state.log.num.partitions": "2",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "share.coordinator.snapshot.update.records.per.snapshot": "3",
 }
-COORDINATOR_TOPICS = {"__consumer_offsets", "__transaction_state"}
+COORDINATOR_TOPICS = {"__consumer_offsets", "__transaction_state", "__share_group_state"}
 TOPIC = "orders"
 GROUPS = ("classic", "consumer", "in-transactions")
 TRANSACTIONAL_ID = "tx"
@@ -44,6 +48,7 @@ class State(NamedTuple):
     offsets: dict[str, list[int]]
     groups: dict[str, tuple[str, str]]
     transaction: tuple[Any, ...]
+    shares: tuple[Any, ...]
 
 
 def tell(bootstrap: str) -> None:
@@ -69,6 +74,7 @@ def tell(bootstrap: str) -> None:
         places = [TopicPartition(TOPIC, 0, 1), TopicPartition(TOPIC, 1, 2, metadata="note")]
         consumer.commit(offsets=places, asynchronous=False)
         consumer.close()
+    write_states(bootstrap, TOPIC)
 
 
 def offsets_of(client: Client, group: str) -> list[int]:
@@ -101,16 +107,19 @@ def state(bootstrap: str) -> State:
             {group: offsets_of(client, group) for group in GROUPS},
             {each.group_id: (each.group_state, each.group_type) for each in listed if each.group_id in GROUPS},
             (found.transaction_state, found.producer_id, found.producer_epoch, found.transaction_timeout_ms),
+            states(bootstrap, TOPIC),
         )
 
 
-def prepare(bootstrap: str) -> None:
-    """Make the topic and the topics of coordinators."""
+def prepare(bootstrap: str) -> UUID:
+    """Make the topic and the topics of coordinators; the id of the topic."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result(PATIENCE_S)
     Producer({"bootstrap.servers": bootstrap, "transactional.id": "first"}).init_transactions()
     with Client(bootstrap, PATIENCE_S, PLAINTEXT) as client:
         offsets_of(client, "first")
+        find_coordinator(client)
+        return topic_id_of(client, TOPIC)
 
 
 def put(source: Path, target: Path) -> None:
@@ -144,10 +153,14 @@ def test_kafka_loads_what_kohort_wrote(tmp_path: Path, release: str) -> None:
             lambda: state(kohort.bootstrap).transaction[0] == "CompleteCommit", what="the end of the transaction"
         )
         told = state(kohort.bootstrap)
+        with Client(kohort.bootstrap, PATIENCE_S, PLAINTEXT) as client:
+            ours = topic_id_of(client, TOPIC)
+    assert told.shares == ((2, 3, 10, 1), (2, 10), [(12, 12, 4, 3), (13, 14, 0, 1), (15, 15, 0, 2)])
     assert told.offsets == {"classic": [1, 2], "consumer": [1, 2], "in-transactions": [3, 2]}
     with node:
-        prepare(node.bootstrap)
+        theirs = prepare(node.bootstrap)
     put(kohort.data_dir, node.directory / "data")
+    rename_topic(node.directory / "data", ours, theirs)
     with node:
         wait_until(
             lambda: state(node.bootstrap) == told, what=lambda: f"{told}, not {state(node.bootstrap)}", timeout_s=60

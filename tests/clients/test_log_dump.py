@@ -14,11 +14,15 @@ from kohort.testing.served import ServedKohort
 from tests.clients.conftest import new_topic
 from tests.clients.java_tools import JavaTools
 from tests.clients.records import CODECS
+from tests.clients.share_states import GROUP, WRITES, write_states
 from tests.clients.waiting import PATIENCE_S, wait_until
 
 DUMP = "org.apache.kafka.tools.DumpLogSegments"
 GROUPS = {"group-one": "first", "group-two": "second", "group-three": ""}
 """Groups with the metadata of their commits."""
+SHARE_FORMATTER = "org.apache.kafka.tools.consumer.group.share.ShareGroupStateMessageFormatter"
+SHARE_RECORDS = 2 + len(WRITES)
+"""A snapshot, an update with the epoch of the leader, and the writes."""
 BATCHES = 12
 BATCH_RECORDS = 100
 
@@ -30,10 +34,12 @@ class Left:
 
     Attributes:
         topics: one per compression, each with the same records in its only partition; and what the Java producer wrote.
+        share_states: what the formatter of the share coordinator's records printed before.
     """
 
     data_dir: Path
     topics: dict[str, str]
+    share_states: str
 
     def segments(self, partition: str) -> list[Path]:
         return sorted((self.data_dir / partition).glob("*.log"))
@@ -55,8 +61,12 @@ def left(own_broker: Callable[[], ServedKohort], java: JavaTools) -> Left:
         consumer.commit(offsets=[offset], asynchronous=False)
         consumer.close()
     _join_and_leave(broker.bootstrap, "group-of-members", topics["none"])
+    write_states(broker.bootstrap, topics["none"])
+    consumer = ("--bootstrap-server", broker.bootstrap, "--topic", "__share_group_state", "--from-beginning")
+    ends = ("--max-messages", str(SHARE_RECORDS), "--timeout-ms", "20000", "--formatter", SHARE_FORMATTER)
+    share_states = java.run("org.apache.kafka.tools.consumer.ConsoleConsumer", *consumer, *ends)
     broker.stop()
-    return Left(broker.data_dir, topics)
+    return Left(broker.data_dir, topics, share_states)
 
 
 def test_the_offsets_topic_shows_groups_and_offsets_as_committed(left: Left, java: JavaTools) -> None:
@@ -85,6 +95,28 @@ def test_the_offsets_topic_shows_groups_and_offsets_as_committed(left: Left, jav
     assert told == [("", 0, 0), ("consumer", 1, 1), ("consumer", 2, 0)]
     (member,) = next(each["members"] for each in generations if each["members"])
     assert (member["clientId"], member["clientHost"]) == ("a-member", "/127.0.0.1")
+
+
+def test_the_states_of_share_partitions_show_what_was_written(left: Left, java: JavaTools) -> None:
+    files = [str(log) for directory in left.data_dir.glob("__share_group_state-*") for log in directory.glob("*.log")]
+    output = java.run(DUMP, "--share-group-state-decoder", "--print-data-log", "--files", ",".join(files))
+    records = [_decoded(line) for line in output.splitlines() if line.startswith("| offset:")]
+    assert {(key["data"]["groupId"], key["data"]["partition"]) for key, _ in records} == {(GROUP, 0)}
+    assert [key["type"] for key, _ in records] == ["0", *("1" for _ in range(SHARE_RECORDS - 1))]
+    (_, first), (_, led), *updates = records
+    assert (first["data"]["snapshotEpoch"], first["data"]["stateEpoch"], first["data"]["startOffset"]) == (0, 2, 0)
+    assert (led["data"]["leaderEpoch"], led["data"]["stateBatches"]) == (3, [])
+    assert [(each["data"]["startOffset"], _batches(each["data"])) for _, each in updates] == list(WRITES)
+    # The formatter writes no ends of lines.
+    printed = [json.loads(text) for text in left.share_states.strip().replace("}{", "}\n{").splitlines()]
+    assert [(each["key"]["data"], each["value"]["data"]) for each in printed] == [
+        (key["data"], value["data"]) for key, value in records
+    ]
+
+
+def _batches(value: dict[str, Any]) -> tuple[tuple[int, ...], ...]:
+    names = ("firstOffset", "lastOffset", "deliveryState", "deliveryCount")
+    return tuple(tuple(batch[name] for name in names) for batch in value["stateBatches"])
 
 
 @pytest.mark.parametrize("codec", CODECS)
