@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -149,3 +150,62 @@ def test_a_broker_is_stopped_and_started() -> None:
         assert [each["leader"] for each in broker.control_client.get("topics", "orders")["partitions"]] == [2]
         broker.events.start_broker(1)
         assert broker.events.change_leader("orders", broker=1)["broker"] == 1
+
+
+def test_time_goes_on_at_the_word_of_the_test() -> None:
+    """A session of 45 seconds, a transaction of 60 and a retention of 7 days, with real clients."""
+    with Broker(virtual_time=True, in_process=True) as broker:
+        broker.create_topic("orders", configs={"segment.bytes": 1_048_576, "retention.ms": 7 * 86_400_000})
+        sender = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "billing"})
+        sender.init_transactions(60)
+        sender.begin_transaction()
+        sender.produce("orders", "order 1")
+        assert sender.flush(60) == 0
+        assert any(timer["seconds"] > 0 for timer in broker.clock.timers())
+        before_ms = broker.clock.now_ms
+        broker.clock.advance(61, step=10)
+        assert broker.clock.now_ms == before_ms + 61_000
+        broker.wait_transaction("billing", "complete_abort")
+        assert broker.values("orders", committed=True) == []
+        ran = broker.clock.run_next()
+        assert len(ran) >= 1
+        reader = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "workers", "session.timeout.ms": 45_000})
+        reader.subscribe(["orders"])
+        while not broker.group("workers")["members"]:
+            reader.poll(0.05)
+        with broker.hold(api="Heartbeat"):
+            ran = broker.clock.advance(50, step=50, pause=0)
+            assert any("workers" in timer["owner"] for timer in ran), ran
+            broker.wait_group("workers", members=0)
+        reader.close()
+
+
+def test_a_clock_of_its_own_has_no_advance(broker: Broker) -> None:
+    assert broker.clock.now_ms > 0
+    with pytest.raises(ControlError, match="--virtual-time"):
+        broker.clock.advance(1)
+
+
+def test_a_broker_goes_back_to_a_snapshot() -> None:
+    with Broker(in_process=True) as broker:
+        broker.create_topic("orders")
+        broker.write("orders", "order 1")
+        with broker.snapshot() as state:
+            broker.write("orders", "order 2")
+            broker.create_topic("bills")
+            broker.restore(state)
+            assert broker.values("orders") == ["order 1"]
+            broker.wait_topic("bills", exists=False)
+            state.restore()
+        with pytest.raises(ControlError, match="there is no snapshot"):
+            state.restore()
+        broker.reset()
+        broker.wait_topic("orders", exists=False)
+        sender = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "billing"})
+        sender.init_transactions(60)
+
+
+def test_faults_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "faults.toml").write_text('[[faults]]\napi = "Metadata"\nobserve = true\nscope = "file"\n')
+    with Broker(faults=tmp_path / "faults.toml", in_process=True) as broker:
+        assert [each.state["scope"] for each in broker.faults()] == ["file"]

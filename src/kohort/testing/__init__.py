@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from kohort.client.control import ControlError, WaitTimeoutError
     from kohort.testing.broker import Broker, BrokerError
     from kohort.testing.clock import ManualClock
+    from kohort.testing.clock_control import Clock
     from kohort.testing.context import FixedContext
     from kohort.testing.events import Events
-    from kohort.testing.faults import Fault, Hold
+    from kohort.testing.faults import Fault, Hold, Snapshot
     from kohort.testing.image import FixedImage, FixedTopic, deleted_topics
     from kohort.testing.log import FaultyLog
     from kohort.testing.running import RunningBroker
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "Broker": "kohort.testing.broker",
     "BrokerError": "kohort.testing.broker",
+    "Clock": "kohort.testing.clock_control",
     "ControlError": "kohort.client.control",
     "Events": "kohort.testing.events",
     "Fault": "kohort.testing.faults",
@@ -42,6 +44,7 @@ _MODULES = {
     "Scope": "kohort.testing.scope",
     "Simulation": "kohort.testing.simulation",
     "SimulationError": "kohort.testing.simulation",
+    "Snapshot": "kohort.testing.faults",
     "Subject": "kohort.testing.simulation",
     "VirtualNode": "kohort.testing.virtual",
     "WaitTimeoutError": "kohort.client.control",
@@ -53,6 +56,7 @@ _MODULES = {
 __all__ = [
     "Broker",
     "BrokerError",
+    "Clock",
     "ControlError",
     "Events",
     "Fault",
@@ -67,6 +71,7 @@ __all__ = [
     "Scope",
     "Simulation",
     "SimulationError",
+    "Snapshot",
     "Subject",
     "VirtualNode",
     "WaitTimeoutError",

@@ -46,6 +46,8 @@ class Broker(Kit):
         data_dir: Path | str | None = None,
         kafka: str = DEFAULT_RELEASE,
         in_process: bool = False,
+        virtual_time: bool = False,
+        faults: Path | str | None = None,
         journal: bool = True,
         options: Sequence[str] = (),
     ) -> None:
@@ -57,6 +59,8 @@ class Broker(Kit):
             kafka: the release of Apache Kafka that the broker is like, such as 4.2.
             in_process: run in a thread of this process instead of a process of its own. It starts faster, and shares the
                 interpreter's lock with the test.
+            virtual_time: let the clock stand still until `clock.advance`.
+            faults: a file of faults that are there from the start.
             journal: keep the last requests with their answers, which costs time with each request.
             options: more options of `kohort serve`, such as `--tls`.
         """
@@ -68,6 +72,10 @@ class Broker(Kit):
         self._arguments = ["--for-tests", "--brokers", str(brokers), "--kafka", kafka]
         if data_dir is not None:
             self._arguments += ["--data-dir", str(data_dir)]
+        if virtual_time:
+            self._arguments.append("--virtual-time")
+        if faults is not None:
+            self._arguments += ["--faults", str(faults)]
         for name, value in (configs or {}).items():
             self._arguments += ["--set", f"{name}={_text(value)}"]
         self._arguments += options

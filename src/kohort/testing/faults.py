@@ -1,4 +1,4 @@
-"""Handles of what was added at the control port: faults and holds."""
+"""Handles of what was added at the control port: faults, holds and snapshots."""
 
 from types import TracebackType
 from typing import Any, Self
@@ -100,3 +100,18 @@ class Hold(_Handle):
     def release(self, count: int | None = None) -> None:
         """Let the first ones go; without `count` all of them, and hold no more."""
         self._control.post(self._PATH, self.id, "release", body={} if count is None else {"count": count})
+
+
+class Snapshot(_Handle):
+    """What a broker in memory had: topics, records, groups, transactions."""
+
+    _PATH = "snapshots"
+
+    def restore(self) -> None:
+        """
+        Let the broker go on with it. Connections are cut and leader epochs rise, so that clients notice; faults and holds stay.
+
+        Raises:
+            ControlError: the snapshot was removed, or belongs to an earlier start.
+        """
+        self._control.post(self._PATH, self.id, "restore")

@@ -4,8 +4,9 @@ from abc import abstractmethod
 from typing import Any, Unpack
 
 from kohort.client.control import WAIT_S, WaitTimeoutError
+from kohort.testing.clock_control import Clock
 from kohort.testing.events import Events
-from kohort.testing.faults import Fault, Hold
+from kohort.testing.faults import Fault, Hold, Snapshot
 from kohort.testing.fields import FaultFields, FilterFields, HoldFields
 from kohort.testing.states import States
 
@@ -36,6 +37,28 @@ class Kit(States):
     def events(self) -> Events:
         """What can happen at the word of a test, such as `events.expire_member("billing", "worker-1")`."""
         return Events(self.control_client)
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of a broker with virtual time, such as `clock.advance(45)`."""
+        return Clock(self.control_client)
+
+    def snapshot(self) -> Snapshot:
+        """Take a snapshot of a broker in memory. Raises: ControlError: it has a data directory, or there are too many."""
+        return Snapshot(self.control_client, self.control_client.post("snapshots", body={"scope": self.scope_name}))
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """The same as `snapshot.restore()`."""
+        snapshot.restore()
+
+    def reset(self) -> None:
+        """
+        Begin with a clean broker at the same address: no topics, groups, faults or holds. Snapshots stay.
+
+        Raises:
+            ControlError: the broker has a data directory.
+        """
+        self.control_client.post("reset")
 
     def fault(self, **fields: Unpack[FaultFields]) -> Fault:
         """
