@@ -161,7 +161,7 @@ EXPORTED_OPEN_PRODUCERS_MAX: Final = 10_000
 """Open transactions of one partition that the exporter of a directory follows. Further ones are ignored and counted."""
 EXPORTED_OPEN_TRANSACTIONS_MAX: Final = 100
 """Open transactions that have a series of their own, the oldest ones."""
-CHECKPOINT_COMMITS_MAX: Final = 1_000_000
+CHECKPOINT_COMMITS_MAX: Final = 200_000
 """Rows of the history of a Spark query: batches times partitions. Of older batches beyond it, evenly spaced ones are read."""
 
 # Settings, quotas and telemetry of clients

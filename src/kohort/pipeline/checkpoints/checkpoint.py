@@ -13,6 +13,7 @@ Source: Spark MicroBatchExecution.populateStartOffsets, AsyncProgressTrackingMic
 """
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
@@ -32,7 +33,7 @@ from kohort.pipeline.checkpoints.formats import (
 )
 
 RECENT: Final = 100
-"""Batches that are always read; Spark keeps as many by default (`spark.sql.streaming.minBatchesToRetain`)."""
+"""Batches that a history always has; Spark keeps as many by default (`spark.sql.streaming.minBatchesToRetain`)."""
 START: Final = -1
 """The number of a batch for where a query began."""
 _ATTEMPTS: Final = 5
@@ -121,7 +122,7 @@ def read_checkpoint(files: Files, group: str, path: str, *, has_history: bool, i
 
     Args:
         has_history: the rows of all batches that it has, or, of more than `CHECKPOINT_COMMITS_MAX` rows, of the last ones and
-            of evenly spaced ones before them. Otherwise of the last finished batch.
+            of evenly spaced ones before them. Otherwise of the last finished batch, without the usual times of batches.
         is_recent: of the last `RECENT` batches only.
 
     Raises:
@@ -133,13 +134,13 @@ def read_checkpoint(files: Files, group: str, path: str, *, has_history: bool, i
         # A plan is written before its commit: commits first, so that each has its plan.
         commits, plans = _numbers(files, _at(path, _COMMITS)), _numbers(files, _at(path, _OFFSETS))
         found = Checkpoint(group, path)
-        if _is_read(files, found, sorted(plans), commits, has_history=has_history, is_recent=is_recent):
+        if _is_read(files, found, plans, commits, has_history=has_history, is_recent=is_recent):
             return found
     raise ConfigError(f"{path} changes while it is read: batches are deleted within moments")
 
 
 def _is_read(
-    files: Files, found: Checkpoint, plans: Sequence[int], commits: set[int], *, has_history: bool, is_recent: bool
+    files: Files, found: Checkpoint, plans: Sequence[int], commits: Sequence[int], *, has_history: bool, is_recent: bool
 ) -> bool:
     """Read the files of a listing; False if Spark has deleted those that count meanwhile."""
     about = files.read(found.path, [_METADATA]).get(_METADATA)
@@ -158,7 +159,12 @@ def _is_read(
     _stand(files, found, log, known, plans)
     if found.batch is None:
         found.commits.add(START, found.finished_ms or 0, found.position)
-    wanted = _wanted(plans, partitions=len(found.position), has_older=has_history and not is_recent)
+    if has_history:
+        wanted = _wanted(plans, partitions=len(found.position), has_older=not is_recent)
+    else:
+        wanted = plans[-2:]
+        if found.batch is not None and found.batch not in wanted:
+            wanted = [found.batch, *wanted]
     log.walk(wanted, has_history=has_history)
     return True
 
@@ -166,7 +172,7 @@ def _is_read(
 class _Log:
     """The plans and commits of one listing."""
 
-    def __init__(self, files: Files, found: Checkpoint, commits: set[int]) -> None:
+    def __init__(self, files: Files, found: Checkpoint, commits: Sequence[int]) -> None:
         self._files, self._found, self.commits = files, found, commits
         self._damaged: set[str] = set()
 
@@ -186,7 +192,7 @@ class _Log:
 
     def has_finished(self, number: int) -> bool:
         """Tell whether the commit of the newest plan is there and whole."""
-        if number not in self.commits:
+        if not _is_among(number, self.commits):
             return False
         name = f"{_COMMITS}/{number}"
         content = self._files.read(_at(self._found.path, _COMMITS), [str(number)]).get(str(number))
@@ -243,7 +249,7 @@ class _Log:
         for first in range(0, len(wanted), RECENT):
             names = [str(number) for number in wanted[first : first + RECENT]]
             plans = self._files.read(_at(path, _OFFSETS), names)
-            commits = self._files.read(_at(path, _COMMITS), [one for one in names if int(one) in self.commits])
+            commits = self._files.read(_at(path, _COMMITS), [one for one in names if _is_among(int(one), self.commits)])
             for name in names:
                 yield int(name), plans.get(name), commits[name].modified_ms if name in commits else None
 
@@ -329,9 +335,15 @@ def _finished_ms(began_ms: int, written_ms: int | None, upto_ms: int | None) -> 
     return max(at_ms, began_ms)
 
 
-def _numbers(files: Files, directory: str) -> set[int]:
-    """Return the numbers of the files in a log; temporary files and checksums are no numbers."""
-    return {int(name) for name in files.names(directory) if name.isascii() and name.isdigit() and len(name) < 19}
+def _numbers(files: Files, directory: str) -> "array[int]":
+    """Return the sorted numbers of the files in a log; temporary files and checksums are no numbers."""
+    names = files.names(directory)
+    return array("q", sorted(int(name) for name in names if name.isascii() and name.isdigit() and len(name) < 19))
+
+
+def _is_among(number: int, numbers: Sequence[int]) -> bool:
+    at = bisect_left(numbers, number)
+    return at < len(numbers) and numbers[at] == number
 
 
 def _at(path: str, name: str) -> str:

@@ -6,7 +6,7 @@ Source: Spark's BinaryFileFormat.
 """
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -28,7 +28,7 @@ class Content(NamedTuple):
 class Files(Protocol):
     """How checkpoints are read."""
 
-    def names(self, directory: str) -> list[str]:
+    def names(self, directory: str) -> Iterable[str]:
         """
         Return the names of the files in a directory; none if there is no such directory.
 
@@ -56,11 +56,13 @@ class Files(Protocol):
 class LocalFiles:
     """The files of this machine."""
 
-    def names(self, directory: str) -> list[str]:
+    def names(self, directory: str) -> Iterator[str]:
         try:
-            return os.listdir(directory)
+            with os.scandir(directory) as entries:
+                for entry in entries:
+                    yield entry.name
         except (FileNotFoundError, NotADirectoryError):
-            return []
+            return
         except OSError as exc:
             raise ConfigError(f"{directory} cannot be read: {exc.strerror}") from exc
 

@@ -11,6 +11,7 @@ from kohort.model.ids import CONSUMER_OFFSETS
 from kohort.pipeline.checkpoints.checkpoint import START, Checkpoint, Commits
 from kohort.pipeline.decode import schemas
 from kohort.pipeline.decode.schemas import OFFSET_COMMIT
+from kohort.pipeline.engines.dispatch import is_local
 
 LOG_PARTITION: Final = -1
 """The rows stand beside those of the offsets topic, in a partition that it does not have."""
@@ -65,5 +66,12 @@ def _part(schema: pa.Schema, found: Commits, part: slice, names: Mapping[str, st
 def commit_frame(session: Any, checkpoints: Iterable[Checkpoint], columns: Sequence[str]) -> Any:
     """Return `commit_rows` of some checkpoints as a frame of an engine."""
     schema = schemas.subset(columns)
-    batches = [batch for one in checkpoints for batch in commit_rows(one, columns)]
-    return session.createDataFrame(pa.Table.from_batches(batches, schema))
+    listed = tuple(checkpoints)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for one in listed:
+            yield from commit_rows(one, columns)
+
+    if is_local(session):
+        return session.from_rows(batches, schema)
+    return session.createDataFrame(pa.Table.from_batches(batches(), schema))

@@ -118,7 +118,7 @@ class Cached(Files):
         self._known: dict[tuple[str, str], Content] = {}
         self._used: set[tuple[str, str]] = set()
 
-    def names(self, directory: str) -> list[str]:
+    def names(self, directory: str) -> Iterable[str]:
         return self._files.names(directory)
 
     def directories(self, directory: str) -> list[str]:
