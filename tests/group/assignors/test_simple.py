@@ -96,6 +96,12 @@ def test_a_member_keeps_what_it_has_when_another_joins() -> None:
     assert loads(assignment) == {"old": 3, "new": 2}
 
 
+def test_who_has_more_keeps_more() -> None:
+    before: dict[str, Assignment] = {"few": {A: (0, 1)}, "many": {A: (2, 3, 4)}}
+    assignment = assigned({name: ({A}, old) for name, old in before.items()}, whole({A: 5}))
+    assert all(assignment[name] is before[name] for name in before)
+
+
 def test_a_member_that_has_all_free_partitions_already_changes_one_with_another() -> None:
     """`a` should have two of two partitions, but the one that it lacks has two members already: one of them gives way."""
     before: dict[str, Assignment] = {"a": {A: (1,)}, "b": {A: (0,)}, "c": {A: (0,)}}

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from kohort.group.assignors.specs import Assignment
 from kohort.group.records import GroupRecord
 from kohort.group.share.group import ShareGroup
+from kohort.group.share.registry import registry_of
 from kohort.model.errors import InvariantError
 from kohort.records import values as v
 from tests.group.consumer.picture import compacted, loaded
@@ -161,6 +162,13 @@ def test_every_tombstone_removes_the_group() -> None:
     shard = loaded([*whole_group(), *group.tombstones()])
     assert dict(shard.groups) == {}
     assert picture(shard) == picture(loaded([]))
+
+
+def test_the_tombstone_of_the_group_alone_forgets_its_states() -> None:
+    shard = loaded([*whole_group(), v.ShareGroupMetadataTombstone(GROUP)])
+    registry = registry_of(shard)
+    assert [registry.with_states.groups(topic_id.hex) for topic_id in (ORDERS, PAYMENTS, GONE)] == [()] * 3
+    assert registry.index.groups("orders") == ()
 
 
 @pytest.mark.parametrize(

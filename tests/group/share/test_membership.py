@@ -1,6 +1,9 @@
 """How share groups come together and part. Source: KIP-932, and what Apache Kafka 4.4.0 answered to raw frames."""
 
+from uuid import UUID
+
 from kohort.group.configs import GroupConfig
+from kohort.group.share.calls import CALLS_AT_ONCE
 from kohort.model.errors import ErrorCode
 from kohort.records.values import (
     ShareGroupCurrentMemberAssignment,
@@ -93,7 +96,8 @@ def test_new_partitions_of_a_known_topic_begin_at_0() -> None:
     coordinator = ShareCoordinator()
     a = Member(coordinator)
     a.join()
-    a.beat()
+    for _ in range(3):
+        a.beat()
     orders = coordinator.image.by_name["orders"]
     coordinator.set_topic(Topic("orders", orders.topic_id, 6))
     a.beat()
@@ -179,3 +183,20 @@ def test_an_outcome_that_comes_after_the_group_is_made_anew_is_not_noted() -> No
         answer()
     coordinator.node.settle()
     assert coordinator.group.known_states.topic_ids == frozenset()
+
+
+def test_some_states_are_made_at_a_time() -> None:
+    coordinator = ShareCoordinator()
+    coordinator.states.is_held = True
+    coordinator.set_topic(Topic("wide", UUID(int=150), 150))
+    a = Member(coordinator, topics=("wide",))
+    a.join()
+    waiting = []
+    while coordinator.states.waiting:
+        waiting.append(coordinator.states.waiting)
+        coordinator.states.let_go()
+        coordinator.states.is_held = True
+        coordinator.node.settle()
+    assert max(waiting) == CALLS_AT_ONCE
+    a.beat()
+    assert a.assigned == {"wide": tuple(range(150))}

@@ -101,7 +101,10 @@ def test_offsets_of_a_group_with_members_are_not_altered_and_not_deleted() -> No
     Member(coordinator).join()
     for answer in (coordinator.alter({"orders": {0: 0}}), coordinator.delete_offsets("orders")):
         assert (answer.code, answer.error_message) == (ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")
+    end = coordinator.end
     assert coordinator.delete(GROUP) == {GROUP: ErrorCode.NON_EMPTY_GROUP}
+    assert coordinator.end == end
+    assert [name for name, _ in coordinator.states.calls] == ["initialize"] * 4
 
 
 def test_groups_of_other_kinds_are_refused() -> None:

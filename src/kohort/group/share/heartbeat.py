@@ -68,7 +68,7 @@ def share_group_heartbeat(
 ) -> HeartbeatResult:
     """Handle a heartbeat whose form is valid. Nothing is written if it is refused."""
     registry = registry_of(shard)
-    unchanged = _unchanged(registry, request, context, now_ms)
+    unchanged = _unchanged(registry, request, context)
     if unchanged is not None:
         return unchanged
     try:
@@ -82,7 +82,7 @@ def share_group_heartbeat(
 
 
 def _unchanged(
-    registry: ShareRegistry, request: m.ShareGroupHeartbeatRequest, context: RequestContext, now_ms: int
+    registry: ShareRegistry, request: m.ShareGroupHeartbeatRequest, context: RequestContext
 ) -> HeartbeatResult | None:
     """
     The result of a heartbeat that tells nothing, of a member that is at its target; None for any other.
@@ -100,7 +100,6 @@ def _unchanged(
         or member.epoch != epoch
         or not _is_settled(registry, group)
         or group.assignment_epoch.get() != epoch
-        or group.needs_refresh(now_ms)
         or member.client_id != context.client_id
         or member.client_host != context.client_host
     ):
@@ -114,7 +113,7 @@ def _unchanged(
 
 
 def _is_settled(registry: ShareRegistry, group: ShareGroup) -> bool:
-    """Whether the group is as it was when a heartbeat found nothing to initialize and nothing to assign."""
+    """Whether group and topics are as they were when a heartbeat found nothing to initialize and nothing to assign."""
     known = group.settled
     return (
         known is not None
@@ -318,6 +317,7 @@ class _Heartbeat:
         states = group.known_states
         retry_ms = self._registry.config.group_share_initialize_retry_interval_ms
         is_waiting = self._now_ms - group.initializing_since_ms < retry_ms
+        is_complete = True
         missing: dict[UUID, tuple[int, ...]] = {}
         for name in sorted(group.view_after(updated).topics):
             topic = image.topic(name)
@@ -327,13 +327,14 @@ class _Heartbeat:
             known = states.initialized.get(topic_id, ())
             if len(known) == count:
                 continue
+            is_complete = False
             if is_waiting:
                 known += states.initializing.get(topic_id, ())
             absent = set(range(count)).difference(known)
             if absent:
                 missing[topic_id] = tuple(sorted(absent))
         if not missing:
-            if not self._records and not states.initializing:
+            if not self._records and is_complete:
                 group.settled = (group.states.get(), epoch, image.version)
             return None
         self._records.append(states.initializing_too(missing, image).record(group.group_id))
