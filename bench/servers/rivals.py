@@ -135,6 +135,8 @@ def _kafka_settings(flush: str, data: Path, port: int, controller_port: int) -> 
         "offsets.topic.replication.factor": "1",
         "transaction.state.log.replication.factor": "1",
         "transaction.state.log.min.isr": "1",
+        "share.coordinator.state.topic.replication.factor": "1",
+        "share.coordinator.state.topic.min.isr": "1",
         "group.initial.rebalance.delay.ms": "0",
     }
     if flush == "commit":
