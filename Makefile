@@ -29,7 +29,7 @@ BEGIN := mkdir -p build; rm -f $(FAILED); status=0;
 END := $(if $(KOHORT_FAILED),,if [ $$status != 0 ] && [ -s $(FAILED) ]; then echo "Failed:"; cat $(FAILED); fi;) exit $$status
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-ci test-long spark-versions test-plain test-compiled durations largest-requests mutants crash torture history decisions simulate fuzz fuzz-decoders lint compiled format configuration serve bench bench-java bench-secured bench-compare instructions profile conformance conformance-record lock clean wheel
+.PHONY: help setup demo test test-ci test-long spark-versions test-plain test-compiled durations largest-requests mutants crash torture history decisions simulate fuzz fuzz-decoders lint compiled format configuration serve bench bench-java bench-secured bench-shares bench-compare instructions profile conformance conformance-record lock clean wheel
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -170,6 +170,9 @@ bench-compare: $(READY) ## compare two runs: make bench-compare A=one.json B=oth
 
 bench-secured: $(READY) $(WITH_COMPILED) ## what SASL, access rules and TLS cost, some three minutes (SECURED="--rounds 1" for less)
 	@PYTHONPATH=$(if $(WITH_COMPILED),$(COMPILED)) $(BIN)/python -m bench.secured $(SECURED)
+
+bench-shares: $(READY) $(WITH_COMPILED) ## share fetches beside Apache Kafka and kfake, some two minutes (SHARES="--rounds 1" for less)
+	@PYTHONPATH=$(if $(WITH_COMPILED),$(COMPILED)) $(BIN)/python -m bench.shares $(SHARES)
 
 bench-java: $(READY) $(WITH_COMPILED) ## measure each server with Apache Kafka's Java clients (JAVA="--rounds 1" for less; needs Java and Maven)
 	@PYTHONPATH=$(if $(WITH_COMPILED),$(COMPILED)) $(BIN)/python -m bench.java_tools $(JAVA)
