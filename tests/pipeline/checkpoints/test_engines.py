@@ -8,8 +8,10 @@ import pytest
 from kohort.model.errors import ConfigError
 from kohort.pipeline.checkpoints.named import Named, read_named
 from kohort.pipeline.engines.local.session import LocalSession
+from kohort.pipeline.exporter.exporter import Exporter
 from kohort.pipeline.jobs.reading import Reading
 from kohort.pipeline.jobs.tables import Tables
+from tests.pipeline import logbytes
 from tests.pipeline.checkpoints.written import BEGAN_MS, Checkpoint, write_topic
 from tests.pipeline.frames import check_equal
 
@@ -55,3 +57,20 @@ def test_all_ways_to_files_find_the_same(spark: Any, lake: Path) -> None:
         assert found.problems == by_python.problems
     with pytest.raises(ConfigError, match="no files in it"):
         read_named([Named(None, f"{uri}/nowhere")], spark, has_history=True)
+
+
+def test_a_query_has_a_name_of_its_own(spark: Any, lake: Path) -> None:
+    value = logbytes.offset_value(3)
+    written = logbytes.batch(0, [(logbytes.offset_key("billing", "orders", 0), value)])
+    log = lake / "logs" / "__consumer_offsets-0"
+    log.mkdir()
+    (log / f"{0:020}.log").write_bytes(written)
+    named = [Named("billing", f"{lake}/lake/shipping")]
+    with LocalSession() as session:
+        for engine in (session, spark):
+            for is_latest_only in (True, False):
+                reading = Reading(engine, lake / "logs", checkpoints=named, is_latest_only=is_latest_only)
+                with pytest.raises(ConfigError, match="has a group 'billing', too"):
+                    Tables(reading).lag.toArrow()
+    exporter = Exporter(str(lake / "logs"), checkpoints=named)
+    assert exporter.poll().problems[-1] == "the cluster has a group 'billing', too; give the checkpoint another name"

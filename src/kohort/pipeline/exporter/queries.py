@@ -51,6 +51,10 @@ class Queries:
             problems += found.problems
             for checkpoint in found.checkpoints:
                 self._apply(checkpoint, commits, ends)
+        named = {key.group for key, one in commits.found.items() if one.log_partition >= 0} & self.checkpoints.keys()
+        problems += (
+            f"the cluster has a group {group!r}, too; give the checkpoint another name" for group in sorted(named)
+        )
         return problems
 
     def judge(self, rows: Mapping[str, Collection[Mapping[str, Any]]], at_ms: int) -> None:

@@ -172,7 +172,7 @@ class Reading:
         """Offset commits, markers and damage of the coordinator's log."""
         columns = (*offset_commits.INPUT_COLUMNS, "topic_id")
         read = self._with_damage("records", _COMMIT_KINDS, columns, CONSUMER_OFFSETS)
-        return kept(self._of_group(self._with_queries(read)))
+        return self._with_own_names(kept(self._of_group(self._with_queries(read))))
 
     @cached_property
     def last_records(self) -> Any:
@@ -181,7 +181,7 @@ class Reading:
         read = self._with_damage("last_records", _COMMIT_KINDS, columns, CONSUMER_OFFSETS)
         records = self._of_group(self._with_queries(read))
         reduced = latest_offsets.last_commits if is_local(self._spark) else latest_offsets.last_records
-        return kept(reduced(records))
+        return self._with_own_names(kept(reduced(records)))
 
     @cached_property
     def checkpoints(self) -> Sequence[Checkpoint]:
@@ -203,6 +203,22 @@ class Reading:
         if self.as_of_ms is not None:
             commits = commits.where(commits["commit_timestamp_ms"] <= self.as_of_ms)
         return records.unionByName(commits, allowMissingColumns=True)
+
+    def _with_own_names(self, records: Any) -> Any:
+        """
+        Return records that were read.
+
+        Raises:
+            ConfigError: a Spark query has the name of a group of the source, and nobody could tell their rows apart.
+        """
+        names = [one.group for one in self.checkpoints]
+        if names:
+            of_topics = records.where((records["log_partition"] >= 0) & records["group"].isin(*names))
+            for row in of_topics.select("group").limit(1).collect():
+                raise ConfigError(
+                    f"{self.directory} has a group {row['group']!r}, too; give the checkpoint another name: NAME=DIR"
+                )
+        return records
 
     @property
     def _last_of_all(self) -> Any:
