@@ -4,16 +4,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from kohort.model.errors import ConfigError
+from kohort.pipeline import offsets, read
 from kohort.pipeline.checkpoints.named import Named, read_named
+from kohort.pipeline.decode.schemas import SCHEMA
 from kohort.pipeline.engines.local.session import LocalSession
 from kohort.pipeline.exporter.exporter import Exporter
 from kohort.pipeline.jobs.reading import Reading
 from kohort.pipeline.jobs.tables import Tables
+from kohort.pipeline.sources.coordinator_log import CoordinatorLogSource
 from tests.pipeline import logbytes
 from tests.pipeline.checkpoints.written import BEGAN_MS, Checkpoint, write_topic
-from tests.pipeline.frames import check_equal
+from tests.pipeline.frames import check_equal, rows_of
 
 pytestmark = pytest.mark.spark
 
@@ -74,3 +78,18 @@ def test_a_query_has_a_name_of_its_own(spark: Any, lake: Path) -> None:
                     Tables(reading).lag.toArrow()
     exporter = Exporter(str(lake / "logs"), checkpoints=named)
     assert exporter.poll().problems[-1] == "the cluster has a group 'billing', too; give the checkpoint another name"
+
+
+def test_checkpoints_as_an_option_of_the_source(spark: Any, lake: Path) -> None:
+    options = {"checkpoints": f"lake=file://{lake}/lake", "topics": "__consumer_offsets"}
+    by_read = offsets(read(spark, str(lake / "logs"), options))
+    by_format = offsets(spark.read.format("kohort").options(**options).load(str(lake / "logs")))
+    with LocalSession() as session:
+        by_tables = Tables(Reading(session, lake / "logs", checkpoints=[Named("lake", f"{lake}/lake")])).offsets
+        expected = rows_of(by_tables, "group", "partition")
+    assert len(expected) == 6
+    assert rows_of(by_read, "group", "partition") == rows_of(by_format, "group", "partition") == expected
+    past = read(spark, str(lake / "logs"), {**options, "to": str(BEGAN_MS + 1)})
+    assert {row["group"] for row in rows_of(offsets(past), "group")} == {"lake/new"}
+    with pytest.raises(ConfigError, match="a stream has no checkpoints"):
+        CoordinatorLogSource({**options, "path": str(lake / "logs")}).streamReader(from_arrow_schema(SCHEMA))

@@ -92,7 +92,11 @@ class CoordinatorLogSource(DataSource):  # type: ignore[misc]
         from kohort.pipeline.sources.streams.stream import LogStreamReader, has_read_limits
 
         options = self._asked(schema)
-        for name, is_given in (("newest", options.newest), ("endingOffsets", options.ending is not None)):
+        for name, is_given in (
+            ("newest", options.newest),
+            ("endingOffsets", options.ending is not None),
+            ("checkpoints", options.checkpoints),
+        ):
             if is_given:
                 raise ConfigError(f"a stream has no {name}")
         if has_read_limits():

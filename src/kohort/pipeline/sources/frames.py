@@ -28,7 +28,7 @@ def frame_of(spark: Any, options: SourceOptions) -> Any:
     """
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    tasks = tasks_of(options)
+    tasks = tasks_of(options, spark)
     schema = from_arrow_schema(schemas.subset(options.columns))
     rows = partial(_rows, options, tasks)
     # Spark shows the name of the function in its plans.

@@ -36,6 +36,7 @@ def frame_of_files(spark: Any, options: SourceOptions) -> Any:
         ("startingOffsets or endingOffsets", options.is_ranged),
         ("compact", options.compact),
         ("minPartitions", options.min_partitions is not None),
+        ("checkpoints", bool(options.checkpoints)),
     ):
         if is_given:
             raise ConfigError(f"a directory in a file system of Hadoop is read as whole files, without {name}")

@@ -42,6 +42,7 @@ _OPTIONS = (
     "to",
     "compact",
     "pushFilters",
+    "checkpoints",
 )
 _ALIASES = {
     "subscribe": "topics",
@@ -82,6 +83,7 @@ class SourceOptions:
     | `from`, `to`     | only records written in this interval, `to` exclusive: ISO 8601 (UTC), or milliseconds | all |
     | `compact`        | `true`: only the last plain commit of each key that a task reads | false                    |
     | `pushFilters`    | `true`: filters of a query reduce what is read                 | false                      |
+    | `checkpoints`    | comma-separated `NAME=DIR`: checkpoints of Spark queries, whose batches are commits | none  |
     | `kafka.*`        | how to connect, see `kohort.client.security`                   | plain text                 |
 
     Names of Spark's Kafka source are accepted too: `kafka.bootstrap.servers` (instead of a path), `subscribe` (`topics`),
@@ -110,6 +112,7 @@ class SourceOptions:
     to_ms: int | None = None
     compact: bool = False
     push_filters: bool = False
+    checkpoints: tuple[str, ...] = ()
     security: Security = PLAINTEXT
 
     @property
@@ -158,6 +161,7 @@ class SourceOptions:
             to_ms=_instant(given, "to"),
             compact=_flag(given, "compact"),
             push_filters=_flag(given, "pushfilters"),
+            checkpoints=tuple(_words(given, "checkpoints") or ()),
             security=connecting(given),
         )
         if options_.max_bytes is not None and options_.max_records is not None:

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
+from kohort.pipeline.decode.schemas import OFFSET_COMMIT
 from kohort.pipeline.decode.segments import newest_segments
 from kohort.pipeline.sources.directory import DirectoryLogs, SliceTask, chosen_segments, planned_segments, whole_tasks
 from kohort.pipeline.sources.live import ClusterLogs, FetchTask, LiveLog, chosen_logs, is_live, split
@@ -11,15 +13,26 @@ from kohort.pipeline.sources.positions import EARLIEST, LATEST
 from kohort.pipeline.sources.ranges import Logs, RangeTask, resolve
 
 
-def tasks_of(options: SourceOptions) -> Sequence[RangeTask]:
+def tasks_of(options: SourceOptions, session: Any = None) -> Sequence[RangeTask]:
     """
     Return the tasks that read what the options choose; at least one.
+
+    Args:
+        session: of Spark, with whose file systems checkpoints are read; see `checkpoints.files`.
 
     Raises:
         ConfigError: the source cannot be read.
     """
     # Spark requires at least one partition.
-    return _tasks(options) or [SliceTask(0, ())]
+    tasks = [*_tasks(options)] or [SliceTask(0, ())]
+    if options.checkpoints and OFFSET_COMMIT in options.kinds:
+        from kohort.pipeline.checkpoints.task import checkpoint_task
+
+        times = {"from_ms": options.from_ms, "to_ms": options.to_ms}
+        tasks.append(
+            checkpoint_task(len(tasks), options.checkpoints, session, has_history=not options.compact, **times)
+        )
+    return tasks
 
 
 def _tasks(options: SourceOptions) -> Sequence[RangeTask]:
