@@ -98,7 +98,7 @@ _KEYED = "--reader-property parse.key=true --reader-property key.separator=:"
 _TEN_LINES = "".join(f"{number % 4}:{number}\n" for number in range(10))
 _ALL = "--from-beginning --timeout-ms 60000"
 
-_NOT_SERVED = "Share|Streams|RaftVoter|Telemetry"
+_NOT_SERVED = "Streams|RaftVoter|Telemetry"
 
 SUBJECTS: dict[str, tuple[Call, ...]] = {
     "topics": (
@@ -298,7 +298,7 @@ SUBJECTS: dict[str, tuple[Call, ...]] = {
         Call(f"console-consumer --topic transactional {_ALL} --max-messages 30 --isolation-level read_committed"),
     ),
     "features": (
-        Call("features describe", hidden="(share|streams).version"),
+        Call("features describe", hidden="streams.version"),
         Call("features upgrade --feature transaction.version=2"),
         Call("features upgrade --feature transaction.version=99"),
         Call("features downgrade --feature transaction.version=1 --dry-run"),
