@@ -84,6 +84,9 @@ def test_the_ready_line_is_json_and_the_file_has_it_while_the_broker_runs(tmp_pa
 def test_a_ready_file_that_cannot_be_written_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ConfigError, match=r"none/ready of --ready-file cannot be written: No such file or directory"):
         ReadyFile(tmp_path / "none" / "ready").write(b"{}")
+    (tmp_path / "stale").write_text("of a run that was killed")
+    ReadyFile(tmp_path / "stale")
+    assert not (tmp_path / "stale").exists()
     (tmp_path / "ready").mkdir()
     assert run(["serve", "--for-tests", "--ready-file", str(tmp_path / "ready")]) == 2
     assert "ready of --ready-file cannot be removed: " in capsys.readouterr().err
