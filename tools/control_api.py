@@ -44,8 +44,9 @@ _LEVELS = {
 HEAD = """\
 # Faults, API by API
 
-What a fault of the testing kit does to the requests of each API. The page is generated from the schemas of Kafka's messages
-(`tools/control_api.py`); the test suite tries each effect with the oldest and the newest version of each API over raw frames.
+What a fault of the [testing kit](testing.md) does to the requests of each API. The page is generated from the schemas of
+Kafka's messages (`tools/control_api.py`); the test suite tries each effect with the oldest and the newest version of each API
+over raw frames.
 [control-api.json](control-api.json) describes the requests to the control port.
 
 Every API takes these effects: `error`, `answer`, `delay`, `silence`, `disconnect`, `truncate`, `slow`, `throttle`, `black_hole`
@@ -64,6 +65,7 @@ and `observe`, and every API can be held. `corrupt` needs records: {records}.
 - **A throttled client** is told so where the answer has `throttle_time_ms`. The broker reads no request of its connection for
   the time.
 - **Requests before the login** on a listener with SASL or TLS meet no fault.
+- **A black hole** keeps the requests that come while it is there. Answers to requests that came before leave.
 - **With a fault, hold or journal** on its API a connection has one request in flight: a delayed answer delays the later ones.
 
 | API | versions | places of an error | filters that its requests carry | reads | throttle is told |

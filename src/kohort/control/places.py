@@ -101,6 +101,8 @@ _BLANKS: Final = {
     "leader_id": -1,
     "log_append_time_ms": -1,
     "log_start_offset": -1,
+    "metadata": "",
+    "records": b"",
     "low_watermark": -1,
     "node_id": -1,
     "offset": -1,
