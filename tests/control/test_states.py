@@ -245,3 +245,18 @@ def test_records_of_an_aborted_transaction_are_left_out() -> None:
         assert ([each["value"] for each in read["records"]], read["next_offset"]) == (["1"], 4)
 
     play(story)
+
+
+def test_records_of_coordinators_are_decoded() -> None:
+    async def story(stage: Stage) -> None:
+        client = await begun(stage)
+        await client.ask(ApiKey.OFFSET_COMMIT, 9, commit(3))
+        read = await stage.control.take("GET", "/topics/__consumer_offsets/records?wait=1")
+        decoded = read["records"][0]["decoded"]
+        assert (decoded["record_type"], decoded["key"]) == (
+            "OffsetCommit",
+            {"group": "g", "topic": "t", "partition": 0},
+        )
+        assert decoded["value"]["offset"] == 3
+
+    play(story, offsets_topic_num_partitions="1")

@@ -11,8 +11,10 @@ import msgspec
 
 from kohort.control.inside import Inside
 from kohort.control.problems import Problem, invalid, not_found
-from kohort.model.errors import ErrorCode
-from kohort.model.ids import uuid_text
+from kohort.model.errors import CorruptError, ErrorCode, UnknownRecordTypeError
+from kohort.model.ids import INTERNAL_TOPICS, uuid_text
+from kohort.records.json_form import json_record
+from kohort.records.serde import CoordinatorRecordSerde
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.batches import BatchRecord, build_batch, check_crc, iter_batches, read_records
@@ -81,6 +83,7 @@ class JsonRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         partition: 0 by default.
         timestamp_ms: now by default.
         offset: of a record that was read.
+        decoded: of a record of an internal topic that was read: `record_type`, `key` and `value` as Kafka's tools print them.
     """
 
     key: str | None = None
@@ -91,6 +94,7 @@ class JsonRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     partition: int = 0
     timestamp_ms: int | None = None
     offset: int | None = None
+    decoded: dict[str, Any] | None = None
 
 
 class NewRecords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -250,7 +254,7 @@ class Topics:
                 first, offset = offset, record_batch.next_offset
                 for record in record_batch.records:
                     if record.offset >= first and len(records) < limit:
-                        records.append(_shown(partition, record))
+                        records.append(_shown(name, partition, record))
                         offset = record.offset + 1 if len(records) == limit else offset
                 if len(records) == limit:
                     break
@@ -331,7 +335,18 @@ def _bytes(text: str | None, base64: str | None, what: str) -> bytes | None:
         raise invalid(f"the {what} is no base64") from None
 
 
-def _shown(partition: int, record: Any) -> JsonRecord:
+def _decoded(topic: str, record: Any) -> dict[str, Any] | None:
+    """A coordinator record in the form of Kafka's formatters; None for any other, and for one that is unknown or damaged."""
+    if topic not in INTERNAL_TOPICS or record.key is None:
+        return None
+    try:
+        record_type = CoordinatorRecordSerde(topic).type_of(bytes(record.key))
+        return {"record_type": record_type.name, **json_record(record_type, record.key, record.value)}
+    except (CorruptError, UnknownRecordTypeError):
+        return None
+
+
+def _shown(topic: str, partition: int, record: Any) -> JsonRecord:
     key, key_base64 = _text(record.key)
     value, value_base64 = _text(record.value)
     headers = [JsonHeader(name, *_text(content)) for name, content in record.headers]
@@ -344,6 +359,7 @@ def _shown(partition: int, record: Any) -> JsonRecord:
         partition=partition,
         timestamp_ms=record.timestamp,
         offset=record.offset,
+        decoded=_decoded(topic, record),
     )
 
 
