@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -71,14 +72,31 @@ def test_the_last_batch_before_a_restart(broker: Broker, tmp_path: Path) -> None
         query.batch(batch, offsets, at_ms=BEGAN_MS, finished_ms=BEGAN_MS if is_finished else None)
     listener = listener_of(broker.bootstrap, "restarted", checkpoint=f"file:{query.path}")
     listener.onQueryStarted(started())
+    listener.onQueryTerminated(started())
     listener.close()
     assert committed(broker.bootstrap, "restarted") == {0: (2, f"spark query {QUERY} batch 1")}
+
+
+def test_the_last_batch_is_told_after_the_end_of_the_query(broker: Broker, tmp_path: Path) -> None:
+    listener = listener_of(broker.bootstrap, "late", checkpoint=str(tmp_path / "nowhere"))
+    listener.onQueryStarted(started())
+
+    def tell() -> None:
+        listener.onQueryProgress(progress(0, {"orders": {"0": 1}}))
+        listener.onQueryTerminated(SimpleNamespace(id=QUERY))
+
+    telling = threading.Timer(0.3, tell)
+    telling.start()
+    listener.close()
+    telling.join()
+    assert committed(broker.bootstrap, "late")[0][0] == 1
 
 
 def test_a_query_without_a_checkpoint_yet(broker: Broker, tmp_path: Path) -> None:
     listener = listener_of(broker.bootstrap, "new", checkpoint=str(tmp_path / "nowhere"))
     listener.onQueryStarted(started())
     listener.onQueryProgress(progress(0, {"orders": {"0": 1}}))
+    listener.onQueryTerminated(started())
     listener.close()
     assert committed(broker.bootstrap, "new")[0][0] == 1
 
@@ -128,7 +146,7 @@ def test_what_spark_may_say_wrongly_never_reaches_it(broker: Broker) -> None:
         listener.onQueryProgress(SimpleNamespace(progress=SimpleNamespace(json=text)))
     listener.onQueryProgress(SimpleNamespace())
     listener.onQueryIdle(None)
-    listener.onQueryTerminated(None)
+    listener.onQueryTerminated(SimpleNamespace(id=OTHER))
     listener.close()
 
 

@@ -10,6 +10,8 @@ Source: Spark MicroBatchExecution (the commit log before `finishTrigger`, which 
 
 import json
 import logging
+import threading
+import time
 from typing import Any, Final
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
@@ -34,11 +36,16 @@ class OffsetListener(StreamingQueryListener):  # type: ignore[misc]
         self._committer = Committer(group, bootstrap_servers, security)
         self._group, self._name, self._checkpoint = group, query, checkpoint
         self._query_id: str | None = None
+        self._ended = threading.Event()
+        self._ended.set()
+        self._running = ""
         self._others: set[str] = set()
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802  (Spark's names)
         query_id = str(event.id)
         if self._is_mine(query_id, event.name):
+            self._ended.clear()
+            self._running = query_id
             self._committer.put(lambda: self._before(query_id))
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
@@ -54,10 +61,18 @@ class OffsetListener(StreamingQueryListener):  # type: ignore[misc]
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
         """The last batch is committed meanwhile; `close` waits for it."""
+        if str(event.id) == self._running:
+            self._ended.set()
 
     def close(self, timeout_s: float = 10.0) -> None:
-        """Commit what is left, before the program ends."""
-        self._committer.close(timeout_s)
+        """
+        Commit what is left, after the query has ended and before the program ends.
+
+        Spark tells of the last batch and of the end of the query some time after the query has ended.
+        """
+        until_s = time.monotonic() + timeout_s
+        self._ended.wait(timeout_s)
+        self._committer.close(max(until_s - time.monotonic(), 0.0))
 
     def _is_mine(self, query_id: str, name: str | None) -> bool:
         """Tell whether a query is the one whose positions the group has: that of a name, or the first one."""
