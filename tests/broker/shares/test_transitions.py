@@ -218,3 +218,15 @@ def test_an_acknowledgement_over_the_start_offset_with_nothing_in_flight_is_refu
     with pytest.raises(CoordinatorError) as refused:
         Acknowledgement(partition, "m1", NOW, PLAIN).acknowledge([AcknowledgementBatch(3, 7, [ACCEPT])])
     assert refused.value.code is ErrorCode.INVALID_RECORD_STATE
+
+
+def test_a_record_whose_write_fails_keeps_its_lock_in_time() -> None:
+    partition = SharePartition(0)
+    log = LogBatches([0, 1], [0, 1])
+    Acquisition(partition, "m1", BATCH_OPTIMIZED, 1, NOW, PLAIN).acquire(1, 0, log)
+    Acquisition(partition, "m1", BATCH_OPTIMIZED, 1, NOW + 60, PLAIN).acquire(1, 1, log)
+    change = Acknowledgement(partition, "m1", NOW + 60, PLAIN).acknowledge([AcknowledgementBatch(1, 1, [ACCEPT])])
+    expire(partition, NOW + LOCK_MS, PLAIN)
+    assert partition.next_deadline == 0
+    roll_back(partition, change, NOW + LOCK_MS, PLAIN)
+    assert partition.next_deadline == NOW + 60 + LOCK_MS
