@@ -7,7 +7,7 @@ higher number of its state: never the newer one. So a write cannot lower a count
 Source: Kafka PersisterStateBatchCombiner.
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 from operator import itemgetter
@@ -21,7 +21,6 @@ Batches: TypeAlias = tuple[StateBatch, ...]
 NO_OFFSET: Final = -1
 """A start offset that is not known."""
 
-_first = itemgetter(0)
 _last = itemgetter(1)
 
 
@@ -44,10 +43,29 @@ def combined(stored: Batches, added: Iterable[StateBatch], start_offset: int) ->
     ]
     if not some:
         return stored
-    # A neighbour may be joined.
-    low = bisect_left(stored, min(map(_first, some)) - 1, key=_last)
-    high = max(bisect_right(stored, max(map(_last, some)) + 1, key=_first), low)
-    return (*stored[:low], *_highest([*stored[low:high], *some]), *stored[high:])
+    some.sort()
+    found: list[StateBatch] = []
+    copied = 0
+    index = 0
+    while index < len(some):
+        # Some added batches, and the stored ones that they touch: neighbours may be joined.
+        beginning = index
+        low = high = bisect_left(stored, some[index].first_offset - 1, copied, key=_last)
+        last = reach = some[index].last_offset
+        while index < len(some) and some[index].first_offset <= last + 1:
+            reach = max(reach, some[index].last_offset)
+            while high < len(stored) and stored[high].first_offset <= reach + 1:
+                high += 1
+            last = max(reach, stored[high - 1].last_offset) if low < high else reach
+            index += 1
+        found += stored[copied:low]
+        if low == high and index == beginning + 1:
+            found.append(some[beginning])
+        else:
+            found += _highest([*stored[low:high], *some[beginning:index]])
+        copied = high
+    found += stored[copied:]
+    return tuple(found)
 
 
 def is_ordered(batches: Sequence[StateBatch]) -> bool:
