@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kohort.cli.kafka_image import started_lines
 from kohort.cli.serve_control import add_control_options, control_of
 from kohort.cli.serve_ready import ReadyFile, notify_service_manager, ready_json, ready_line
 from kohort.cli.serve_security import add_security_options
@@ -132,6 +133,12 @@ def parser() -> argparse.ArgumentParser:
     )
     tests.add_argument(
         "--exit-with-parent", action="store_true", help="stop when the process that started this one has ended"
+    )
+    tests.add_argument(
+        "--kafka-image",
+        action="store_true",
+        help="take the place of Apache Kafka's image: variables KAFKA_* are configurations, and lines of its log say when the "
+        "broker is ready, as Testcontainers expects",
     )
     data = options.add_argument_group("storage (give one of the two)")
     data.add_argument(
@@ -308,6 +315,8 @@ async def _serve(settings: "Settings", options: argparse.Namespace, log: "LogWri
         content = ready_json(node, settings, port)
         ready_file.write(content)
         print(content.decode().rstrip() if options.json else ready_line(node, settings, port), flush=True)
+        if options.kafka_image:
+            print(started_lines(next(iter(node.bound))), flush=True)
         notify_service_manager("READY=1")
         await stopping.wait()
         notify_service_manager("STOPPING=1")

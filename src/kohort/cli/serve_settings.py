@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from kohort.cli.kafka_image import configs_of
 from kohort.cli.serve_security import (
     default_configs,
     default_protocol,
@@ -83,9 +84,8 @@ def node_settings(options: argparse.Namespace, environment: Mapping[str, str]) -
     from kohort.server.settings import Settings, parse_host_port
 
     users = users_of(options, environment)
-    load = partial(
-        BrokerConfig.load, sets=options.set, file=options.config, environment=environment, release=options.kafka
-    )
+    sets = [*(configs_of(environment) if options.kafka_image else ()), *options.set]
+    load = partial(BrokerConfig.load, sets=sets, file=options.config, environment=environment, release=options.kafka)
     made = make_certificates(options, load())
     defaults = default_configs(users, made) | (configs_for_tests(options.kafka) if options.for_tests else {})
     try:
