@@ -16,13 +16,17 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import time
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TextIO
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 MODES = ("auto", "compiled", "plain")
+_SHOW_S = 1.0
+"""How often the progress is shown."""
 SETUP = """\
 import setuptools
 from mypyc.build import mypycify
@@ -117,10 +121,35 @@ def _compile(root: Path, work: Path, modules: list[str]) -> dict[str, str]:
     # -w: the warnings about 36 MB of generated C take a minute and a half to find.
     environment = os.environ | {"CC": shlex.join(_compiler()), "CFLAGS": f"{os.environ.get('CFLAGS', '')} -w"}
     command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
-    done = subprocess.run(
-        command, cwd=work, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
-    )
-    if done.returncode:
-        print(done.stdout, file=sys.stderr)
-        raise CompileError(f"mypyc failed: {(done.stdout.strip() or 'no output').splitlines()[-1]}")
+    output = work / "output.txt"
+    with output.open("w") as file, _terminal() as terminal:
+        process = subprocess.Popen(command, cwd=work, env=environment, stdout=file, stderr=subprocess.STDOUT)
+        _watch(process, work, len(modules), lambda text: print(f"\r{text}", end="", file=terminal, flush=True))
+    if process.returncode:
+        print(output.read_text(), file=sys.stderr)
+        raise CompileError(f"mypyc failed: {(output.read_text().strip() or 'no output').splitlines()[-1]}")
     return {str(path): str(path.relative_to(work / "src")) for path in (work / "src").rglob("*.so")}
+
+
+def _terminal() -> TextIO:
+    """The terminal of the caller. Installers keep the output of a build to themselves, and this one takes minutes."""
+    try:
+        return open("/dev/tty", "w")
+    except OSError:
+        return open(os.devnull, "w")
+
+
+def _watch(process: "subprocess.Popen[bytes]", work: Path, count: int, show: Callable[[str], None]) -> None:
+    """Tell the user until the process ends what it does, and for how long."""
+    begun = time.monotonic()
+    while True:
+        try:
+            process.wait(_SHOW_S)
+        except subprocess.TimeoutExpired:
+            step = "2 of 2: compiling C" if next((work / "build").rglob("*.c"), None) else "1 of 2: checking types"
+            seconds = int(time.monotonic() - begun)
+            show(f"Kohort: {count} modules become C (2 to 10 minutes), step {step}, {seconds // 60}:{seconds % 60:02} ")
+        else:
+            if time.monotonic() - begun > _SHOW_S:
+                show("\n")
+            return

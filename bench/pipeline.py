@@ -197,7 +197,7 @@ def logs_of(size_bytes: int, directory: str | None = None) -> Iterator[tuple[Pat
 
 
 def with_spark(master: str, size_bytes: int, rounds: int, names: tuple[str, ...]) -> Figures:
-    from kohort.pipeline.session import session
+    from kohort.pipeline.spark_session import session
 
     with logs_of(size_bytes) as (logs, records), session(master, is_short=False) as spark:
         log_bytes = sum(path.stat().st_size for path in logs.rglob("*.log"))
@@ -212,7 +212,7 @@ def with_spark(master: str, size_bytes: int, rounds: int, names: tuple[str, ...]
 
 def growth(millions: list[int], rounds: int, directory: str | None) -> list[Figures]:
     """Measure several sizes in one session, so that the JIT compiler affects all alike. The first size is run twice."""
-    from kohort.pipeline.session import session
+    from kohort.pipeline.spark_session import session
 
     told = []
     with session("local[2]", is_short=False) as spark:
@@ -250,7 +250,7 @@ def executors(size_bytes: int, rounds: int) -> Figures:
 
 
 def of_executors(count: int, logs: Path, log_bytes: int, rounds: int) -> Figures:
-    from kohort.pipeline.session import session
+    from kohort.pipeline.spark_session import session
 
     told: Figures = {}
     with session(f"local-cluster[{count},1,1024]", is_short=False) as spark:

@@ -9,8 +9,7 @@ import tempfile
 from pathlib import Path
 
 from kohort.hosting import hosted
-from kohort.machine.shard import Deadlines, PlainShard, Result
-from kohort.machine.timeline import SnapshotRegistry, TimelineDict
+from kohort.machine import Deadlines, PlainShard, Result, SnapshotRegistry, TimelineDict
 
 
 class CountSerde:

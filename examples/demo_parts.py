@@ -13,7 +13,7 @@ from typing import Any, Final
 from confluent_kafka import Producer
 from rich.console import Console
 
-from kohort.testing.ports import free_ports
+from kohort.testing import free_ports
 
 TOPICS: Final = {"orders": 6, "payments": 3}
 RECEIPTS: Final = "receipts"

@@ -43,7 +43,7 @@ def why_no_spark() -> str | None:
     if importlib.util.find_spec("pyspark") is None:
         return "pyspark is not installed (pip install 'kohort[pipeline]')"
     from kohort.model.errors import ConfigError
-    from kohort.pipeline.session import find_java
+    from kohort.pipeline import find_java
 
     try:
         find_java()
@@ -204,8 +204,6 @@ def lag_table(lag: dict[tuple[str, str, int], tuple[int, int]]) -> Table:
 
 
 def rebalance_table(rebalances: list[dict[str, Any]]) -> Table:
-    from kohort.pipeline.report.formatting import rebalance_duration
-
     table = Table(
         "completed (UTC)", "generation", title=f"rebalances of {GROUP}", title_justify="left", box=None, padding=(0, 2)
     )
@@ -214,5 +212,7 @@ def rebalance_table(rebalances: list[dict[str, Any]]) -> Table:
     for it in rebalances:
         at = datetime.fromtimestamp(it["completed_at_ms"] / 1000, UTC)
         who = (", ".join(member["client_id"] for member in it[which]) or "-" for which in ("members", "joined", "left"))
-        table.add_row(f"{at:%H:%M:%S}", str(it["generation"]), *who, rebalance_duration(it))
+        table.add_row(
+            f"{at:%H:%M:%S}", str(it["generation"]), *who, f"{(it['duration_ms'] or it['sync_ms'] or 0) / 1000:.1f} s"
+        )
     return table

@@ -14,10 +14,16 @@ from pathlib import Path
 import msgspec
 
 from kohort.hosting import hosted
-from kohort.machine.shard import Deadlines, PlainShard, Result
-from kohort.machine.steps import Deadline, Operation
-from kohort.machine.timeline import SnapshotRegistry, TimelineDict
-from kohort.model.image import ClusterImage
+from kohort.machine import (
+    ClusterImage,
+    Deadline,
+    Deadlines,
+    Operation,
+    PlainShard,
+    Result,
+    SnapshotRegistry,
+    TimelineDict,
+)
 
 
 class Lease(msgspec.Struct, frozen=True, array_like=True):

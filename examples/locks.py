@@ -15,10 +15,18 @@ from typing import Any
 import msgspec
 
 from kohort.hosting import hosted
-from kohort.machine.shard import Deadlines, PlainShard, Result
-from kohort.machine.steps import Deadline, Operation, Wait, Wake
-from kohort.machine.timeline import SnapshotRegistry, TimelineDict
-from kohort.model.image import ClusterImage
+from kohort.machine import (
+    ClusterImage,
+    Deadline,
+    Deadlines,
+    Operation,
+    PlainShard,
+    Result,
+    SnapshotRegistry,
+    TimelineDict,
+    Wait,
+    Wake,
+)
 
 LEASE_MS = 10_000
 """A holder that does not renew its lock for so long loses it."""

@@ -1,12 +1,15 @@
 """The build hook: when a wheel is compiled, and what it falls back to."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hatchling.builders.wheel import WheelBuilder
 
+import hatch_build
 from hatch_build import CompileError, CompileHook
 
 ROOT = Path(__file__).parents[1]
@@ -89,3 +92,22 @@ def test_the_laboratory_brings_the_scripts_and_the_kohort_of_its_checkout() -> N
     }
     assert builder.metadata.core.dependencies == [f"kohort @ {ROOT.as_uri()}"]
     assert set(builder.metadata.core.scripts) == {"kohort-lab"}
+
+
+def test_the_progress_names_the_step_and_the_time(tmp_path: Path) -> None:
+    shown: list[str] = []
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        assert process.stdin is not None
+
+        def show(text: str) -> None:
+            shown.append(text)
+            if len(shown) == 1:
+                (tmp_path / "build").mkdir()
+                (tmp_path / "build" / "group.c").touch()
+            else:
+                process.communicate(b"\n")
+
+        hatch_build._watch(process, tmp_path, 7, show)
+    assert re.fullmatch(r"Kohort: 7 modules .*, step 1 of 2: checking types, 0:0\d ", shown[0])
+    assert re.fullmatch(r"Kohort: 7 modules .*, step 2 of 2: compiling C, 0:0\d ", shown[1])
+    assert shown[2:] == ["\n"]

@@ -158,6 +158,27 @@ def test_a_damaged_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert json.loads(capsys.readouterr().out)[0]["path"] == str(path)
 
 
+def test_a_directory_stands_for_its_segments(
+    recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def dumped(*paths: Path) -> list[dict[str, Any]]:
+        assert run(["log", "dump", "--json", *map(str, paths)]) == 0
+        found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
+        return found
+
+    by_numbers = sorted(
+        (path for path in recorded.rglob("*.log")),
+        key=lambda path: (path.parent.name.rpartition("-")[0], int(path.parent.name.rpartition("-")[2]), path.name),
+    )
+    assert len(by_numbers) > 5
+    assert dumped(recorded) == dumped(*by_numbers)
+    assert dumped(recorded / "d-txn-0") == dumped(Path(segment(recorded, "d-txn-0"))) != []
+    assert run(["log", "dump", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == (
+        f"kohort: {tmp_path} has no segments: it is neither a data directory nor the directory of a partition\n"
+    )
+
+
 @pytest.mark.parametrize("words", [["dump", "nothing.log"], ["dump", "notes.txt"], ["verify", "nowhere"]])
 def test_what_cannot_be_read(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "notes.txt").write_text("x")

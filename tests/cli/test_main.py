@@ -205,3 +205,9 @@ def test_json_needs_no_rich() -> None:
         script = f"import sys; from kohort.cli.main import run; run({words}); sys.exit('rich' in sys.modules)"
         done = subprocess.run((sys.executable, "-c", script), capture_output=True, timeout=TIMEOUT_S, check=False)
     assert (done.returncode, json.loads(done.stdout)) == (0, [])
+
+
+def test_the_package_runs_as_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "kohort", "nonsense"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "Usage: kohort " in done.stderr

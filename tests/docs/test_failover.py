@@ -13,7 +13,7 @@ from kohort.testing.ports import free_port_range
 from tests.conftest import NIGHTLY
 
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "failover.md"
-KOHORT = f"{sys.executable} -m kohort.cli.main"
+KOHORT = f"{sys.executable} -m kohort"
 
 
 def blocks(language: str) -> list[str]:

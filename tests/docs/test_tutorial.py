@@ -28,7 +28,7 @@ def test_a_page_with_commands(tmp_path: Path, page: str) -> None:
     """Shell blocks are one script; a text block is the output of the shell block before it, with `...` for anything."""
     (port,) = free_ports(1)
     text = (DOCS / page).read_text().replace("9092", str(port))
-    command = f"{sys.executable} -m kohort.cli.main"
+    command = f"{sys.executable} -m kohort"
     script = [
         f'kohort() {{ {command} "$@"; }}',
         f'kohort_broker() {{ exec {command} serve --port {port} "$@"; }}',

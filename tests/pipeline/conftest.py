@@ -45,7 +45,7 @@ after each stage takes a third of the time. The long tier keeps Spark's defaults
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """One session per test process, tuned for small frames; the tests are skipped if there is no Java."""
-    from kohort.pipeline.session import find_java, session
+    from kohort.pipeline.spark_session import find_java, session
 
     try:
         find_java()

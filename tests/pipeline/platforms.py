@@ -21,7 +21,7 @@ from typing import NamedTuple
 import pytest
 
 from kohort.model.errors import ConfigError
-from kohort.pipeline.session import find_java
+from kohort.pipeline.spark_session import find_java
 
 SHORT_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """The launcher, the driver and each executor are JVMs that end within seconds."""

@@ -17,9 +17,9 @@ from kohort.cli.pipeline import tables
 from kohort.cli.pipeline.aligned import print_table
 from kohort.cli.pipeline.commands import app
 from kohort.model.errors import ConfigError
-from kohort.pipeline import session
+from kohort.pipeline import spark_session
 from kohort.pipeline.jobs import publish, published
-from kohort.pipeline.session import find_java
+from kohort.pipeline.spark_session import find_java
 from kohort.testing.ports import free_ports
 
 ENTRY = "from kohort.cli.pipeline.commands import app; app(prog_name='kohort pipeline')"
@@ -185,7 +185,7 @@ def test_a_table_that_is_written_is_not_collected(
     logs, out = recorded("tv1") / "logs", tmp_path / "out"
     monkeypatch.setattr(publish, "rows", lambda frame, name: pytest.fail(f"{name} is collected"))
     monkeypatch.setattr(tables, "_print_damage", lambda _: None)
-    monkeypatch.setattr(session, "session", lambda *_, **__: nullcontext(spark))
+    monkeypatch.setattr(spark_session, "session", lambda *_, **__: nullcontext(spark))
     done = CliRunner().invoke(app, ["offsets", str(logs), "--engine", engine, "--out", str(out)])
     assert done.exit_code == 0, done.output
     written = pq.read_table(out / "offsets").num_rows

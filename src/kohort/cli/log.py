@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,11 +28,14 @@ _OF_NOTHING = {"position", "problem"}
 """The fields of a row about bytes that are nothing known."""
 
 
-@app.command("dump", epilog="Example: kohort log dump kohort-data/__consumer_offsets-0/*.log")
+@app.command("dump", epilog="Example: kohort log dump kohort-data/__consumer_offsets-0")
 def dump_files(
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE...", help="Segments, indexes, snapshots, leader epoch checkpoints, or a journal."),
+        typer.Argument(
+            metavar="FILE...",
+            help="Segments, indexes, snapshots, leader epoch checkpoints, or a journal. A directory stands for its segments.",
+        ),
     ],
     is_json: AsJson = False,
     has_records: Annotated[bool, typer.Option("--records/--no-records", help="Print records, or only batches.")] = True,
@@ -69,9 +73,7 @@ def _print_array(rows: Iterator[Row]) -> None:
 def _rows(files: list[Path], *, has_records: bool, from_offset: int = 0, bytes_max: int | None = None) -> Iterator[Row]:
     from kohort.storage.tools.dump import dump
 
-    for path in files:
-        if not path.exists():
-            raise ConfigError(f"{path} cannot be read: no such file")
+    for path in chain.from_iterable(map(_files, files)):
         try:
             is_first = True
             for row in dump(
@@ -85,6 +87,30 @@ def _rows(files: list[Path], *, has_records: bool, from_offset: int = 0, bytes_m
                 raise ConfigError(f"{path} cannot be read: it has no whole frame at its begin")
         except (CorruptError, OSError) as error:
             raise ConfigError(f"{path} cannot be read: {error}") from error
+
+
+def _files(path: Path) -> list[Path]:
+    """
+    A file, or the segments of a directory: of a partition, or of all partitions of a data directory.
+
+    Raises:
+        ConfigError: there is no such file, or no segment.
+    """
+    from kohort.storage.files.directory import LOG_SUFFIX, find_partitions
+
+    if not path.exists():
+        raise ConfigError(f"{path} cannot be read: no such file")
+    if not path.is_dir():
+        return [path]
+    try:
+        partitions = sorted(find_partitions(path).items())
+        directories = [path, *(directory for _, directory in partitions)]
+        found = [file for directory in directories for file in sorted(directory.glob(f"*{LOG_SUFFIX}"))]
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    if not found:
+        raise ConfigError(f"{path} has no segments: it is neither a data directory nor the directory of a partition")
+    return found
 
 
 def _has_content(path: Path) -> bool:

@@ -1,5 +1,5 @@
 """
-The parts of a replicated state machine: the shard and its results, deadlines, background tasks, and timeline structures.
+The parts of a replicated state machine: the shard and its results, background tasks, and timeline structures.
 """
 
 from kohort.machine.shard import (
@@ -14,12 +14,18 @@ from kohort.machine.shard import (
     Runner,
     Shard,
 )
+from kohort.machine.steps import Deadline, Operation, Wait, Wake
 from kohort.machine.timeline import SnapshotRegistry, TimelineDict, TimelineSet, TimelineValue
+from kohort.model.image import ClusterImage, ImageDelta
 
 __all__ = [
+    "ClusterImage",
+    "Deadline",
     "Deadlines",
     "EndTransaction",
     "Executor",
+    "ImageDelta",
+    "Operation",
     "PlainShard",
     "Producer",
     "RecordSerde",
@@ -31,4 +37,6 @@ __all__ = [
     "TimelineDict",
     "TimelineSet",
     "TimelineValue",
+    "Wait",
+    "Wake",
 ]

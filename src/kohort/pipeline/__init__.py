@@ -2,8 +2,11 @@
 Spark over coordinator logs: decoder, tables, reports.
 
 `from kohort.pipeline import offsets, rebalances, transactions` gives functions from frame to frame, see `library`. These
-imports do not import Spark.
+imports do not import Spark. `local_table` and `local_tables` need Arrow, and are imported when they are used.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from kohort.pipeline.library import (
     CommitOffsets,
@@ -34,6 +37,17 @@ from kohort.pipeline.library import (
     typed,
 )
 
+if TYPE_CHECKING:
+    from kohort.pipeline.jobs.local import local_table, local_tables
+    from kohort.pipeline.spark_session import find_java, session
+
+_MODULES = {
+    "find_java": "spark_session",
+    "local_table": "jobs.local",
+    "local_tables": "jobs.local",
+    "session": "spark_session",
+}
+
 __all__ = [
     "CommitOffsets",
     "assignments",
@@ -42,8 +56,11 @@ __all__ = [
     "commits",
     "decode_kv",
     "explain",
+    "find_java",
     "lag",
     "lag_history",
+    "local_table",
+    "local_tables",
     "members",
     "offsets",
     "offsets_behind",
@@ -53,6 +70,7 @@ __all__ = [
     "rebalance_costs",
     "rebalances",
     "register",
+    "session",
     "share_state",
     "statuses",
     "time_lag_history",
@@ -62,3 +80,10 @@ __all__ = [
     "transactions",
     "typed",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    return getattr(import_module(f"{__name__}.{module}"), name)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kohort.testing.faults import Fault, Hold, Snapshot
     from kohort.testing.image import FixedImage, FixedTopic, deleted_topics
     from kohort.testing.log import FaultyLog
+    from kohort.testing.ports import free_ports
     from kohort.testing.running import RunningBroker
     from kohort.testing.scope import Scope
     from kohort.testing.simulation import Faults, Simulation, SimulationError, Subject, Work, simulate
@@ -50,6 +51,7 @@ _MODULES = {
     "WaitTimeoutError": "kohort.client.control",
     "Work": "kohort.testing.simulation",
     "deleted_topics": "kohort.testing.image",
+    "free_ports": "kohort.testing.ports",
     "simulate": "kohort.testing.simulation",
 }
 
@@ -77,6 +79,7 @@ __all__ = [
     "WaitTimeoutError",
     "Work",
     "deleted_topics",
+    "free_ports",
     "simulate",
 ]
 

@@ -34,7 +34,7 @@ from pathlib import Path
 from kohort.pipeline.runs.follow import Follower
 from kohort.pipeline.runs.run import Run, Source
 from kohort.pipeline.runs.state import RunRequest
-from kohort.pipeline.session import session
+from kohort.pipeline.spark_session import session
 
 logs, out, tables = sys.argv[1:]
 with session("local[2,4]", shuffle_partitions=1) as spark:

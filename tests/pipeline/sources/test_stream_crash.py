@@ -26,7 +26,7 @@ TRIPPED = "Task serialization failed"
 # Two queries over the same logs: Spark's file sink, and foreachBatch that writes one directory a batch.
 CODE = """
 import sys
-from kohort.pipeline.session import session
+from kohort.pipeline.spark_session import session
 
 logs, out, columns = sys.argv[1:]
 with session("local[2]", shuffle_partitions=1) as spark:

@@ -278,7 +278,7 @@ def started(stack: ExitStack, master: str | None, stderr: TextIO, log_bytes: int
     from rich.console import Console
 
     from kohort.pipeline.jobs.reading import SHORT_BYTES, shuffle_partitions
-    from kohort.pipeline.session import session
+    from kohort.pipeline.spark_session import session
 
     parts, is_short = shuffle_partitions(log_bytes), log_bytes < SHORT_BYTES
     with Console(file=stderr).status("Starting Spark ..."):

@@ -17,8 +17,8 @@ from kohort.client.security import PLAINTEXT, Security
 from kohort.model.errors import ConfigError
 from kohort.model.ids import INTERNAL_TOPICS
 from kohort.pipeline.decode.segments import list_segments
-from kohort.pipeline.session import find_java
 from kohort.pipeline.sources.live import is_live, list_logs
+from kohort.pipeline.spark_session import find_java
 
 AUTO, LOCAL, SPARK = "auto", "local", "spark"
 ENGINES = (AUTO, LOCAL, SPARK)

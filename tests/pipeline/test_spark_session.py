@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from kohort.model.errors import ConfigError
-from kohort.pipeline.session import check_pyspark, cores_of, find_java, heap_mib
+from kohort.pipeline.spark_session import check_pyspark, cores_of, find_java, heap_mib
 from kohort_lab.history import History
 
 MIB = 1 << 20
