@@ -104,7 +104,7 @@ def test_the_progress_names_the_step_and_the_time(tmp_path: Path) -> None:
             if len(shown) == 1:
                 (tmp_path / "build").mkdir()
                 (tmp_path / "build" / "group.c").touch()
-            else:
+            elif len(shown) == 2:
                 process.communicate(b"\n")
 
         hatch_build._watch(process, tmp_path, 7, show)
