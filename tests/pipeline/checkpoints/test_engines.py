@@ -45,7 +45,7 @@ def test_tables_are_equal(spark: Any, lake: Path) -> None:
     with LocalSession() as session:
         of_spark = Tables(Reading(spark, lake / "logs", checkpoints=[remote]))
         check_equal(TABLES, Tables(Reading(session, lake / "logs", checkpoints=[local])), of_spark)
-        assert of_spark.reading.problems
+        assert of_spark.reading.queries.problems
 
 
 def test_all_ways_to_files_find_the_same(spark: Any, lake: Path) -> None:

@@ -113,7 +113,7 @@ def tables_of(bootstrap: str, lake: Path) -> dict[str, list[dict[str, Any]]]:
         tables = Tables(Reading(session, f"kafka://{bootstrap}", checkpoints=[Named(None, str(lake))]))
         names = ("offset_commits", "lag", "spark_queries")
         found = {name: getattr(tables, name).toArrow().to_pylist() for name in names}
-        assert tables.reading.problems == []
+        assert tables.reading.queries.problems == []
         return found
 
 

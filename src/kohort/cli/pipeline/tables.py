@@ -428,5 +428,5 @@ def _print_damage(tables: "Tables") -> None:
 
     for row in rows(tables.reading.damage_met(), "damage"):
         print_damage(row)
-    for problem in tables.reading.problems:
+    for problem in tables.reading.queries.problems:
         typer.echo(printable_lines(f"kohort pipeline: {problem}"), err=True)

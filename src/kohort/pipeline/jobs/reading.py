@@ -12,9 +12,7 @@ from kohort.client.security import PLAINTEXT, Security
 from kohort.model.errors import ConfigError
 from kohort.model.ids import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from kohort.pipeline.checkpoints.checkpoint import Checkpoint
-from kohort.pipeline.checkpoints.named import Named, read_named
-from kohort.pipeline.checkpoints.rows import commit_frame
-from kohort.pipeline.decode import schemas
+from kohort.pipeline.checkpoints.named import Named
 from kohort.pipeline.decode.log_starts import log_starts
 from kohort.pipeline.decode.schemas import (
     BATCH,
@@ -29,6 +27,7 @@ from kohort.pipeline.decode.schemas import (
 )
 from kohort.pipeline.decode.segments import list_segments, newest_segments
 from kohort.pipeline.engines.dispatch import cores, is_local, kept
+from kohort.pipeline.jobs.query_commits import QueryCommits
 from kohort.pipeline.sources import progress
 from kohort.pipeline.sources.first_unread import can_find, find_unread
 from kohort.pipeline.sources.instants import end_of_directory, newest_reads
@@ -157,9 +156,9 @@ class Reading:
         self.security = connecting(self.connection)
         self.logs_in = ends or self.directory
         self.planned_bytes = 0
-        self.problems: list[str] = []
-        """Sentences about checkpoints that could not be read."""
-        self._named = checkpoints
+        # The past of a query needs the times of its batches.
+        has_history = not is_latest_only or as_of_ms is not None
+        self.queries = QueryCommits(spark, checkpoints, has_history=has_history, as_of_ms=as_of_ms)
         self._opened_ms = int(time.time() * 1000)
         self._spark = spark
         self._progress_directory = progress_directory
@@ -172,53 +171,25 @@ class Reading:
         """Offset commits, markers and damage of the coordinator's log."""
         columns = (*offset_commits.INPUT_COLUMNS, "topic_id")
         read = self._with_damage("records", _COMMIT_KINDS, columns, CONSUMER_OFFSETS)
-        return self._with_own_names(kept(self._of_group(self._with_queries(read))))
+        return self.queries.of_own_names(kept(self._of_group(self.queries.added_to(read))), self.directory)
 
     @cached_property
     def last_records(self) -> Any:
         """The last effective commit of each key, for Spark also the damage; see `latest_offsets.last_records`."""
         columns = latest_offsets.COMMIT_COLUMNS
         read = self._with_damage("last_records", _COMMIT_KINDS, columns, CONSUMER_OFFSETS)
-        records = self._of_group(self._with_queries(read))
+        records = self._of_group(self.queries.added_to(read))
         reduced = latest_offsets.last_commits if is_local(self._spark) else latest_offsets.last_records
-        return self._with_own_names(kept(reduced(records)))
+        return self.queries.of_own_names(kept(reduced(records)), self.directory)
 
-    @cached_property
+    @property
     def checkpoints(self) -> Sequence[Checkpoint]:
-        """The checkpoints of Spark queries, read now."""
-        found = read_named(self._named, self._spark, has_history=not self.is_latest_only or self.as_of_ms is not None)
-        self.problems += found.problems
-        return found.checkpoints
+        """The checkpoints of Spark queries."""
+        return self.queries.checkpoints
 
     def frame(self, table: pa.Table) -> Any:
         """Return a table as a frame of the engine."""
         return self._spark.createDataFrame(table)
-
-    def _with_queries(self, records: Any) -> Any:
-        """Add the finished batches of Spark queries as commits."""
-        if not self._named:
-            return records
-        columns = [one for one in records.columns if one in schemas.SCHEMA.names]
-        commits = commit_frame(self._spark, self.checkpoints, columns)
-        if self.as_of_ms is not None:
-            commits = commits.where(commits["commit_timestamp_ms"] <= self.as_of_ms)
-        return records.unionByName(commits, allowMissingColumns=True)
-
-    def _with_own_names(self, records: Any) -> Any:
-        """
-        Return records that were read.
-
-        Raises:
-            ConfigError: a Spark query has the name of a group of the source, and nobody could tell their rows apart.
-        """
-        names = [one.group for one in self.checkpoints]
-        if names:
-            of_topics = records.where((records["log_partition"] >= 0) & records["group"].isin(*names))
-            for row in of_topics.select("group").limit(1).collect():
-                raise ConfigError(
-                    f"{self.directory} has a group {row['group']!r}, too; give the checkpoint another name: NAME=DIR"
-                )
-        return records
 
     @property
     def _last_of_all(self) -> Any:
@@ -228,9 +199,8 @@ class Reading:
         columns = latest_offsets.COMMIT_COLUMNS
         if self.groups is None:
             return latest_offsets.last_commits(self.records.select(*columns))
-        return latest_offsets.last_commits(
-            self._load((OFFSET_COMMIT, MARKER), columns, [CONSUMER_OFFSETS], newest=False)
-        )
+        records = self._load((OFFSET_COMMIT, MARKER), columns, [CONSUMER_OFFSETS], newest=False)
+        return latest_offsets.last_commits(self.queries.added_to(records))
 
     @property
     def is_live(self) -> bool:
