@@ -75,6 +75,11 @@ class Runs:
             index += 1
         return index
 
+    @property
+    def batch_count(self) -> int:
+        """The number of batches."""
+        return self.flags.count(BEGINS) + self.flags.count(BEGINS | SPLIT)
+
     def insert(
         self, index: int, first: int, last: int, state: int, count: int, owner: int, lock: int, flags: int
     ) -> None:

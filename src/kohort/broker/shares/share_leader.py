@@ -28,6 +28,10 @@ class ShareLeader:
     def __len__(self) -> int:
         return sum(map(len, self._led.values()))
 
+    def all(self) -> list[LedSharePartition]:
+        """The share partitions in memory."""
+        return [led for of_group in self._led.values() for led in of_group.values()]
+
     def find(self, group_id: str, topic_id: UUID, index: int) -> LedSharePartition | None:
         """A share partition in memory, with which all is well."""
         led = self._led.get(group_id, {}).get((topic_id, index))
@@ -86,7 +90,6 @@ class ShareLeader:
         """Drop the share partitions of deleted topics."""
         deleted = {topic.topic_id for topic in delta.deleted}
         if deleted:
-            for of_group in list(self._led.values()):
-                for led in list(of_group.values()):
-                    if led.key.topic_id in deleted:
-                        led.drop(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            for led in self.all():
+                if led.key.topic_id in deleted:
+                    led.drop(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

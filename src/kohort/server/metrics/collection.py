@@ -21,6 +21,7 @@ from kohort.server.listeners.logins import Logins
 from kohort.server.logs import LogWriter
 from kohort.server.metrics import families
 from kohort.server.metrics.figures import by, figure
+from kohort.server.metrics.share_families import share_families
 from kohort.storage.log import LogMetrics
 
 _STEP: Final = 100
@@ -65,6 +66,7 @@ def node_families(
     yield from families.produce_families(invalid, verification)
     yield from families.cleaner_families(cleaner)
     yield from families.purgatory_families(fetches)
+    yield from share_families(broker)
     yield from families.telemetry_families(broker.telemetry, now_ms)
     if isinstance(broker.authorizer, AclAuthorizer):
         yield from families.authorizer_families(broker.authorizer)
