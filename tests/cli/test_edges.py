@@ -21,7 +21,7 @@ NOBODY = "127.0.0.1:1"
 SEGMENT, INDEX = f"{0:020d}.log", f"{0:020d}.index"
 
 FILES = {  # commands that read {}, a file or directory; what they say of a missing one, of a directory, of a text
-    "log dump {}": ("cannot be read: no such file", "is none of .log, .index", "is none of .log, .index"),
+    "log dump {}": ("cannot be read: no such file", "folder has no segments", "is none of .log, .index"),
     "log verify {}": ("No such file or directory", "neither meta.properties nor partitions", "is no directory; name"),
     "log repair {}": ("is no data directory", "is no data directory", "is no data directory"),
     "log repair --dry-run {}": ("is no data directory", "is no data directory", "is no data directory"),
@@ -175,6 +175,7 @@ def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("KOHORT_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("KOHORT_BOOTSTRAP", NOBODY)
+    monkeypatch.setattr("kohort.cli.cluster.STARTING_S", 0.0)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
     (tmp_path / "empty").touch()

@@ -29,9 +29,9 @@ class ScriptedBroker:
         was_asked: set with the first of them.
     """
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Answer, port: int = 0) -> None:
         self._answer = answer
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server(("127.0.0.1", port))
         self.asked: list[tuple[ApiKey, int]] = []
         self.was_asked = threading.Event()
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"

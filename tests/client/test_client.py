@@ -2,6 +2,8 @@
 
 import socket
 from collections.abc import Callable
+from contextlib import ExitStack
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from kohort.client.cluster import Client
 from kohort.client.connection import Versions
 from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode, WireError
 from kohort.pipeline.sources.live import open_client
+from kohort.testing.ports import free_ports
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
 from kohort.wire.headers import api_versions_downgrade
@@ -106,6 +109,31 @@ def test_nobody_listening_is_a_sentence_that_says_how_to_start_one() -> None:
     with Client(f"127.0.0.1:{port}") as client, pytest.raises(ConfigError) as raised:
         client.brokers()
     assert str(raised.value) == (f"no broker answers at 127.0.0.1:{port}; is it running? Start one with: kohort serve")
+
+
+def test_a_broker_that_is_starting_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    (port,) = free_ports(1)
+    waits: list[float] = []
+    now_s = 100.0
+    with ExitStack() as started:
+
+        def sleep(seconds: float) -> None:
+            nonlocal now_s
+            now_s += seconds
+            waits.append(seconds)
+            if len(waits) == 3:
+                started.enter_context(ScriptedBroker(answering(API_VERSIONS=versions(METADATA=(0, 13))), port))
+
+        monkeypatch.setattr("kohort.client.cluster.time", SimpleNamespace(monotonic=lambda: now_s, sleep=sleep))
+        with (
+            Client(f"127.0.0.1:{port}", starting_s=0.09) as client,
+            pytest.raises(ConfigError, match="no broker answers"),
+        ):
+            client.brokers()
+        assert sum(waits) == pytest.approx(0.1)
+        with Client(f"127.0.0.1:{port}", starting_s=2.0) as client:
+            assert client.serves(ApiKey.METADATA)
+        assert len(waits) == 3
 
 
 def test_the_next_address_is_tried_when_the_first_does_not_answer() -> None:

@@ -14,6 +14,9 @@ from kohort.client.cluster import Client
 from kohort.client.connection import TIMEOUT_S
 from kohort.client.security import PLAINTEXT, SUPPORTED_CONFIGS, Security, read_properties
 
+STARTING_S = 2.0
+"""How long a command waits for a broker that was started just before it, as in a script."""
+
 
 class _ClusterOptions(NamedTuple):
     """Values of the shared options."""
@@ -67,7 +70,7 @@ def open_client() -> Client:
         for name in sorted(properties.keys() - SUPPORTED_CONFIGS):
             typer.echo(f"{path}: {name} is ignored", err=True)
         security = Security.parse(properties)
-    return Client(bootstrap, timeout_s, security)
+    return Client(bootstrap, timeout_s, security, starting_s=min(STARTING_S, timeout_s))
 
 
 def _options(

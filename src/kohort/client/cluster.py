@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Self, TypeVar
 
 from kohort.client.addresses import Address, parse_bootstrap
-from kohort.client.connection import ANY, CLIENT_ID, HINT, TIMEOUT_S, Connection, Versions, refusal
+from kohort.client.connection import ANY, CLIENT_ID, HINT, TIMEOUT_S, Connection, RefusedError, Versions, refusal
 from kohort.client.security import PLAINTEXT, Security
 from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode, WireError
 from kohort.model.ids import TopicPartition
@@ -78,9 +78,11 @@ class Client:
         client_id: str = CLIENT_ID,
         frame_bytes_max: int = FRAME_BYTES_MAX,
         hint: str = HINT,
+        starting_s: float = 0.0,
     ) -> None:
         """
         Args:
+            starting_s: how long to wait for a broker that is starting, while nobody listens.
             bootstrap: `host:port`, or several separated by commas, or addresses; the first that answers is used.
             security: TLS and SASL, the same for every broker.
             client_id, frame_bytes_max, hint: as for `Connection`.
@@ -89,6 +91,7 @@ class Client:
             ConfigError: `bootstrap` is not a list of addresses.
         """
         self.timeout_s = timeout_s
+        self._starting_s = starting_s
         self._bootstrap = parse_bootstrap(bootstrap) if isinstance(bootstrap, str) else bootstrap
         self._connect = partial(
             Connection,
@@ -282,6 +285,16 @@ class Client:
         """Return an open connection, or connect to the first broker of the bootstrap list that answers."""
         if self._connections:
             return next(iter(self._connections.values()))
+        until_s = time.monotonic() + self._starting_s
+        while True:
+            try:
+                return self._first()
+            except RefusedError:
+                if time.monotonic() >= until_s:
+                    raise
+            time.sleep(RETRY_FIRST_S)
+
+    def _first(self) -> Connection:
         *others, last = self._bootstrap
         for address in others:
             with suppress(ConfigError, WireError):

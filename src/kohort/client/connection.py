@@ -40,6 +40,10 @@ class Versions(NamedTuple):
 ANY = Versions(0, 1 << 15)
 
 
+class RefusedError(ConfigError):
+    """Nobody listens at an address."""
+
+
 class Connection:
     """
     A connection to one broker. Requests are not pipelined.
@@ -135,7 +139,7 @@ class Connection:
         except socket.gaierror as exc:
             raise ConfigError(f"there is no host called {self.address.host} ({exc.strerror})") from None
         except ConnectionRefusedError:
-            raise ConfigError(
+            raise RefusedError(
                 f"no broker answers at {self.address}; is it running? Start one with: kohort serve"
             ) from None
         except (OSError, UnicodeError) as exc:
