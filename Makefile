@@ -203,6 +203,19 @@ wheel: $(READY) ## build the plain and the compiled wheel into dist/ and test ea
 	  else echo "Note: no C compiler found: the compiled wheel is not built." >&2; fi
 	@$(BIN)/python tools/check_wheels.py dist/*.whl
 
+SHIV := build/shiv
+.PHONY: archive
+
+archive: $(SHIV)/.ready ## one file with all it needs, for machines that have a Python of the same version and nothing else: dist/kohort.pyz
+	@mkdir -p dist
+	@KOHORT_BUILD=plain PYTHONPATH=$(SHIV) $(BIN)/python -m shiv --console-script kohort --compressed --python '/usr/bin/env python3' \
+	  --output-file dist/kohort.pyz '.[testing]' --quiet --disable-pip-version-check
+	@dist/kohort.pyz --version
+
+$(SHIV)/.ready: requirements/archive.lock $(READY)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --target $(SHIV) -r requirements/archive.lock
+	@touch $@
+
 DOCS := build/docs-venv
 .PHONY: docs lock-docs
 
