@@ -6,9 +6,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Any
+from uuid import UUID
 
 from kohort.broker.cluster import Endpoint
 from kohort.broker.configs.definitions import BrokerConfig
+from kohort.model.ids import uuid_text
 from kohort.server.connections.connection import ClientConnection
 from kohort.server.node import Node
 from kohort.server.settings import Settings
@@ -130,6 +132,14 @@ async def with_coordinators(client: Client) -> None:
         find = m.FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
         while (await client.ask(ApiKey.FIND_COORDINATOR, 4, find)).coordinators[0].error_code:
             pass
+
+
+async def with_share_coordinator(client: Client) -> None:
+    """Wait until a share partition of the group `g` has its coordinator. The topic of the share coordinator exists then."""
+    key = f"g:{uuid_text(UUID(int=1))}:0"
+    find = m.FindCoordinatorRequest(key_type=2, coordinator_keys=[key])
+    while (await client.ask(ApiKey.FIND_COORDINATOR, 6, find)).coordinators[0].error_code:
+        pass
 
 
 def commit(offset: int) -> m.OffsetCommitRequest:

@@ -223,7 +223,7 @@ API_TABLE: Final[dict[ApiKey, Api]] = {
     ApiKey.STREAMS_GROUP_HEARTBEAT: Api(_each()),
     ApiKey.STREAMS_GROUP_DESCRIBE: Api(_each(), is_gradual=True),
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: Api(_each(), is_gradual=True),
-    ApiKey.ALTER_SHARE_GROUP_OFFSETS: Api(_whole()),
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: Api(_whole(), is_gradual=True),
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: Api(_whole()),
     ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: Api(_each()),
     ApiKey.UNREGISTER_CONTROLLER: Api(_one()),

@@ -22,7 +22,7 @@ from kohort.server.requests.dispatch import LongRoute
 from kohort.server.requests.slices import Slices
 from kohort.wire.apis import DEFAULT_RELEASE, ApiKey
 from tests.conftest import LONG, watches_calls
-from tests.server.clients import Client, play, with_coordinators, with_topic
+from tests.server.clients import Client, play, with_coordinators, with_share_coordinator, with_topic
 from tests.server.requests.largest_requests import Largest, StoredRequest
 from tests.server.requests.work import Memory, WorkOfTurns
 from tests.server.requests.worst_requests import Longest, strings, worst_requests
@@ -134,6 +134,7 @@ def test_no_request_costs_more_than_its_row(api: ApiKey, settings: dict[str, str
         client = await connect()
         await with_topic(client)
         await with_coordinators(client)
+        await with_share_coordinator(client)
         # Each look at the clock ends a slice: it has one step.
         node._connections.slices = Slices(node._call_soon, count(0.0, 1.0).__next__)
         async for request in worst_requests(api, client, ELEMENTS):

@@ -8,8 +8,8 @@ it.
 Source: Kafka GroupCoordinatorService.alterShareGroupOffsets, GroupMetadataManager.completeAlterShareGroupOffsets.
 """
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from kohort.group.context import HasContext
@@ -21,11 +21,16 @@ from kohort.group.share.errors import error_fields, refusal_of
 from kohort.group.share.group import ShareGroup
 from kohort.group.share.initialization import end_initialization
 from kohort.group.share.registry import registry_of
+from kohort.machine.gradual import HANDLER_STEP, Awaited, chunks, gathered
 from kohort.machine.ports import Persister, SharePartitionKey
-from kohort.machine.shard import Reply, Result
+from kohort.machine.shard import Result
 from kohort.machine.steps import Operation
 from kohort.model.errors import CoordinatorError, ErrorCode
+from kohort.model.image import ClusterImage
 from kohort.wire import messages as m
+
+AskedOffsets = Mapping[str, Mapping[int, int]]
+"""The start offsets of a request, by topic and partition, as far as these exist. The last one of a partition counts."""
 
 
 class AlterationPlan(NamedTuple):
@@ -45,7 +50,7 @@ def alteration_refused(error: CoordinatorError) -> m.AlterShareGroupOffsetsRespo
 
 
 def plan_alteration(
-    shard: HasContext, now_ms: int, request: m.AlterShareGroupOffsetsRequest
+    shard: HasContext, now_ms: int, group_id: str, asked: AskedOffsets
 ) -> Result[GroupRecord, AlterationPlan | CoordinatorError]:
     """
     Note that the states of the partitions are being made.
@@ -53,7 +58,7 @@ def plan_alteration(
     Raises:
         CoordinatorError: GROUP_ID_NOT_FOUND (another kind of group), NON_EMPTY_GROUP.
     """
-    registry, group_id = registry_of(shard), request.group_id
+    registry = registry_of(shard)
     found = registry.groups.get(group_id)
     if found is not None and not isinstance(found, ShareGroup):
         raise of_another_kind(group_id, SHARE)
@@ -62,15 +67,14 @@ def plan_alteration(
         raise CoordinatorError(ErrorCode.NON_EMPTY_GROUP)
     image = registry.context.image
     plan = AlterationPlan(group.epoch.get(), {}, {})
-    for asked in request.topics:
-        topic = image.topic(asked.topic_name)
+    for name, start_offsets in asked.items():
+        topic = image.topic(name)
         if topic is None:
             continue
-        plan.topics[topic.name] = topic.topic_id
-        for partition in asked.partitions:
-            if 0 <= partition.partition_index < topic.partition_count:
-                key = SharePartitionKey(group_id, topic.topic_id, partition.partition_index)
-                plan.start_offsets[key] = partition.start_offset
+        plan.topics[name] = topic.topic_id
+        for partition, start_offset in start_offsets.items():
+            if partition < topic.partition_count:
+                plan.start_offsets[SharePartitionKey(group_id, topic.topic_id, partition)] = start_offset
     if not plan.start_offsets:
         return Result(response=plan)
     if found is None:
@@ -80,74 +84,97 @@ def plan_alteration(
     return Result([states.record(group_id)], plan)
 
 
-class AlteredOffsets:
-    """One request, from the plan to the answer."""
+class Alteration(NamedTuple):
+    """What became of the partitions of a plan."""
 
-    def __init__(
-        self,
-        front: GroupFront,
-        persister: Persister,
-        request: m.AlterShareGroupOffsetsRequest,
-        reply: Reply[m.AlterShareGroupOffsetsResponse],
-    ) -> None:
-        self._front: Final = front
-        self._persister: Final = persister
-        self._request: Final = request
-        self._reply: Final = reply
+    plan: AlterationPlan
+    outcome: Mapping[SharePartitionKey, CoordinatorError | None]
 
-    def begin(self) -> None:
-        plan: AlterationPlan | CoordinatorError | None = self._front.runner.write(
-            self._front.partition_for(self._request.group_id),
-            Operation(plan_alteration, self._request),
-            self._planned,
-            refusal_of,
-        )
-        if plan is not None:
-            self._planned(plan)
 
-    def _planned(self, plan: AlterationPlan | CoordinatorError) -> None:
+def alter_offsets(
+    front: GroupFront, persister: Persister, request: m.AlterShareGroupOffsetsRequest
+) -> Generator[Any, None, m.AlterShareGroupOffsetsResponse]:
+    """Alter the offsets of a group. What has begun goes on if nobody waits for the answer any more."""
+    asked = yield from _asked_offsets(front.image, request)
+    awaited: Awaited[Alteration | CoordinatorError] = Awaited()
+    _alter(front, persister, request.group_id, asked, awaited.reply)
+    altered = yield from awaited.get(None)
+    if isinstance(altered, CoordinatorError):
+        return alteration_refused(altered)
+    return (yield from _response(request, altered))
+
+
+def _asked_offsets(
+    image: ClusterImage, request: m.AlterShareGroupOffsetsRequest
+) -> Generator[None, None, AskedOffsets]:
+    asked: dict[str, dict[int, int]] = {}
+    for each in request.topics:
+        topic = image.topic(each.topic_name)
+        if topic is not None:
+            start_offsets = asked.setdefault(topic.name, {})
+            count = topic.partition_count
+            for some in chunks(each.partitions, HANDLER_STEP):
+                start_offsets.update(
+                    {one.partition_index: one.start_offset for one in some if 0 <= one.partition_index < count}
+                )
+                yield
+        yield
+    return asked
+
+
+def _alter(
+    front: GroupFront,
+    persister: Persister,
+    group_id: str,
+    asked: AskedOffsets,
+    done: Callable[[Alteration | CoordinatorError], None],
+) -> None:
+    def planned(plan: AlterationPlan | CoordinatorError) -> None:
         if isinstance(plan, CoordinatorError):
-            self._reply(alteration_refused(plan))
-            return
-        initialize(
-            self._persister,
-            plan.state_epoch,
-            list(plan.start_offsets.items()),
-            lambda errors: self._initialized(plan, errors),
-        )
-
-    def _initialized(self, plan: AlterationPlan, errors: Sequence[CoordinatorError | None]) -> None:
-        """Have the outcome written, then answer. A partition that failed may be tried again after the interval."""
-        outcome = dict(zip(plan.start_offsets, errors, strict=True))
-        response = self._response(plan, outcome)
-        done = assignment_of_keys(key for key, error in outcome.items() if error is None)
-        if done:
-            group_id = self._request.group_id
-            end_initialization(self._front, group_id, done, lambda _: self._reply(response), is_done=True)
+            done(plan)
         else:
-            self._reply(response)
+            start_offsets = list(plan.start_offsets.items())
+            initialize(persister, plan.state_epoch, start_offsets, lambda errors: initialized(plan, errors))
 
-    def _response(
-        self, plan: AlterationPlan, outcome: dict[SharePartitionKey, CoordinatorError | None]
-    ) -> m.AlterShareGroupOffsetsResponse:
-        answers: dict[str, list[m.AlterShareGroupOffsetsResponsePartition]] = {}
-        for asked in self._request.topics:
-            topic_id = plan.topics.get(asked.topic_name)
-            partitions = answers.setdefault(asked.topic_name, [])
-            for partition in asked.partitions:
+    def initialized(plan: AlterationPlan, errors: Sequence[CoordinatorError | None]) -> None:
+        """Have the outcome written, then answer. A partition that failed may be tried again after the interval."""
+        alteration = Alteration(plan, dict(zip(plan.start_offsets, errors, strict=True)))
+        made = assignment_of_keys(key for key, error in alteration.outcome.items() if error is None)
+        if made:
+            end_initialization(front, group_id, made, lambda _: done(alteration), is_done=True)
+        else:
+            done(alteration)
+
+    plan: AlterationPlan | CoordinatorError | None = front.runner.write(
+        front.partition_for(group_id), Operation(plan_alteration, group_id, asked), planned, refusal_of
+    )
+    if plan is not None:
+        planned(plan)
+
+
+def _response(
+    request: m.AlterShareGroupOffsetsRequest, altered: Alteration
+) -> Generator[None, None, m.AlterShareGroupOffsetsResponse]:
+    """Answer each topic once, and its partitions as often as they were named."""
+    topics, outcome = altered.plan.topics, altered.outcome
+    answers: dict[str, list[m.AlterShareGroupOffsetsResponsePartition]] = {}
+    for asked in request.topics:
+        topic_id = topics.get(asked.topic_name)
+        partitions = answers.setdefault(asked.topic_name, [])
+        for some in chunks(asked.partitions, HANDLER_STEP):
+            for partition in some:
                 error: CoordinatorError | ErrorCode | None = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 if topic_id is not None:
-                    key = SharePartitionKey(self._request.group_id, topic_id, partition.partition_index)
+                    key = SharePartitionKey(request.group_id, topic_id, partition.partition_index)
                     error = outcome.get(key, error)
                 partitions.append(
                     m.AlterShareGroupOffsetsResponsePartition(
                         partition_index=partition.partition_index, **error_fields(error)
                     )
                 )
-        topic = m.AlterShareGroupOffsetsResponseTopic
-        return m.AlterShareGroupOffsetsResponse(
-            responses=[
-                topic(topic_name=name, topic_id=plan.topics.get(name), partitions=partitions)
-                for name, partitions in answers.items()
-            ]
-        )
+            yield
+    topic = m.AlterShareGroupOffsetsResponseTopic
+    responses = yield from gathered(
+        topic(topic_name=name, topic_id=topics.get(name), partitions=partitions) for name, partitions in answers.items()
+    )
+    return m.AlterShareGroupOffsetsResponse(responses=responses)

@@ -11,7 +11,7 @@ from typing import Any, Final
 from kohort.group.errors import append_error
 from kohort.group.events import HeartbeatRefused
 from kohort.group.front import GroupFront, with_operations
-from kohort.group.share.alter_offsets import AlteredOffsets, alteration_refused
+from kohort.group.share.alter_offsets import alter_offsets, alteration_refused
 from kohort.group.share.delete_offsets import DeletedOffsets, offset_deletion_refused, prepare_deletion
 from kohort.group.share.describe import GroupPicture, describe_failed, describe_in_steps, picture_of
 from kohort.group.share.describe_offsets import describe_offsets
@@ -159,15 +159,14 @@ class ShareApis:
         self,
         request: m.AlterShareGroupOffsetsRequest,
         _context: RequestContext,
-        reply: Reply[m.AlterShareGroupOffsetsResponse],
-    ) -> m.AlterShareGroupOffsetsResponse | None:
+        _reply: Reply[m.AlterShareGroupOffsetsResponse],
+    ) -> Generator[Any, None, m.AlterShareGroupOffsetsResponse]:
         error = self._refusal(request.group_id)
         if error is not None:
             return alteration_refused(error)
         if not request.topics:
             return m.AlterShareGroupOffsetsResponse()
-        AlteredOffsets(self._front, self._persister, request, reply).begin()
-        return None
+        return (yield from alter_offsets(self._front, self._persister, request))
 
     def delete_share_group_offsets(
         self,
