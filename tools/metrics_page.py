@@ -41,7 +41,7 @@ beginning with `kohort_` are Kohort's own; they include some that Kafka has in a
   last five minutes. `rate` of `kohort_request_seconds_bucket` gives those of an interval.
 - Meters of Kafka have rates; the exporter's rules take their counts, and so does Kohort: `rate(..._total[1m])`.
 - What Kafka has and Kohort does not: metrics of replication between brokers, of threads and their queues (there is one thread), of
-  the raft log, of share and streams groups, errors by code (`ErrorsPerSec`) other than those of refused
+  the raft log, of streams groups, load times of share partitions, errors by code (`ErrorsPerSec`) other than those of refused
   heartbeats, and the parts of a request's time. Kafka has no metric of members that did not take
   part in a rebalance in time; Kohort has `kohort_group_coordinator_rebalance_timeouts_total`.
 """
