@@ -58,6 +58,21 @@ def test_a_query_in_a_batch(tmp_path: Path) -> None:
     assert list(found.commits.batches) == [0, 1]
 
 
+def test_a_restart_reads_a_partition_that_was_added_from_its_begin(tmp_path: Path) -> None:
+    query = three(tmp_path / "c")
+    query.batch(3, {"orders": {0: 34, 1: 7}}, at_ms=BEGAN_MS, finished_ms=None)
+    assert read(query).replayed == 4 + 7
+
+
+def test_a_file_system_whose_clock_is_late(tmp_path: Path) -> None:
+    query = three(tmp_path / "c")
+    for number in range(3):
+        query.write(f"commits/{number}", "v1\n{}", BEGAN_MS - 60 * SECOND)
+    found = read(query)
+    assert list(found.commits.times_ms) == [BEGAN_MS + at * SECOND for at in (0, 10, 20)]
+    assert found.duration_ms == 0
+
+
 def test_only_the_last_batch(tmp_path: Path) -> None:
     assert list(read(three(tmp_path / "c"), has_history=False).commits.batches) == [2]
 

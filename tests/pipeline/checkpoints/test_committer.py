@@ -101,6 +101,18 @@ def test_a_query_without_a_checkpoint_yet(broker: Broker, tmp_path: Path) -> Non
     assert committed(broker.bootstrap, "new")[0][0] == 1
 
 
+def test_a_position_that_comes_during_a_commit(broker: Broker) -> None:
+    """The newer one is committed after it."""
+    listener = listener_of(broker.bootstrap, "during")
+
+    def slow() -> None:
+        listener.onQueryProgress(progress(3, {"orders": {"0": 4}}))
+
+    listener._committer.put(slow)
+    listener.close()
+    assert committed(broker.bootstrap, "during")[0][0] == 4
+
+
 def test_one_query_has_the_group(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     listener = listener_of(broker.bootstrap, "first")
     listener.onQueryProgress(progress(0, {"orders": {"0": 1}}))

@@ -97,6 +97,15 @@ def test_a_checkpoint_that_cannot_be_read_keeps_its_last_values(billing: Checkpo
     assert polled(exporter) == before
 
 
+def test_a_plan_that_was_half_written_is_read_again(billing: Checkpoint) -> None:
+    exporter = exporter_of(billing)
+    billing.write("offsets/20", b"v1\n", BEGAN_MS)
+    (problem,) = exporter.poll().problems
+    assert "offsets/20 is damaged" in problem
+    finish(billing, 20, is_finished=False)
+    assert polled(exporter)["kohort_query_replayed_records"] == 10
+
+
 def test_a_checkpoint_that_was_made_anew(billing: Checkpoint) -> None:
     exporter = exporter_of(billing)
     polled(exporter)

@@ -28,8 +28,10 @@ def test_version_2_names_its_sources() -> None:
 
 def test_several_sources() -> None:
     """Two sources of one partition: the one that is behind counts, as its records are read again and unread."""
-    found = parse_plan(plan({"orders": {0: 7}}, None, {"orders": {0: 5, 1: 2}, "refunds": {0: 1}}).encode())
-    assert found.offsets == {("orders", 0): 5, ("orders", 1): 2, ("refunds", 0): 1}
+    one, other = {"orders": {0: 7}}, {"orders": {0: 5, 1: 2}, "refunds": {0: 1}}
+    for sources in ((one, None, other), (other, one)):
+        found = parse_plan(plan(*sources).encode())
+        assert found.offsets == {("orders", 0): 5, ("orders", 1): 2, ("refunds", 0): 1}
 
 
 @pytest.mark.parametrize(
