@@ -162,6 +162,27 @@ def heartbeat_of_consumer() -> m.ConsumerGroupHeartbeatRequest:
     )  # fmt: skip
 
 
+def heartbeat_of_share_group() -> m.ShareGroupHeartbeatRequest:
+    return m.ShareGroupHeartbeatRequest(group_id=GROUP, member_id="m", member_epoch=0, subscribed_topic_names=["t"])
+
+
+def share_offsets() -> m.DescribeShareGroupOffsetsRequest:
+    """Of all topics. Named partitions are described by every broker, as in Kafka: the share coordinator is asked."""
+    group = m.DescribeShareGroupOffsetsRequestGroup(group_id=GROUP, topics=None)
+    return m.DescribeShareGroupOffsetsRequest(groups=[group])
+
+
+def alter_share_offsets() -> m.AlterShareGroupOffsetsRequest:
+    partition = m.AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=1)
+    topic = m.AlterShareGroupOffsetsRequestTopic(topic_name="t", partitions=[partition])
+    return m.AlterShareGroupOffsetsRequest(group_id=GROUP, topics=[topic])
+
+
+def delete_share_offsets() -> m.DeleteShareGroupOffsetsRequest:
+    topic = m.DeleteShareGroupOffsetsRequestTopic(topic_name="t")
+    return m.DeleteShareGroupOffsetsRequest(group_id=GROUP, topics=[topic])
+
+
 def offsets_of_group() -> m.OffsetFetchRequest:
     return m.OffsetFetchRequest(groups=[m.OffsetFetchRequestGroup(group_id=GROUP, topics=None)])
 
@@ -187,6 +208,11 @@ OF_GROUPS: list[tuple[ApiKey, int, Callable[[], Any], int]] = [  # API, version,
     (ApiKey.OFFSET_DELETE, 0, lambda: m.OffsetDeleteRequest(group_id=GROUP), ErrorCode.GROUP_ID_NOT_FOUND),
     (ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, heartbeat_of_consumer, NONE),
     (ApiKey.CONSUMER_GROUP_DESCRIBE, 1, describe_consumers, ErrorCode.GROUP_ID_NOT_FOUND),
+    (ApiKey.SHARE_GROUP_HEARTBEAT, 1, heartbeat_of_share_group, NONE),
+    (ApiKey.SHARE_GROUP_DESCRIBE, 1, lambda: m.ShareGroupDescribeRequest(group_ids=[GROUP]), ErrorCode.GROUP_ID_NOT_FOUND),
+    (ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, 1, share_offsets, NONE),
+    (ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, alter_share_offsets, NONE),
+    (ApiKey.DELETE_SHARE_GROUP_OFFSETS, 0, delete_share_offsets, ErrorCode.GROUP_ID_NOT_FOUND),
 ]
 # fmt: on
 
