@@ -148,7 +148,9 @@ def container(directory: Path, script: list[str], variables: dict[str, str]) -> 
 
 
 @pytest.mark.clients
-@pytest.mark.parametrize("module", SCRIPTS)
+@pytest.mark.parametrize(
+    "module", [module if module == "Go" else pytest.param(module, marks=NIGHTLY) for module in SCRIPTS]
+)
 def test_a_module_starts_the_broker(module: str, tmp_path: Path) -> None:
     probe = subprocess.run(
         ["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, text=True, check=False

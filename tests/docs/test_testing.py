@@ -14,6 +14,7 @@ from kohort.control.filters import Filter
 from kohort.control.holds import POINTS
 from kohort.testing import Events
 from kohort.testing.ports import free_ports
+from tests.conftest import NIGHTLY
 
 PAGE = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
 KOHORT = f"{sys.executable} -m kohort.cli.main"
@@ -43,6 +44,7 @@ def test_the_tests(tmp_path: Path) -> None:
     assert f"{len(re.findall(r'^ *def test_', program, re.MULTILINE))} passed" in done.stdout
 
 
+@NIGHTLY
 @pytest.mark.clients
 def test_the_commands(tmp_path: Path) -> None:
     """The output is that of all commands one after the other; the broker ends with the shell."""

@@ -96,15 +96,25 @@ def test_what_did_not_happen_is_an_error(broker: Broker) -> None:
 
 
 def test_two_processes_share_a_broker(broker: Broker) -> None:
-    """The second one knows addresses only."""
-    running = RunningBroker(broker.bootstrap, broker.control)
-    assert running.cluster_id == broker.cluster_id
+    """The second one knows the address of the control port only."""
+    running = RunningBroker(broker.control)
+    assert (running.cluster_id, running.bootstrap) == (broker.cluster_id, broker.bootstrap)
+    assert RunningBroker(broker.control, bootstrap="other:1").bootstrap == "other:1"
     with running.scope("one") as scope, broker.scope("one") as other:
         topic, group = scope.topic(), scope.unique("billing")
         fault = scope.fault(api="OffsetCommit", group=group, error=14)
         assert other.faults() == []
         assert committed(scope, group, topic) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         assert fault.hits == 1
+
+
+def test_the_addresses_of_several_brokers_are_those_that_run() -> None:
+    with Broker(brokers=2, in_process=True) as broker:
+        first, second = broker.bootstrap.split(",")
+        broker.events.stop_broker(1)
+        assert RunningBroker(broker.control).bootstrap == second
+        broker.events.start_broker(1)
+        assert RunningBroker(broker.control).bootstrap == f"{first},{second}"
 
 
 def test_a_handle_of_an_earlier_start_is_not_known() -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from kohort.testing import Broker
+
 SECONDS_MAX = 120.0
 TESTS = """
     import pytest
@@ -75,6 +77,25 @@ def test_the_fixtures_under_two_workers(tmp_path: Path) -> None:
     seen = re.findall(r"cluster (\S+) scope (\S+)", done.stdout)
     assert len({scope for _, scope in seen}) == 4
     assert len({cluster for cluster, _ in seen}) <= 2
+
+
+def test_workers_share_a_broker_that_runs(tmp_path: Path) -> None:
+    tests = """
+        import pytest
+
+        @pytest.mark.parametrize("number", range(4))
+        def test_shared(kohort, number):
+            topic = kohort.topic("orders")
+            kohort.write(topic, "order 1")
+            print("cluster", kohort.cluster_id, "bootstrap", kohort.bootstrap)
+        """
+    with Broker(in_process=True) as broker:
+        options = ("--kohort-control", broker.control, "-p", "xdist.plugin", "-n", "2", "-rA")
+        done = run(tmp_path, *options, tests=tests)
+        assert done.returncode == 0, done.stdout + done.stderr
+        seen = re.findall(r"cluster (\S+) bootstrap (\S+)", done.stdout)
+        assert seen == [(broker.cluster_id, broker.bootstrap)] * 4
+        assert [name for name in broker.control_client.get("topics")["topics"] if "orders" in name] == []
 
 
 def test_a_run_without_the_fixtures_imports_nothing_of_kohort(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 The pytest plug-in.
 
 Fixtures:
-    kohort: a `Scope` of one broker that all tests of the session share; under xdist each worker has one.
+    kohort: a `Scope` of one broker that all tests of the session share; under xdist each worker has one, unless
+        `--kohort-control HOST:PORT` names one that runs already.
     kohort_broker: a `Broker` for this test alone, in this process. `@pytest.mark.kohort(configs={...}, brokers=3)` gives it
         arguments.
     kohort_factory: a function that makes more of them; they stop at the end of the test.
@@ -12,6 +13,7 @@ Fixtures:
 The plug-in is loaded in every run of pytest: modules of Kohort are imported by the first test that needs them.
 """
 
+import os
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
@@ -21,9 +23,18 @@ import pytest
 if TYPE_CHECKING:
     from kohort.testing.broker import Broker
     from kohort.testing.kit import Kit
+    from kohort.testing.running import RunningBroker
     from kohort.testing.scope import Scope
 
 _REQUESTS_SHOWN = 20
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.getgroup("kohort").addoption(
+        "--kohort-control",
+        metavar="HOST:PORT",
+        help="control port of a Kohort that runs already, for the fixture kohort; its token is that of KOHORT_CONTROL_TOKEN",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -59,16 +70,23 @@ def kohort_configs() -> dict[str, object]:
 
 
 @pytest.fixture(scope="session")
-def kohort_session_broker(kohort_configs: dict[str, object]) -> "Iterator[Broker]":
+def kohort_session_broker(
+    kohort_configs: dict[str, object], pytestconfig: pytest.Config
+) -> "Iterator[Broker | RunningBroker]":
     """The broker that the tests of this session share, in a process of its own."""
     from kohort.testing.broker import Broker
+    from kohort.testing.running import RunningBroker
 
+    control = pytestconfig.getoption("--kohort-control")
+    if control is not None:
+        yield RunningBroker(control, token=os.environ.get("KOHORT_CONTROL_TOKEN"))
+        return
     with Broker(kohort_configs) as broker:
         yield broker
 
 
 @pytest.fixture
-def kohort(kohort_session_broker: "Broker", request: pytest.FixtureRequest) -> "Iterator[Scope]":
+def kohort(kohort_session_broker: "Broker | RunningBroker", request: pytest.FixtureRequest) -> "Iterator[Scope]":
     """This test's part of the broker that the tests share."""
     with kohort_session_broker.scope(request.node.name) as scope:
         yield scope
