@@ -173,12 +173,45 @@ def test_the_states_of_a_deleted_topic_are_deleted() -> None:
     begin(harness, *gone, *kept)
     player = Player(harness)
     player.records(SHARE_GROUP_STATE)
-    wanted = m.DeleteTopicsRequestDeleteTopicState(name="gone", topic_id=None)
-    request = m.DeleteTopicsRequest(topics=[wanted], timeout_ms=1_000)
-    assert harness.ask(ApiKey.DELETE_TOPICS, request).responses[0].error_code == 0
+    delete(harness, "gone")
     records = player.records(SHARE_GROUP_STATE)
     assert [(record["key"]["partition"], record["value"]) for record in records] == [(0, None), (1, None)]
     assert states(harness) == [SharePartitionState(1, 0, 0, 0)]
+
+
+def test_many_states_of_a_deleted_topic_are_deleted_in_parts() -> None:
+    harness = broker()
+    begin(harness, *keys_of(harness, "gone", 2 * KEYS_AT_ONCE + 1))
+    delete(harness, "gone")
+    assert [record["value"] for record in Player(harness).records(SHARE_GROUP_STATE)[-1:]] == [None]
+    assert counts(harness) == [0]
+
+
+def test_the_states_of_a_topic_that_was_deleted_meanwhile_are_deleted_by_the_load() -> None:
+    harness = Harness(**SETTINGS)
+    harness.create(SHARE_GROUP_STATE)
+    hosted = harness.host_shares(has_topic=False)
+    gone, kept = keys_of(harness, "gone", 2), keys_of(harness, "kept", 1)
+    begin(harness, *gone, *kept)
+    hosted.close()
+    delete(harness, "gone")
+    again = broker(store=harness.store, node=harness.node)
+    again.node.advance(1)
+    assert counts(again) == [1]
+    assert states(again) == [SharePartitionState(1, 0, 0, 0)]
+
+
+def delete(harness: Harness, topic: str) -> None:
+    wanted = m.DeleteTopicsRequestDeleteTopicState(name=topic, topic_id=None)
+    request = m.DeleteTopicsRequest(topics=[wanted], timeout_ms=1_000)
+    assert harness.ask(ApiKey.DELETE_TOPICS, request).responses[0].error_code == 0
+    harness.node.advance(1)
+
+
+def counts(harness: Harness) -> list[int]:
+    """The number of states of each partition of the coordinator."""
+    coordinator: Any = harness.coordinators.persister
+    return list(coordinator.counts())
 
 
 @pytest.mark.parametrize("name", ["state-after-kill"])

@@ -4,20 +4,21 @@ Periodic work of one shard, and what follows the deletion of topics.
 - Pruning: the log is cut before the oldest record that is needed, which is the oldest of the last snapshots of all share
   partitions.
 - Cold share partitions: one that is seldom written would keep the log long, so it gets a snapshot.
-- The states of deleted topics are deleted.
+- The states of deleted topics are deleted, also those of topics that were deleted while nobody coordinated the partition. Kafka
+  keeps the latter for ever.
 
 Source: Kafka ShareCoordinatorService.setupRecordPruning, setupSnapshotColdPartitions; ShareCoordinatorOffsetsManager;
 ShareCoordinatorShard.snapshotColdPartitions, maybeCleanupShareState.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any, Final, cast
-from uuid import UUID
 
 from kohort.machine.ports import SharePartitionKey
 from kohort.machine.shard import Result
-from kohort.machine.steps import Deadline, Operation
+from kohort.machine.steps import Deadline, Key, Operation
+from kohort.model.ids import uuid_text
 from kohort.records.values import ShareSnapshot, ShareSnapshotTombstone
 from kohort.share.records import ShareRecord
 from kohort.share.state import ShareState
@@ -26,9 +27,10 @@ from kohort.share.states import ShareStates
 _PRUNE: Final = ("prune the log",)
 _COLD: Final = ("snapshot cold share partitions",)
 _COLD_PART: Final = ("snapshot some cold share partitions",)
+_DELETE_PART: Final = ("delete some states of deleted topics",)
 
 KEYS_AT_ONCE: Final = 500
-"""The number of snapshots that one operation makes."""
+"""The number of records that one operation makes."""
 
 
 class Pruned:
@@ -85,7 +87,7 @@ def begin_cold_snapshots(shard: ShareStates, now_ms: int) -> Result[ShareRecord,
         oldest_ms = now_ms - shard.config.share_coordinator_cold_partition_snapshot_interval_ms
         cold = [key for key, state in states.items() if state.written_ms <= oldest_ms]
         if cold:
-            deadlines.append(_part(cold, 0))
+            deadlines.append(_part(_COLD_PART, snapshot_part, cold))
     return Result(deadlines=deadlines)
 
 
@@ -98,17 +100,7 @@ def snapshot_part(
         state = shard.states.get(key)
         if state is not None:
             records.append(_cold_snapshot(key, state, now_ms))
-    end = start + KEYS_AT_ONCE
-    following = Operation(begin_part, _part(keys, end)) if end < len(keys) else None
-    return Result(records, is_atomic=False, then=following)
-
-
-def begin_part(_shard: ShareStates, _now_ms: int, part: Deadline) -> Result[ShareRecord, None]:
-    return Result(deadlines=[part])
-
-
-def _part(keys: Sequence[SharePartitionKey], start: int) -> Deadline:
-    return Deadline(_COLD_PART, 0, Operation(snapshot_part, keys, start))
+    return Result(records, is_atomic=False, then=_following(_COLD_PART, snapshot_part, keys, start))
 
 
 def _cold_snapshot(key: SharePartitionKey, state: ShareState, now_ms: int) -> ShareSnapshot:
@@ -130,13 +122,38 @@ def _cold_snapshot(key: SharePartitionKey, state: ShareState, now_ms: int) -> Sh
 # Deleted topics
 
 
-def delete_topics(shard: ShareStates, topic_ids: Collection[UUID]) -> Result[ShareRecord, None]:
-    """Delete the states of all share partitions of some topics."""
-    return Result(
-        [
-            ShareSnapshotTombstone(key.group_id, key.topic_id, key.partition)
-            for key in shard.states
-            if key.topic_id in topic_ids
-        ],
-        is_atomic=False,
-    )
+def delete_states(keys: Sequence[SharePartitionKey]) -> Deadline:
+    """The deadline that begins to delete states, whose topics are gone."""
+    return _part((*_DELETE_PART, uuid_text(keys[0].topic_id)), delete_part, keys)
+
+
+def delete_part(
+    shard: ShareStates, _now_ms: int, keys: Sequence[SharePartitionKey], start: int
+) -> Result[ShareRecord, None]:
+    """Delete the states of some share partitions."""
+    records = [
+        ShareSnapshotTombstone(key.group_id, key.topic_id, key.partition)
+        for key in islice(keys, start, start + KEYS_AT_ONCE)
+        if key in shard.states
+    ]
+    following = _following((*_DELETE_PART, uuid_text(keys[0].topic_id)), delete_part, keys, start)
+    return Result(records, is_atomic=False, then=following)
+
+
+# Parts
+
+
+def _part(key: Key, function: Callable[..., Any], keys: Sequence[SharePartitionKey], start: int = 0) -> Deadline:
+    return Deadline(key, 0, Operation(function, keys, start))
+
+
+def _following(
+    key: Key, function: Callable[..., Any], keys: Sequence[SharePartitionKey], start: int
+) -> Operation | None:
+    """The operation that lets the next part begin."""
+    end = start + KEYS_AT_ONCE
+    return Operation(begin_part, _part(key, function, keys, end)) if end < len(keys) else None
+
+
+def begin_part(_shard: ShareStates, _now_ms: int, part: Deadline) -> Result[ShareRecord, None]:
+    return Result(deadlines=[part])
