@@ -175,13 +175,22 @@ def test_slow() -> None:
 
 def test_throttle() -> None:
     async def story(bench: Bench, client: Client, api: ApiKey, version: int, request: Any) -> None:
-        bench.fault(api, throttle=0.004)
+        asked: list[tuple[float, Any]] = []
+
+        def call_later(seconds: float, end: Any) -> asyncio.TimerHandle:
+            asked.append((seconds, end))
+            return asyncio.get_running_loop().call_later(3_600, end)
+
+        connections = bench.stage.node._connections
+        connections.call_later = call_later
+        bench.fault(api, throttle=0.25)
         answer = await client.ask(api, version, request)
         values = values_of(f"{api.api_name}Response", version, answer)
-        assert values.get("throttle_time_ms", 4) == 4
-        assert bench.stage.node._connections.throttled == 1
-        while bench.stage.node._connections.throttled:
-            await asyncio.sleep(0)
+        assert values.get("throttle_time_ms", 250) == 250
+        ((seconds, end),) = asked
+        assert (seconds, connections.throttled) == (0.25, 1)
+        end()
+        assert connections.throttled == 0
 
     on_each(story)
 

@@ -1,6 +1,9 @@
 """Faults on an element of a request: a partition of ten, a topic of two. The rest of the request is served."""
 
+import asyncio
 from typing import Any
+
+import msgspec
 
 from kohort.model.errors import ErrorCode
 from kohort.wire import messages as m
@@ -142,6 +145,40 @@ def test_a_partition_of_a_session_is_hit_although_the_request_does_not_name_it()
         assert codes == {2: 0, 3: REFUSED}
         healed = await client.ask(ApiKey.FETCH, 12, fetch([], first.session_id, 2))
         assert {each.partition_index: each.error_code for each in healed.responses[0].partitions} == {2: 0, 3: 0}
+
+    play(story)
+
+
+def test_a_partition_that_a_session_forgets_is_not_hit() -> None:
+    async def story(stage: Stage) -> None:
+        client = await with_partitions(stage, "a")
+        await client.ask(ApiKey.PRODUCE, 9, produce({"name": "a"}))
+        first = await client.ask(ApiKey.FETCH, 12, fetch([fetched_topic("a", 2, 3)], 0, 0))
+        fault = await stage.control.fault(api="Fetch", topic="a", partition=3, error="NOT_LEADER_OR_FOLLOWER")
+        forgetting = fetch([], first.session_id, 1)
+        forgotten = [m.FetchRequestForgottenTopic(topic="a", partitions=[3])]
+        answer = await client.ask(
+            ApiKey.FETCH, 12, msgspec.structs.replace(forgetting, forgotten_topics_data=forgotten)
+        )
+        assert {each.partition_index: each.error_code for each in answer.responses[0].partitions} == {2: 0}
+        assert await stage.control.hits(fault) == 0
+
+    play(story)
+
+
+def test_a_fetch_that_waits_is_answered_when_a_fault_comes() -> None:
+    """Its client asks again, and meets the fault."""
+
+    async def story(stage: Stage) -> None:
+        client = await with_partitions(stage, "a")
+        client.send(ApiKey.FETCH, 12, fetch([fetched_topic("a", 3)]))
+        while not stage.node.broker.fetches.delayed:
+            await asyncio.sleep(0)
+        await stage.control.fault(api="Fetch", topic="a", error="NOT_LEADER_OR_FOLLOWER")
+        _, answer = await client.receive(ApiKey.FETCH, 12)
+        assert answer.responses[0].partitions[0].error_code == 0
+        again = await client.ask(ApiKey.FETCH, 12, fetch([fetched_topic("a", 3)]))
+        assert again.responses[0].partitions[0].error_code == REFUSED
 
     play(story)
 

@@ -2,9 +2,12 @@
 
 from typing import Any
 
+from kohort.broker.api_table import served_versions
 from kohort.model.errors import ErrorCode
+from kohort.model.fixed_context import FixedContext
+from kohort.server.requests.dispatch import Dispatch, Route
 from kohort.wire import messages as m
-from kohort.wire.apis import ApiKey
+from kohort.wire.apis import DEFAULT_RELEASE, ApiKey
 from tests.control.controlled import Stage, play
 from tests.server.clients import Client, commit, with_topic
 
@@ -104,3 +107,32 @@ def test_a_wait_for_hits_ends_with_the_hit() -> None:
         assert (await stage.control.take("GET", f"/faults/{fault}?wait=1&timeout=5"))["hits"] == 1
 
     play(story)
+
+
+def test_faults_are_around_quotas() -> None:
+    order: list[str] = []
+
+    def wrapped_by(name: str) -> Any:
+        def wrap(handler: Any) -> Any:
+            def handle(*arguments: Any) -> Any:
+                order.append(name)
+                return handler(*arguments)
+
+            return handle
+
+        return lambda _api: wrap
+
+    def handle(route: Route) -> None:
+        route.handler(m.HeartbeatRequest(), FixedContext(4), lambda _response: None)
+
+    dispatch = Dispatch({ApiKey.HEARTBEAT: lambda *_: order.append("handler")}, served_versions(DEFAULT_RELEASE))
+    route = dispatch.route(ApiKey.HEARTBEAT, 4)
+    assert route is not None
+    dispatch.throttle_by(wrapped_by("quota"))
+    dispatch.intercept_by(wrapped_by("fault"))
+    handle(route)
+    dispatch.throttle_by(lambda _api: None)
+    handle(route)
+    dispatch.intercept_by(lambda _api: None)
+    handle(route)
+    assert order == ["fault", "quota", "handler", "fault", "handler", "handler"]

@@ -80,6 +80,15 @@ def test_the_bytes_of_the_journal_are_bounded() -> None:
     assert JOURNAL_BYTES_MAX // 2 < len(bytes(entry.request)) < JOURNAL_BYTES_MAX
 
 
+def test_the_bytes_of_answers_count() -> None:
+    journal = Journal(lambda _topic_id: None)
+    topics = [m.OffsetCommitResponseTopic(name="x" * 30_000, partitions=[])] * 900
+    for number in range(3):
+        kept = journal.begin(call(commit(number)), number)
+        journal.end(kept, None, m.OffsetCommitResponse(topics=topics))
+    assert [entry.seq for entry in journal.matching(Filter())] == [3]
+
+
 def test_an_entry_shows_a_thousand_elements() -> None:
     journal = Journal(lambda _topic_id: None)
     partitions = [m.OffsetCommitRequestPartition(partition_index=each) for each in range(5_000)]

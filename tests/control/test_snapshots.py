@@ -5,11 +5,13 @@ from typing import Any
 from kohort.model.errors import ErrorCode
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
+from tests.broker.harness import batch
 from tests.control.controlled import Stage, play
 from tests.control.test_clock import add_partition, initial
 from tests.control.test_events import consumer, happens, produced
 from tests.control.test_faults import committed, fetched
 from tests.control.test_states import begun, joined, synced
+from tests.server.clients import Client
 
 
 async def restored(stage: Stage, snapshot: str) -> None:
@@ -146,5 +148,37 @@ def test_wrong_uses() -> None:
         await stage.control.take("DELETE", "/scopes/one")
         assert (await stage.control.take("GET", "/snapshots"))["snapshots"] == []
         assert (await stage.control.ask("DELETE", f"/snapshots/{snapshot}")).status == 204
+
+    play(story)
+
+
+def test_the_sequences_of_a_producer_are_those_of_the_snapshot() -> None:
+    async def story(stage: Stage) -> None:
+        client = await begun(stage)
+        asked = m.InitProducerIdRequest(
+            transactional_id=None, transaction_timeout_ms=1, producer_id=-1, producer_epoch=-1
+        )
+        producer = (await client.ask(ApiKey.INIT_PRODUCER_ID, 4, asked)).producer_id
+
+        async def written(client: Client, sequence: int) -> int:
+            records = batch(b"x", producer_id=producer, producer_epoch=0, base_sequence=sequence)
+            data = m.ProduceRequestPartitionProduceData(index=0, records=records)
+            topic = m.ProduceRequestTopicProduceData(name="t", partition_data=[data])
+            answer = await client.ask(
+                ApiKey.PRODUCE, 9, m.ProduceRequest(acks=-1, timeout_ms=5_000, topic_data=[topic])
+            )
+            (partition,) = answer.responses[0].partition_responses
+            assert partition.error_code == 0
+            return int(partition.base_offset)
+
+        assert await written(client, 0) == 0
+        snapshot = await snapshot_of(stage)
+        assert [await written(client, each) for each in (1, 2)] == [1, 2]
+        for _ in range(2):
+            await restored(stage, snapshot)
+            client = await stage.connect()
+            assert [await written(client, each) for each in (1, 1)] == [1, 1]
+            (partition, _) = (await stage.control.take("GET", "/topics/t"))["partitions"]
+            assert partition["end_offset"] == 2
 
     play(story)

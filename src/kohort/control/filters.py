@@ -128,8 +128,6 @@ class Matcher:
             found = facts.get(word)
             if found is None and word == "topic" and (topic_id := facts.get("topic_id")) is not None:
                 found = self._name_of(topic_id)
-                if found is None:
-                    return False
             if found is None:
                 is_complete = False
             elif found != value:

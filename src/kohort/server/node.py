@@ -245,7 +245,6 @@ class Node:
             store_in_memory.fill(content)
             if newer and (log := store_in_memory.get(CATALOG)) is not None:
                 log.append(newer, leader_epoch=log.leader_epoch)
-                store_in_memory.flush()
             return store_in_memory
         from kohort.storage.disk import DiskStore
         from kohort.storage.durability.brief_waits import WAIT_S
