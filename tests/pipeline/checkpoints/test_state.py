@@ -1,6 +1,7 @@
 """What a query is doing, and what is said of it: verdicts, `queries`, the page."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +164,24 @@ def test_records_that_were_deleted_unread(lake: Path) -> None:
     assert rows["done"]["verdict"] == "OK"
     lost = {row["group"]: row["records_lost"] for row in json.loads(answer(lake, "queries", "--json"))}
     assert lost == {"busy": 5, "done": 0, "stopped": 5, "stuck": 5}
+
+
+def test_a_topic_that_was_created_again(lake: Path) -> None:
+    """The checkpoint names the topic, not its id: an offset beyond the end of the new log tells it."""
+    shutil.rmtree(lake / "logs" / "orders-0")
+    write_topic(lake / "logs", "orders", (15,))
+    rows = {row["group"]: row for row in json.loads(answer(lake, "status", "--json"))}
+    assert rows["done"]["verdict"] == "LOST"
+    assert rows["done"]["why"] == "the committed offset 600 is beyond the log end offset 15"
+    assert rows["stuck"]["verdict"] == "LOST"
+
+
+def test_a_topic_that_was_deleted(lake: Path) -> None:
+    shutil.rmtree(lake / "logs" / "orders-0")
+    rows = {row["group"]: row for row in json.loads(answer(lake, "status", "--json"))}
+    assert {row["verdict"] for row in rows.values()} == {"UNKNOWN"}
+    states = {row["group"]: row["state"] for row in json.loads(answer(lake, "queries", "--json"))}
+    assert states["done"] == states["stopped"] == UNKNOWN
 
 
 def test_the_page(lake: Path, tmp_path: Path) -> None:

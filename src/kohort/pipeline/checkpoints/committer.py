@@ -99,7 +99,7 @@ class Committer:
         while (wanted := self._next()) is not None:
             try:
                 finished = wanted() if callable(wanted) else wanted
-                if finished is not None and self._is_newer(finished):
+                if finished is not None:
                     client = client or self._open()
                     self._commit(client, finished)
                     self.committed = finished
@@ -127,10 +127,6 @@ class Committer:
         with self._changed:
             self._changed.wait_for(lambda: self._pending is not None or self._is_closed)
             return None if self._is_closed else self._pending
-
-    def _is_newer(self, finished: Finished) -> bool:
-        last = self.committed
-        return last is None or last.query_id != finished.query_id or last.batch <= finished.batch
 
     def _commit(self, client: Client, finished: Finished) -> None:
         metadata = f"spark query {finished.query_id} batch {finished.batch}"
