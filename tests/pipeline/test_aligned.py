@@ -62,6 +62,19 @@ def test_cells_that_only_a_function_can_format(capsys: pytest.CaptureFixture[str
 def test_an_unknown_value_is_a_dash_whatever_arrow_makes_of_its_type(capsys: pytest.CaptureFixture[str]) -> None:
     """Rows of Python objects have no schema: a column without a value has no type."""
     verdict = {"verdict": "OK", "why": "", "status": None, "lag": 0, "time_lag_ms": None, "commits": 0}
-    rows = [{"group": "g", "topic": "t", "partition": 0} | verdict | {"last_commit_ms": None}]
+    rows = [{"group": "g", "topic": "t", "partition": 0} | verdict | {"last_commit_ms": None, "since_ms": None}]
     print_table(pa.Table.from_pylist(rows), False, "verdicts")
     assert capsys.readouterr().out == printed(rows, "verdicts")
+
+
+def test_a_long_text_of_a_client_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    row = dict.fromkeys(column.name for column in arrow_schema("offsets")) | {
+        "group": "g",
+        "topic": "t",
+        "partition": 0,
+    }
+    rows = [row | {"metadata": text} for text in ("x" * 40, "ä" * 41, None)]
+    print_table(pa.Table.from_pylist(rows, arrow_schema("offsets")), False, "offsets")
+    out = capsys.readouterr().out
+    assert out == printed(rows, "offsets")
+    assert [line.split()[-1] for line in out.splitlines()[1:]] == ["x" * 40, "ä" * 39 + "…", "-"]

@@ -1,6 +1,7 @@
 """The verdicts of partitions, a table of cases: what Burrow's status misses, and what it has right."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -210,6 +211,43 @@ def test_a_share_group_without_members_is_stuck() -> None:
     ]
 
 
+LEFT = [{"instance_id": instance, "client_id": f"c{number}"} for number, instance in enumerate([None, "i", None, None])]
+
+
+@pytest.mark.parametrize(
+    ("left", "why"),
+    [
+        (LEFT[:1], ": c0 left, or expired, at 09:27:14"),
+        (LEFT[:2], ": c0, i left, or expired, at 09:27:14"),
+        (LEFT, ": c0, c2, c3 and 1 more left, or expired, at 09:27:14"),
+        ([], ""),
+    ],
+)
+def test_the_reason_names_who_left_and_when(left: list[dict[str, Any]], why: str) -> None:
+    emptied = change("dead", 3, event="emptied") | {"left": left, "completed_at_ms": T + 400_000}
+    (found,) = verdicts([lag("dead", 0, 90)], [status("dead", 0, "OK")], [emptied], at_ms=T + 500_000)
+    assert (found["verdict"], found["why"], found["since_ms"]) == (
+        "STOP",
+        f"the group has no members{why}",
+        T + 400_000,
+    )
+
+
+def test_since_when_a_verdict_holds() -> None:
+    rows = [lag("alive", 0, 100), lag("alive", 1, 60), lag("alive", 2, 60), lag("alive", 3, 60)]
+    rows.append(lag("alive", 4, 0) | {"offset": None, "lag": None, "time_lag_ms": None, "next_produced_at_ms": T})
+    states = [status("alive", number, name) for number, name in enumerate(["STOP", "STOP", "STALL", "WARN"])]
+    owned = [{"group": "alive", "topic": "t", "partition": 4, "since_ms": T, "until_ms": None}]
+    found = verdicts(rows, states, [change("alive", 1, "m")], owned=owned, at_ms=T + 100_000)
+    assert {row["partition"]: (row["verdict"], row["since_ms"]) for row in found} == {
+        0: ("OK", None),
+        1: ("STOP", T + 5),
+        2: ("STALL", None),
+        3: ("WARN", None),
+        4: ("STOP", T),
+    }
+
+
 def test_the_worst_come_first() -> None:
     rows = verdicts(LAG, STATUS, REBALANCES)
     assert [(row["group"], row["partition"], row["verdict"], row["status"], row["lag"]) for row in rows] == [
@@ -334,6 +372,7 @@ def test_what_cannot_be_judged_does_not_pass(recorded: Callable[[str], Path], tm
     code, verdicts, told = run()
     assert (code, verdicts) == (0, {"UNKNOWN", "OK"})
     assert missing in told
+    assert re.match(r"As of 2026-11-\d\d [\d:.]+ UTC, [\d.]+ \w+ (ago|ahead of this machine's clock)\n", told)
     code, verdicts, told = run("--fail-on", "LOST")
     assert (code, verdicts) == (1, {"UNKNOWN"})
     assert missing in told

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import typer
 
-from kohort.cli.pipeline.columns import Column, Field, Instant, columns_of
+from kohort.cli.pipeline.columns import SHORT_MAX, Column, Field, Instant, Short, columns_of
 from kohort.model.text import printable
 
 SLICE_ROWS = 1024
@@ -81,8 +81,14 @@ def _formatted(batch: pa.RecordBatch, cell: Any) -> pa.Array | None:
     if isinstance(cell, Field):
         values = batch.column(cell.name)
         if pa.types.is_integer(values.type) or pa.types.is_string(values.type):
-            return pc.fill_null(values.cast(pa.string()), "-")
+            texts = pc.fill_null(values.cast(pa.string()), "-")
+            return _shortened(texts) if isinstance(cell, Short) else texts
     return None
+
+
+def _shortened(texts: pa.Array) -> pa.Array:
+    cut = pc.binary_join_element_wise(pc.utf8_slice_codeunits(texts, 0, SHORT_MAX - 1), "\N{HORIZONTAL ELLIPSIS}", "")
+    return pc.if_else(pc.greater(pc.utf8_length(texts), SHORT_MAX), cut, texts)
 
 
 def _instants(values: pa.Array) -> pa.Array | None:

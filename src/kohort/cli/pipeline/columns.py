@@ -11,6 +11,9 @@ import typer
 from kohort.pipeline.report.formatting import duration, instant, rebalance_duration
 from kohort.pipeline.tables.contract import DURATION, INSTANT, column_of
 
+SHORT_MAX = 40
+"""Characters of a text that clients choose."""
+
 Row = dict[str, Any]
 Cell = Callable[[Row], str]
 Align = Literal["left", "right"]
@@ -41,6 +44,15 @@ class Field:
 
     def __call__(self, row: Row) -> str:
         return "-" if row[self.name] is None else str(row[self.name])
+
+
+@dataclass(frozen=True)
+class Short(Field):
+    """The cell of a text that clients choose, which may be long; `--json` has all of it."""
+
+    def __call__(self, row: Row) -> str:
+        text = super().__call__(row)
+        return text if len(text) <= SHORT_MAX else f"{text[: SHORT_MAX - 1]}\N{HORIZONTAL ELLIPSIS}"
 
 
 @dataclass(frozen=True)
@@ -85,8 +97,10 @@ def _topic(row: Row) -> str:
 
 _SPECIAL: dict[str, tuple[Align, Cell]] = {
     "@lag": ("right", lambda row: "beyond end" if row["is_beyond_end"] else Field("lag")(row)),
+    "@metadata": ("left", Short("metadata")),
     "@waited": ("right", _waited),
     "@topic": ("left", _topic),
+    "@since": ("left", Instant("since_ms")),
     "@why": ("left", _reasons),
     "@topics": ("left", lambda row: ", ".join((*row["topics"], *row["other_sources"]))),
     "@members": ("right", lambda row: str(len(row["members"]))),
@@ -102,7 +116,7 @@ _SPECIAL: dict[str, tuple[Align, Cell]] = {
 """Cells that are not a column in the format of its type."""
 
 _PLACE = "group | topic | partition"
-_COMMITTED = "leader_epoch | COMMITTED commit_timestamp_ms | metadata"
+_COMMITTED = "leader_epoch | COMMITTED commit_timestamp_ms | METADATA @metadata"
 _REBALANCES = (
     "COMPLETED completed_at_ms | group | TYPE group_type | event | generation | WHY @why | MEMBERS @members | JOINED @joined"
     " | LEFT @left | moved | TOOK @took"
@@ -115,7 +129,7 @@ TABLES = {
     "lag": f"{_PLACE} | offset | END end_offset | LAG @lag | {_COMMITTED}",
     "time_lag": (f"{_PLACE} | offset | END end_offset | LAG @lag | WAITING @waited | LOST records_lost | {_COMMITTED}"),
     "verdicts": (
-        f"{_PLACE} | verdict | BURROW status | lag | WAITING @waited | commits | LAST COMMIT last_commit_ms | why"
+        f"{_PLACE} | verdict | SINCE @since | BURROW status | lag | WAITING @waited | commits | LAST COMMIT last_commit_ms | why"
     ),
     "status_history": f"{_PLACE} | status | {_SINCE} | GREATEST LAG lag_max",
     "lag_over_time": "TIME timestamp_ms | group | lag",

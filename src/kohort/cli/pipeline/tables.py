@@ -5,6 +5,7 @@ Tables and JSON are printed on standard output, progress and notes on standard e
 command runs, so that `kohort --help` stays fast.
 """
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -133,10 +134,22 @@ def show_verdicts(options: CommandOptions, fail_on: str | None, *, allows_unknow
             rows = list(at_least(rows, fail_on.upper(), allows_unknown=allows_unknown))
         if rows or options.as_json or fail_on is None:
             print_table(pa.Table.from_pylist(rows), options.as_json, "verdicts")
+            if rows:
+                _print_age(at_ms)
         if not (allows_unknown and fail_on is not None):
             print_missing_logs(options, found["time_lag"], found["share_state"])
     if rows and fail_on is not None:
         raise typer.Exit(EXIT_FOUND)
+
+
+def _print_age(at_ms: int) -> None:
+    """Tell the instant of the tables: that of the newest record, which may be old in a copy of a directory."""
+    from kohort.pipeline.report.formatting import duration, instant
+
+    if at_ms:
+        age_ms = int(time.time() * 1000) - at_ms
+        ago = f"{duration(age_ms)} ago" if age_ms >= 0 else f"{duration(-age_ms)} ahead of this machine's clock"
+        typer.echo(f"As of {instant(at_ms)} UTC, {ago}", err=True)
 
 
 def _of_uncommitted(assignments: "pa.Table", lag: "pa.Table") -> "pa.Table":

@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from kohort.pipeline.checkpoints.state import STANDING
-from kohort.pipeline.report.formatting import duration
+from kohort.pipeline.report.formatting import duration, moment
 
 Row: TypeAlias = dict[str, Any]
 
@@ -46,6 +46,8 @@ GAP_MS = 300_000
 """How long a partition may be without an owner, as between two starts of a member that crashes, and count as owned."""
 
 _PLACE = ("group", "topic", "partition")
+_NAMES_MAX = 3
+"""How many of the members that left a reason names."""
 _RISING_MIN = 4
 """Known lags in the window below which no trend is told."""
 
@@ -62,6 +64,7 @@ class PartitionFacts:
         offset: the committed offset; None if there is none.
         end_offset: of the log; None if the log is not there.
         has_members: whether the group has a member now.
+        who_left: without members, who left last and when, in words.
         is_subscribed: whether a member subscribes to the topic.
         is_rising: see `is_rising`.
         records_lost: records that were deleted before the group read them.
@@ -78,6 +81,7 @@ class PartitionFacts:
     offset: int | None = None
     end_offset: int | None = None
     has_members: bool | None = None
+    who_left: str = ""
     is_subscribed: bool | None = None
     is_rising: bool = False
     records_lost: int | None = None
@@ -129,7 +133,7 @@ def _rule(facts: PartitionFacts) -> Verdict:
     if facts.lag <= facts.allowed_lag or facts.is_all_read:
         return Verdict(OK)
     if facts.has_members is False:
-        return Verdict(STOP, _NO_MEMBERS)
+        return Verdict(STOP, _no_members(facts))
     if facts.query is not None and facts.status != "REWIND":
         return _of_query(facts)
     if facts.status in BAD:
@@ -154,13 +158,17 @@ def _of_query(facts: PartitionFacts) -> Verdict:
 def _without_lag(facts: PartitionFacts) -> Verdict:
     if facts.end_offset is None:
         told = "the log of the partition is not here"
-        return Verdict(UNKNOWN, f"{told}; {_NO_MEMBERS}" if facts.has_members is False else told)
+        return Verdict(UNKNOWN, f"{told}; {_no_members(facts)}" if facts.has_members is False else told)
     if facts.is_all_read or facts.end_offset <= facts.allowed_lag:
         return Verdict(OK)
     owned = duration(facts.owned_ms)
     if facts.owned_ms is not None and facts.owned_ms >= UNCOMMITTED_MS:
         return Verdict(STOP, f"no commit for {owned} since a member has the partition, and its log has records")
     return Verdict(OK, f"no commit yet, for {owned} since a member has the partition")
+
+
+def _no_members(facts: PartitionFacts) -> str:
+    return f"{_NO_MEMBERS}: {facts.who_left}" if facts.who_left else _NO_MEMBERS
 
 
 def is_rising(lags: Sequence[int | None]) -> bool:
@@ -190,8 +198,10 @@ def verdicts(
     """
     Return the verdict of every partition with a committed offset, a live owner or share state, the worst first.
 
-    Columns: `group`, `topic`, `partition`, `verdict`, `why`, `status` (Burrow's; null if all commits have expired), `lag`,
-    `time_lag_ms` and `is_exact` (null unless `lag` has them), `commits` (in the window), `last_commit_ms`.
+    Columns: `group`, `topic`, `partition`, `verdict`, `why`, `since_ms` (when the last member left, a member took the partition
+    without a commit, or the last commit was; null for OK and if the logs do not tell), `status` (Burrow's; null if all commits
+    have expired), `lag`, `time_lag_ms` and `is_exact` (null unless `lag` has them), `commits` (in the window),
+    `last_commit_ms`.
 
     Args:
         lag: rows of table `lag` or `time_lag`. Rows of the latter know about deleted records.
@@ -212,13 +222,17 @@ def verdicts(
     for row in lag:
         place = tuple(row[name] for name in _PLACE)
         owned_ms = at_ms - since[place] if place in since else None
-        facts = _facts(row, by_place.get(place), changes.get(row["group"]), first_open.get(place[1:]), owned_ms)
-        rows.append(
-            _row(row, by_place.get(place), replace(facts, allowed_lag=allowed_lag, **of_spark.get(row["group"], {})))
+        change = changes.get(row["group"])
+        facts = _facts(row, by_place.get(place), change, first_open.get(place[1:]), owned_ms)
+        facts = replace(
+            facts, allowed_lag=allowed_lag, who_left=_who_left(change, at_ms), **of_spark.get(row["group"], {})
         )
-    rows += (
-        _share_row(row, changes.get(row["group"]), allowed_lag) for row in share if row["start_offset"] is not None
-    )
+        found = _row(row, by_place.get(place), facts)
+        rows.append(found | {"since_ms": _since(found, facts, change, since.get(place))})
+    for row in share:
+        if row["start_offset"] is not None:
+            change = changes.get(row["group"])
+            rows.append(_share_row(row, change, _who_left(change, at_ms), allowed_lag))
     return sorted(rows, key=worst_first)
 
 
@@ -323,12 +337,40 @@ def _row(row: Row, status: Row | None, facts: PartitionFacts) -> Row:
     return found if status is None else found | {name: status[name] for name in ("status", "commits", "last_commit_ms")}
 
 
-def _share_row(row: Row, change: Row | None, allowed_lag: int) -> Row:
+def _share_row(row: Row, change: Row | None, who_left: str, allowed_lag: int) -> Row:
     has_members = None if change is None else bool(change["members"])
     facts = PartitionFacts(
-        status=OK, lag=row["lag"], end_offset=row["end_offset"], has_members=has_members, allowed_lag=allowed_lag
+        status=OK,
+        lag=row["lag"],
+        end_offset=row["end_offset"],
+        has_members=has_members,
+        who_left=who_left,
+        allowed_lag=allowed_lag,
     )
-    return _judged(row, facts) | {"topic": row["topic"] or row["topic_id"], "last_commit_ms": row["written_at_ms"]}
+    found = _judged(row, facts)
+    written = {"topic": row["topic"] or row["topic_id"], "last_commit_ms": row["written_at_ms"]}
+    return found | written | {"since_ms": _since(found, facts, change, None)}
+
+
+def _who_left(change: Row | None, at_ms: int) -> str:
+    """Who left a group without members, and when. The log does not tell whether a member left or its session expired."""
+    left = [] if change is None or change["members"] else change.get("left") or []
+    if change is None or not left:
+        return ""
+    names = sorted({each["instance_id"] or each["client_id"] for each in left})
+    shown = ", ".join(names[:_NAMES_MAX]) + (f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else "")
+    return f"{shown} left, or expired, at {moment(change['completed_at_ms'], at_ms)}"
+
+
+def _since(found: Row, facts: PartitionFacts, change: Row | None, owned_since_ms: int | None) -> int | None:
+    """Since when a verdict holds; None if the logs do not tell."""
+    if found["verdict"] == OK:
+        return None
+    if facts.has_members is False and change is not None and found["verdict"] in (STOP, UNKNOWN):
+        return change.get("completed_at_ms")
+    if found["verdict"] == STOP:
+        return owned_since_ms if facts.offset is None else found["last_commit_ms"]
+    return None
 
 
 def _judged(row: Row, facts: PartitionFacts) -> Row:
