@@ -4,15 +4,29 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kohort.pipeline import assignments, commits, lag, members, offsets, rebalances, share_state, topic_names
+from kohort.model.errors import ConfigError
+from kohort.pipeline import (
+    assignments,
+    commits,
+    lag,
+    members,
+    offsets,
+    read,
+    rebalances,
+    share_state,
+    spark_session,
+    topic_names,
+)
 from kohort.pipeline.decode import schemas
 from kohort.pipeline.engines.dispatch import is_local
+from kohort.pipeline.front import METHODS
 from kohort.pipeline.jobs import published
 from kohort.pipeline.sources.options import SourceOptions
 from kohort.pipeline.tables.contract import columns_of
@@ -59,7 +73,7 @@ def test_published_tables_have_the_documented_columns(engine: Any, recorded: Cal
 
 
 def test_the_tour_without_spark_runs(recorded: Callable[[str], Path]) -> None:
-    code, *_ = re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
+    *_, code, _, _ = re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
     logs = str(recorded("main") / "logs")
     found: dict[str, Any] = {}
     code = (
@@ -73,17 +87,53 @@ def test_the_tour_without_spark_runs(recorded: Callable[[str], Path]) -> None:
 
 @pytest.mark.spark
 def test_the_tour_runs(
-    spark: Any, recorded: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: Any,
+    recorded: Callable[[str], Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    _, tour, stream = re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
-    exec(tour, {"spark": spark, "directory": str(recorded("main") / "logs")})
+    logs = str(recorded("main") / "logs")
+    monkeypatch.setattr(spark_session, "session", lambda: nullcontext(spark))
+    blocks = [
+        block.replace("/var/lib/kafka", logs).replace("kafka://localhost:9092", logs).replace("/srv/", f"{tmp_path}/")
+        for block in re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
+    ]
+    front, stored, table, _, tour, stream = blocks
+    names = {"spark": spark, "directory": logs, "target": str(tmp_path / "target")}
+    names["checkpoint"] = str(tmp_path / "of-target")
+    for block in (front, stored, table, tour, stream):
+        exec(block, names)
     assert "hold-open" in capsys.readouterr().out
-    target = str(tmp_path / "target")
-    names = {"spark": spark, "directory": str(recorded("main") / "logs"), "target": target}
-    names["checkpoint"] = str(tmp_path / "checkpoint")
-    exec(stream, names)
+    of_lag = spark.read.parquet(str(tmp_path / "lag"))
+    assert of_lag.where("group = 'classic-three' and topic = 'orders'").count() == 4
+    assert spark.read.parquet(str(tmp_path / "offsets")).count() == read(spark, logs).offsets().count() > 4
     assert names["query"].awaitTermination(120)
-    assert spark.read.parquet(target).where("group = 'classic-three'").count() > 10
+    assert spark.read.parquet(str(tmp_path / "target")).where("group = 'classic-three'").count() > 10
+
+
+@pytest.mark.spark
+def test_the_methods_of_a_read_are_the_tables_of_the_commands(spark: Any, recorded: Callable[[str], Path]) -> None:
+    logs = read(spark, str(recorded("main") / "logs"))
+    assert f"`{'`, `'.join(sorted(METHODS))}`".replace(", `transactions`", " and `transactions`") in re.sub(
+        r"\s+", " ", DOCS.read_text(encoding="utf-8")
+    )
+    assert {
+        getattr(logs, name)().columns == [each.name for each in columns_of(table)] for name, table in METHODS.items()
+    } == {True}
+    assert logs.lag() is logs.lag(), "one read serves all"
+    assert not hasattr(logs.where("kind = 'marker'"), "_kohort_source")
+    assert logs.select("kind").distinct().count() > 3
+
+
+@pytest.mark.spark
+def test_a_stream_is_refused_with_the_way_that_works(spark: Any, recorded: Callable[[str], Path]) -> None:
+    stream = spark.readStream.format("kohort").load(str(recorded("main") / "logs"))
+    for table in (offsets, commits, rebalances, members, assignments, share_state):
+        with pytest.raises(ConfigError, match=r"this frame is a stream: .*foreachBatch.*pipeline follow"):
+            table(stream)
+    with pytest.raises(ConfigError, match="this frame is a stream"):
+        lag(read(spark, str(recorded("main") / "logs")).offsets(), stream, at_ms=1)
 
 
 @pytest.mark.spark

@@ -24,7 +24,8 @@ def read(spark: "SparkSession", path: str, options: "Mapping[str, str] | None" =
     """
     Return the rows of a source as a frame, planned now; see `sources.frames`.
 
-    `spark.read.format("kohort").options(...).load(path)` gives the same rows, but needs PySpark 4.0: this needs 3.5.
+    `spark.read.format("kohort").options(...).load(path)` gives the same rows, but needs PySpark 4.0: this needs 3.5. The frame
+    has the tables of the source as methods (`read(spark, path).lag()`), which need 4.0; see `front`.
 
     Args:
         path: the data directory of a broker, `kafka://HOST:PORT`, or a directory in a file system of Hadoop, see
@@ -35,6 +36,7 @@ def read(spark: "SparkSession", path: str, options: "Mapping[str, str] | None" =
         ConfigError: an option is invalid, or the source cannot be read.
     """
     from kohort.pipeline.decode.storage import is_remote
+    from kohort.pipeline.front import with_tables
     from kohort.pipeline.sources.frames import frame_of
     from kohort.pipeline.sources.hadoop import frame_of_files
     from kohort.pipeline.sources.live import is_live
@@ -42,7 +44,8 @@ def read(spark: "SparkSession", path: str, options: "Mapping[str, str] | None" =
 
     asked = SourceOptions.parse({**(options or {}), "path": path})
     is_remote_directory = is_remote(asked.path) and not is_live(asked.path)
-    return frame_of_files(spark, asked) if is_remote_directory else frame_of(spark, asked)
+    frame = frame_of_files(spark, asked) if is_remote_directory else frame_of(spark, asked)
+    return with_tables(frame, spark, asked.path, options or {})
 
 
 def explain(path: str, options: "Mapping[str, str] | None" = None) -> str:
@@ -348,6 +351,7 @@ def typed(frame: "DataFrame", table: str) -> "DataFrame":
 
 def _batches(rows: Any) -> Any:
     """Return the rows of kind batch; all if the frame does not tell kinds."""
+    _check_batch(rows)
     return rows.where("kind = 'batch'") if "kind" in rows.columns else rows
 
 
@@ -366,4 +370,20 @@ def _ends(rows: Any, at_ms: int | None) -> Any:
 
 
 def _until(records: Any, as_of_ms: int | None) -> Any:
+    _check_batch(records)
     return records if as_of_ms is None else records.where(records["timestamp_ms"] <= as_of_ms)
+
+
+def _check_batch(frame: Any) -> None:
+    """
+    Raises:
+        ConfigError: the frame is a stream, whose end, which every table needs, is not known.
+    """
+    if getattr(frame, "isStreaming", False):
+        from kohort.model.errors import ConfigError
+
+        raise ConfigError(
+            "a table needs all records, and this frame is a stream: give each batch with the stored ones to the table, by"
+            " writeStream.foreachBatch, or let `kohort pipeline follow SOURCE --out DIR` keep the tables up to date"
+            " (docs/pipeline.md, As a stream)"
+        )
