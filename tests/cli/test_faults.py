@@ -151,3 +151,37 @@ def test_an_event_happens(broker: Broker, capsys: pytest.CaptureFixture[str]) ->
     capsys.readouterr()
     assert run(["event", "expire_membr", "group=billing"]) == 2
     assert "there is no /events/expire_membr; did you mean /events/expire_member?" in capsys.readouterr().err
+
+
+def test_time_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["clock", "advance", "1"]) == 2
+    assert "the clock is real: start the broker with --virtual-time" in capsys.readouterr().err
+    with Broker(virtual_time=True, in_process=True) as broker:
+        address = ["--control", broker.control]
+        before_ms = broker.clock.now_ms
+        assert run(["clock", "timers", "--json", *address]) == 0
+        pending = json.loads(capsys.readouterr().out)
+        assert run(["clock", "advance", "0.5", "--step", "0.25", *address]) == 0
+        assert broker.clock.now_ms == before_ms + 500
+        assert run(["clock", "run-next", "--json", *address]) == 0
+        out = capsys.readouterr().out
+        assert json.loads(out[out.index("[") :])[0]["owner"] in [each["owner"] for each in pending]
+
+
+def test_snapshots_and_resets(capsys: pytest.CaptureFixture[str]) -> None:
+    with Broker(in_process=True) as broker:
+        address = ["--control", broker.control]
+        broker.create_topic("orders")
+        assert run(["snapshot", "take", "--scope", "mine", *address]) == 0
+        name = capsys.readouterr().out.split()[1]
+        broker.create_topic("bills")
+        assert run(["snapshot", "restore", name, *address]) == 0
+        broker.wait_topic("bills", exists=False)
+        assert run(["snapshot", "list", *address]) == 0
+        assert capsys.readouterr().out.splitlines()[-1].split()[:2] == [name, "mine"]
+        assert run(["snapshot", "remove", name, *address]) == 0
+        assert run(["snapshot", "restore", name, *address]) == 2
+        assert f"there is no snapshot '{name}'" in capsys.readouterr().err
+        assert run(["reset", *address]) == 0
+        assert capsys.readouterr().out == "The broker is clean\n"
+        broker.wait_topic("orders", exists=False)

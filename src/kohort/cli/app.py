@@ -8,7 +8,7 @@ from kohort import __version__
 from kohort.cli import config, log, offsets, top
 from kohort.cli.brokers import commands as brokers
 from kohort.cli.completion import ServeCommand
-from kohort.cli.control import events, faults, holds, waits
+from kohort.cli.control import events, faults, holds, times, waits
 from kohort.cli.groups import write_commands as groups
 from kohort.cli.options import new_app
 from kohort.cli.pipeline import commands as pipeline
@@ -94,5 +94,8 @@ app.add_typer(faults.app)
 app.add_typer(holds.app)
 app.command("event", epilog=events.EPILOG)(events.event)
 app.add_typer(waits.app)
+app.add_typer(times.clock)
+app.add_typer(times.snapshot)
+app.command("reset", epilog=times.RESET_EPILOG)(times.reset)
 app.command("requests", epilog=waits.REQUESTS_EPILOG)(waits.requests)
 app.add_typer(log.app)
