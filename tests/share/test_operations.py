@@ -7,7 +7,8 @@ import pytest
 from kohort.machine.ports import SharePartitionKey, SharePartitionState, StateBatch
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import CoordinatorError, ErrorCode
-from kohort.model.limits import SHARE_STATE_BATCHES_MAX
+from kohort.model.ids import uuid_text
+from kohort.model.limits import SHARE_STATE_BATCHES_MAX, SHARE_WRITE_BATCHES_MAX
 from kohort.records.values import ShareSnapshot, ShareUpdate, ShareUpdateTombstone
 from kohort.share.config import ShareConfig
 from kohort.share.records import key_of
@@ -126,7 +127,9 @@ def test_a_request_with_a_topic_without_partitions_is_not_served() -> None:
 def test_a_share_partition_has_a_bound_of_batches() -> None:
     node = Node()
     most = [StateBatch(2 * index, 2 * index, 2, 1) for index in range(SHARE_STATE_BATCHES_MAX)]
-    assert node.write(*most) is None
+    assert node.write(*most[: SHARE_WRITE_BATCHES_MAX + 1]) is ErrorCode.INVALID_REQUEST
+    for low in range(0, SHARE_STATE_BATCHES_MAX, SHARE_WRITE_BATCHES_MAX):
+        assert node.write(*most[low : low + SHARE_WRITE_BATCHES_MAX]) is None
     assert node.write(StateBatch(1, 1, 2, 1)) is None, "two batches become one"
     last = 2 * SHARE_STATE_BATCHES_MAX
     assert node.write(StateBatch(last, last, 2, 1)) is None
@@ -179,3 +182,28 @@ def test_the_log_is_not_cut_twice_at_the_same_place() -> None:
     shard = shard_of(ShareUpdateTombstone("h", None, 0), snapshot())
     assert [effect.offset for effect in prune(shard, 0).effects] == [1]
     assert prune(shard, 0).effects == []
+
+
+# Several brokers
+
+
+def test_another_broker_than_the_coordinator_refuses() -> None:
+    harness = Harness(**SETTINGS, racks=(None, None))
+    harness.host_shares()
+    topic_id = harness.create("t")
+    key = f"g:{uuid_text(topic_id)}:0"
+    find = m.FindCoordinatorRequest(key_type=2, coordinator_keys=[key])
+    (found,) = harness.ask(ApiKey.FIND_COORDINATOR, find).coordinators
+    assert found.error_code == ErrorCode.NONE
+    of = m.ReadShareGroupStateSummaryRequestPartitionData(partition=0)
+    topics = [m.ReadShareGroupStateSummaryRequestReadStateSummaryData(topic_id=topic_id, partitions=[of])]
+    request = m.ReadShareGroupStateSummaryRequest(group_id="g", topics=topics)
+    for node_id in (1, 2):
+        answer = harness.ask(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, request, at=node_id).results[0].partitions[0]
+        if node_id == found.node_id:
+            assert (answer.error_code, answer.start_offset) == (ErrorCode.NONE, -1)
+        else:
+            assert answer.error_code == ErrorCode.NOT_COORDINATOR
+            what = "Unable to read share group state summary: "
+            assert answer.error_message == f"{what}This is not the correct coordinator."
+    assert harness.broker.coordinators.persister is not None, "within the process every coordinator is reached"

@@ -104,6 +104,8 @@ class Api(NamedTuple):
 _CONFIGS: Final = "CONFIGS_MAX configurations of a resource, CONFIG_LENGTH_MAX characters of a value"
 _LISTS_STEP: Final = 300_000
 """The configurations of one resource are one step. A broker has seven lists, each of up to 32 768 empty elements."""
+_STATES_STEP: Final = 800_000
+"""The batches of a write of one share partition are combined with the stored ones in one step."""
 _PATTERN: Final = (
     "PATTERN_LENGTH_MAX, PATTERN_CLASSES_MAX and PATTERN_PROGRAM_BYTES_MAX of an expression, MATCH_STEPS_MAX of a match"
 )
@@ -217,7 +219,9 @@ API_TABLE: Final[dict[ApiKey, Api]] = {
     ApiKey.REMOVE_RAFT_VOTER: Api(_one()),
     ApiKey.INITIALIZE_SHARE_GROUP_STATE: Api(_whole()),
     ApiKey.READ_SHARE_GROUP_STATE: Api(_whole()),
-    ApiKey.WRITE_SHARE_GROUP_STATE: Api(_whole()),
+    ApiKey.WRITE_SHARE_GROUP_STATE: Api(
+        _whole(step=_STATES_STEP, bounded_by="SHARE_WRITE_BATCHES_MAX, SHARE_STATE_BATCHES_MAX")
+    ),
     ApiKey.DELETE_SHARE_GROUP_STATE: Api(_whole()),
     ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: Api(_whole()),
     ApiKey.STREAMS_GROUP_HEARTBEAT: Api(_each()),

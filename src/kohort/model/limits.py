@@ -125,6 +125,9 @@ PENDING_OFFSETS_MAX: Final = 20_000
 Offsets that a transaction leaves pending in one partition of `__consumer_offsets`; a commit refuses those beyond.
 Its end is one operation, which takes a microsecond an offset. Kafka has no limit.
 """
+SHARE_WRITE_BATCHES_MAX: Final = 10_000
+"""Batches of one write of a share partition: the largest `group.share.max.partition.max.record.locks`. A write with more is
+INVALID_REQUEST: they are combined with the stored ones in one step."""
 SHARE_STATE_BATCHES_MAX: Final = 50_000
 """Batches of delivery states of one share partition, whose snapshot is one record; a write that would leave more is
 INVALID_REQUEST. Kafka has no limit, and fails to write the snapshot."""

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias, cast
 from kohort.machine.ports import SharePartitionKey, SharePartitionState, StateBatch
 from kohort.machine.shard import Result
 from kohort.model.errors import CoordinatorError, ErrorCode
-from kohort.model.limits import SHARE_STATE_BATCHES_MAX
+from kohort.model.limits import SHARE_STATE_BATCHES_MAX, SHARE_WRITE_BATCHES_MAX
 from kohort.records.values import ShareSnapshot, ShareSnapshotTombstone, ShareUpdate
 from kohort.share.batches import NO_OFFSET, combined
 from kohort.share.records import ShareRecord
@@ -35,6 +35,7 @@ _OLD_LEADER: Final = "The leader epoch in the request is older than the epoch on
 _OLD_STATE: Final = "The coordinator rejected the request because the state epoch did not match."
 _UNKNOWN: Final = "This server does not host this topic-partition."
 _BACKWARDS: Final = "A state batch ends before it begins."
+_TOO_LONG: Final = f"A write can have {SHARE_WRITE_BATCHES_MAX} state batches."
 _TOO_MANY: Final = f"A share partition can have {SHARE_STATE_BATCHES_MAX} state batches."
 
 
@@ -107,6 +108,8 @@ def write(shard: ShareStates, now_ms: int, key: SharePartitionKey, changed: Shar
     if not _exists(shard, key):
         return _refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _UNKNOWN)
     batches = changed.batches
+    if len(batches) > SHARE_WRITE_BATCHES_MAX:
+        return _invalid(_TOO_LONG)
     for batch in batches:
         # Kafka stores it, and cannot combine it with the next write.
         if batch.last_offset < batch.first_offset:
