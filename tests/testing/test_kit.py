@@ -12,8 +12,8 @@ from kohort.control.filters import Filter
 from kohort.control.holds import HoldSpec
 from kohort.model.errors import ErrorCode
 from kohort.testing import Broker, ControlError, RunningBroker, WaitTimeoutError
-from kohort.testing.fields import FaultFields, FilterFields, HoldFields
-from kohort.testing.kit import Kit
+from kohort.testing.kit.fields import FaultFields, FilterFields, HoldFields
+from kohort.testing.kit.kit import Kit
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
 

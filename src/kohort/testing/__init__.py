@@ -15,37 +15,37 @@ if TYPE_CHECKING:
     from kohort.client.control import ControlError, WaitTimeoutError
     from kohort.testing.broker import Broker, BrokerError
     from kohort.testing.clock import ManualClock
-    from kohort.testing.clock_control import Clock
     from kohort.testing.context import FixedContext
-    from kohort.testing.events import Events
-    from kohort.testing.faults import Fault, Hold, Snapshot
     from kohort.testing.image import FixedImage, FixedTopic, deleted_topics
+    from kohort.testing.kit.clock import Clock
+    from kohort.testing.kit.events import Events
+    from kohort.testing.kit.faults import Fault, Hold, Snapshot
+    from kohort.testing.kit.running import RunningBroker
+    from kohort.testing.kit.scope import Scope
     from kohort.testing.log import FaultyLog
     from kohort.testing.ports import free_ports
-    from kohort.testing.running import RunningBroker
-    from kohort.testing.scope import Scope
     from kohort.testing.simulation import Faults, Simulation, SimulationError, Subject, Work, simulate
     from kohort.testing.virtual import VirtualNode
 
 _MODULES = {
     "Broker": "kohort.testing.broker",
     "BrokerError": "kohort.testing.broker",
-    "Clock": "kohort.testing.clock_control",
+    "Clock": "kohort.testing.kit.clock",
     "ControlError": "kohort.client.control",
-    "Events": "kohort.testing.events",
-    "Fault": "kohort.testing.faults",
+    "Events": "kohort.testing.kit.events",
+    "Fault": "kohort.testing.kit.faults",
     "Faults": "kohort.testing.simulation",
     "FaultyLog": "kohort.testing.log",
     "FixedContext": "kohort.testing.context",
     "FixedImage": "kohort.testing.image",
     "FixedTopic": "kohort.testing.image",
-    "Hold": "kohort.testing.faults",
+    "Hold": "kohort.testing.kit.faults",
     "ManualClock": "kohort.testing.clock",
-    "RunningBroker": "kohort.testing.running",
-    "Scope": "kohort.testing.scope",
+    "RunningBroker": "kohort.testing.kit.running",
+    "Scope": "kohort.testing.kit.scope",
     "Simulation": "kohort.testing.simulation",
     "SimulationError": "kohort.testing.simulation",
-    "Snapshot": "kohort.testing.faults",
+    "Snapshot": "kohort.testing.kit.faults",
     "Subject": "kohort.testing.simulation",
     "VirtualNode": "kohort.testing.virtual",
     "WaitTimeoutError": "kohort.client.control",

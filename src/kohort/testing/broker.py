@@ -12,10 +12,10 @@ import msgspec
 
 from kohort.client.control import ControlClient
 from kohort.model.errors import KohortError
-from kohort.testing.kit import Kit
+from kohort.testing.kit.kit import Kit
+from kohort.testing.kit.scope import Scope
 from kohort.testing.ports import free_port_range
 from kohort.testing.process import KOHORT, START_TIMEOUT_S, end, first_line, spawn
-from kohort.testing.scope import Scope
 from kohort.wire.apis import DEFAULT_RELEASE
 
 _SHOWN_BYTES = 4_000

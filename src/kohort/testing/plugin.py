@@ -22,9 +22,9 @@ import pytest
 
 if TYPE_CHECKING:
     from kohort.testing.broker import Broker
-    from kohort.testing.kit import Kit
-    from kohort.testing.running import RunningBroker
-    from kohort.testing.scope import Scope
+    from kohort.testing.kit.kit import Kit
+    from kohort.testing.kit.running import RunningBroker
+    from kohort.testing.kit.scope import Scope
 
 _REQUESTS_SHOWN = 20
 
@@ -55,7 +55,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 def _last_requests(kit: "Kit") -> str:
     from kohort.testing import ControlError
-    from kohort.testing.kit import request_line
+    from kohort.testing.kit.kit import request_line
 
     try:
         return "\n".join(map(request_line, kit.requests(limit=_REQUESTS_SHOWN)))
@@ -75,7 +75,7 @@ def kohort_session_broker(
 ) -> "Iterator[Broker | RunningBroker]":
     """The broker that the tests of this session share, in a process of its own."""
     from kohort.testing.broker import Broker
-    from kohort.testing.running import RunningBroker
+    from kohort.testing.kit.running import RunningBroker
 
     control = pytestconfig.getoption("--kohort-control")
     if control is not None:

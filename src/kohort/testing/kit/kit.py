@@ -4,11 +4,11 @@ from abc import abstractmethod
 from typing import Any, Unpack
 
 from kohort.client.control import WAIT_S, WaitTimeoutError
-from kohort.testing.clock_control import Clock
-from kohort.testing.events import Events
-from kohort.testing.faults import Fault, Hold, Snapshot
-from kohort.testing.fields import FaultFields, FilterFields, HoldFields
-from kohort.testing.states import States
+from kohort.testing.kit.clock import Clock
+from kohort.testing.kit.events import Events
+from kohort.testing.kit.faults import Fault, Hold, Snapshot
+from kohort.testing.kit.fields import FaultFields, FilterFields, HoldFields
+from kohort.testing.kit.states import States
 
 
 class Kit(States):

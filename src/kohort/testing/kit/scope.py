@@ -7,7 +7,7 @@ from typing import Self
 from uuid import uuid4
 
 from kohort.client.control import ControlClient
-from kohort.testing.kit import Kit
+from kohort.testing.kit.kit import Kit
 
 _NAME_LENGTH_MAX = 100
 _OTHER = re.compile(r"[^A-Za-z0-9._-]+")

@@ -3,8 +3,8 @@
 from typing import Any
 
 from kohort.client.control import ControlClient, ControlError
-from kohort.testing.kit import Kit
-from kohort.testing.scope import Scope
+from kohort.testing.kit.kit import Kit
+from kohort.testing.kit.scope import Scope
 
 
 class RunningBroker(Kit):
