@@ -97,6 +97,29 @@ def test_the_log_is_cut_before_the_oldest_last_snapshot() -> None:
     assert states(broker(store=harness.store, node=harness.node)) == before
 
 
+def test_writes_and_cuts_are_counted() -> None:
+    harness = Harness(**SETTINGS | PROFILES["prune"])
+    harness.create(SHARE_GROUP_STATE)
+    hosted = harness.host_shares(has_topic=False)
+    (key,) = keys_of(harness, "t", 1)
+    begin(harness, key)
+    for offset in range(4):
+        change(harness, key, offset)
+    harness.node.advance(PRUNE_MS)
+    shown: dict[str, Any] = {
+        sample.name: (sample.labels, sample.value)
+        for family in hosted.metrics()
+        if family is not None
+        for sample in family.samples
+    }
+    kafka = "kafka_server_share_coordinator_metrics"
+    assert shown["kohort_share_coordinator_share_partitions"] == ({}, 1)
+    assert shown["kohort_share_coordinator_writes_total"] == ({}, 4)
+    assert shown[f"{kafka}_write_total"] == ({}, 4)
+    assert shown[f"{kafka}_write_latency_max"] == ({}, 0)
+    assert shown[f"{kafka}_last_pruned_offset"] == ({"topic": SHARE_GROUP_STATE, "partition": "0"}, 4)
+
+
 def states(harness: Harness) -> Any:
     """What the persister reads of all share partitions of the topics."""
     persister = harness.broker.persister
