@@ -27,7 +27,7 @@ def query_step(query: Row, verdict: str) -> str:
 
 def query_card(query: Row) -> str:
     """Return what the checkpoint of a query tells."""
-    took = f", {duration(query['duration_p50_ms'])} usually" if query["duration_p50_ms"] is not None else ""
+    took = f", usually in {duration(query['duration_p50_ms'])}" if query["duration_p50_ms"] is not None else ""
     every = f" every {duration(query['interval_p50_ms'])}" if query["interval_p50_ms"] is not None else ""
     opened = f", batch {number(query['open_batch'])} since {instant(query['open_since_ms'])} UTC"
     facts = [
@@ -44,10 +44,8 @@ def query_card(query: Row) -> str:
         ("Other sources, not measured", ", ".join(query["other_sources"]) or None),
         ("Cannot be read", "; ".join(query["problems"]) or None),
     ]
-    rows = "".join(
-        f"<tr><th scope=row>{name}</th><td>{escape(value)}</td></tr>" for name, value in facts if value is not None
-    )
-    return f'<div class="card"><h3>Spark query</h3><table><caption>From its checkpoint</caption>{rows}</table></div>'
+    rows = "".join(f"<dt>{name}</dt><dd>{escape(value)}</dd>" for name, value in facts if value is not None)
+    return f'<div class="card"><h3>Spark query</h3><dl>{rows}</dl></div>'
 
 
 def _number(batch: int | None) -> str:
