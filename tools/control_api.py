@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kohort.broker.configs.definitions import BrokerConfig
-from kohort.control.all_operations import operations_of
-from kohort.control.answers import reads
-from kohort.control.filters import OF_ELEMENTS
 from kohort.control.kit import Kit
-from kohort.control.openapi import text
-from kohort.control.places import Place, place_of
+from kohort.control.operations.every import operations_of
+from kohort.control.requests.answers import reads
+from kohort.control.requests.filters import OF_ELEMENTS
+from kohort.control.requests.places import Place, place_of
+from kohort.control.web.openapi import text
 from kohort.server.node import Node
 from kohort.server.settings import Settings
 from kohort.wire.apis import DEFAULT_RELEASE, ApiKey, short_name, versions_in

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from kohort.control.answers import values_of
-from kohort.control.faults import Fault, FaultSpec
-from kohort.control.filters import Filter
-from kohort.control.holds import HoldSpec
-from kohort.control.places import CODES
+from kohort.control.requests.answers import values_of
+from kohort.control.requests.faults import Fault, FaultSpec
+from kohort.control.requests.filters import Filter
+from kohort.control.requests.holds import HoldSpec
+from kohort.control.requests.places import CODES
 from kohort.model.errors import ErrorCode
 from kohort.wire.apis import ApiKey
 from tests.control.controlled import Stage, play

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kohort.control.faults import FaultSpec
-from kohort.control.holds import HoldSpec
+from kohort.control.requests.faults import FaultSpec
+from kohort.control.requests.holds import HoldSpec
 from kohort.control.server import ControlServer
 from kohort.model.errors import ConfigError
 from kohort.model.limits import CONTROL_BODY_BYTES_MAX, FAULTS_MAX, HOLDS_MAX

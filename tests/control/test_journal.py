@@ -4,8 +4,8 @@ import asyncio
 
 import msgspec
 
-from kohort.control.filters import Call, Filter
-from kohort.control.journal import Journal
+from kohort.control.requests.filters import Call, Filter
+from kohort.control.requests.journal import Journal
 from kohort.model.limits import JOURNAL_BYTES_MAX, JOURNAL_ENTRIES_MAX
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kohort.control.faults import Fault, FaultSpec
+from kohort.control.requests.faults import Fault, FaultSpec
 
 
 def fault(other: Fault | None = None, **spec: Any) -> Fault:

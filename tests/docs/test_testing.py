@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from kohort.cli.serve_settings import FOR_TESTS
-from kohort.control.faults import EFFECTS, FaultSpec
-from kohort.control.filters import Filter
-from kohort.control.holds import POINTS
+from kohort.control.requests.faults import EFFECTS, FaultSpec
+from kohort.control.requests.filters import Filter
+from kohort.control.requests.holds import POINTS
 from kohort.testing import Events
 from kohort.testing.ports import free_ports
 from tests.conftest import NIGHTLY

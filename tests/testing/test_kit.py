@@ -7,9 +7,9 @@ from typing import get_type_hints
 import pytest
 
 from kohort.client import Client, Versions
-from kohort.control.faults import FaultSpec
-from kohort.control.filters import Filter
-from kohort.control.holds import HoldSpec
+from kohort.control.requests.faults import FaultSpec
+from kohort.control.requests.filters import Filter
+from kohort.control.requests.holds import HoldSpec
 from kohort.model.errors import ErrorCode
 from kohort.testing import Broker, ControlError, RunningBroker, WaitTimeoutError
 from kohort.testing.kit.fields import FaultFields, FilterFields, HoldFields

@@ -1,5 +1,5 @@
 """
 The control API of the testing kit: faults, holds, waits and events over HTTP, for tests in any language.
 
-Values and rules are in modules without sockets; `http.py` and `routes.py` serve them, and `kit.py` puts them to a node.
+Values and rules are in modules without sockets; `web` and `operations` serve them, and `kit.py` puts them to a node.
 """

@@ -10,18 +10,18 @@ from time import time
 from typing import Any, TypeVar
 from uuid import UUID
 
-from kohort.control.events import Events
-from kohort.control.faults import Fault, FaultSpec
-from kohort.control.filters import Call
-from kohort.control.groups import Groups
-from kohort.control.holds import COORDINATOR_LOAD, MARKER_WRITE, Hold, HoldSpec
-from kohort.control.inside import Inside
-from kohort.control.interception import Go, interceptor
-from kohort.control.journal import Journal, Kept
-from kohort.control.problems import Problem, invalid, not_found, too_many
-from kohort.control.topics import Topics
-from kohort.control.unfolded import unfolded
-from kohort.control.waiting import Changes, Polls
+from kohort.control.cluster.events import Events
+from kohort.control.cluster.groups import Groups
+from kohort.control.cluster.inside import Inside
+from kohort.control.cluster.topics import Topics
+from kohort.control.requests.faults import Fault, FaultSpec
+from kohort.control.requests.filters import Call
+from kohort.control.requests.holds import COORDINATOR_LOAD, MARKER_WRITE, Hold, HoldSpec
+from kohort.control.requests.interception import Go, interceptor
+from kohort.control.requests.journal import Journal, Kept
+from kohort.control.requests.unfolded import unfolded
+from kohort.control.web.problems import Problem, invalid, not_found, too_many
+from kohort.control.web.waiting import Changes, Polls
 from kohort.model.errors import ConfigError
 from kohort.model.ids import INTERNAL_TOPICS, TopicPartition
 from kohort.model.limits import FAULTS_MAX, HELD_MAX, HOLDS_MAX
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 class Kit:
     """
-    Implements `kohort.control.interception.Rules`.
+    Implements `kohort.control.requests.interception.Rules`.
 
     Attributes:
         run: a word of this run of the process: handles of another run are unknown, and never mistaken.

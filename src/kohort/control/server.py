@@ -11,8 +11,8 @@ from kohort.security.http_access import HttpAccess, is_loopback
 from kohort.server.listeners.listener import bind
 
 if TYPE_CHECKING:
-    from kohort.control.http import HttpServer
     from kohort.control.kit import Kit
+    from kohort.control.web.http import HttpServer
     from kohort.server.node import Node
 
 
@@ -42,16 +42,16 @@ class ControlServer:
             ConfigError: the address is not available, a token is missing, h11 is not installed, or a fault is wrong.
         """
         try:
-            from kohort.control.http import HttpServer
+            from kohort.control.web.http import HttpServer
         except ImportError:
             raise ConfigError("--control-port and --faults need h11: pip install 'kohort[testing]'") from None
-        from kohort.control.all_operations import operations_of
-        from kohort.control.api import Router
         from kohort.control.kit import Kit
+        from kohort.control.operations.every import operations_of
+        from kohort.control.web.api import Router
 
         kit = self.kit = Kit(self._node, asyncio.get_running_loop())
         if faults is not None:
-            from kohort.control.fault_file import add_faults
+            from kohort.control.requests.fault_file import add_faults
 
             add_faults(kit, faults)
         if port is None:

@@ -37,7 +37,7 @@ def add(fields: Pairs, control: Address = PORT_DEFAULT, token_file: TokenFile = 
 
     Without a trigger it hits one request. docs/testing.md lists the fields.
     """
-    from kohort.control.faults import FaultSpec
+    from kohort.control.requests.faults import FaultSpec
 
     body = fields_of(fields, get_type_hints(FaultSpec))
     view = control_client(control, token_file).post("faults", body=body)

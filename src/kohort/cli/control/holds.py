@@ -36,7 +36,7 @@ def add(fields: Pairs, control: Address = PORT_DEFAULT, token_file: TokenFile = 
 
     A hold has a lease, 60 seconds by default, after which it ends by itself.
     """
-    from kohort.control.holds import HoldSpec
+    from kohort.control.requests.holds import HoldSpec
 
     body = fields_of(fields, get_type_hints(HoldSpec))
     view = control_client(control, token_file).post("holds", body=body)

@@ -4,7 +4,7 @@ from typing import Any, Literal, TypedDict
 
 
 class FilterFields(TypedDict, total=False):
-    """Which requests: every field that is given must match. As `kohort.control.filters.Filter`."""
+    """Which requests: every field that is given must match. As `kohort.control.requests.filters.Filter`."""
 
     api: str | int | list[str | int]
     min_version: int
@@ -25,7 +25,7 @@ class FilterFields(TypedDict, total=False):
 
 
 class FaultFields(FilterFields, total=False):
-    """What happens to these requests, and when. As `kohort.control.faults.FaultSpec`."""
+    """What happens to these requests, and when. As `kohort.control.requests.faults.FaultSpec`."""
 
     error: str | int
     message: str
@@ -50,7 +50,7 @@ class FaultFields(FilterFields, total=False):
 
 
 class HoldFields(FilterFields, total=False):
-    """What stops, and for how long at most. As `kohort.control.holds.HoldSpec`."""
+    """What stops, and for how long at most. As `kohort.control.requests.holds.HoldSpec`."""
 
     at: Literal["request", "reply"]
     point: str

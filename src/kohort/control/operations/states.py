@@ -7,15 +7,15 @@ from typing import Final, Literal
 
 import msgspec
 
-from kohort.control.api import TIMEOUT, Operation, Parameter, seconds_of
-from kohort.control.filters import nearest
-from kohort.control.groups import STATES, GroupView, GroupWait
-from kohort.control.http import Response
+from kohort.control.cluster.groups import STATES, GroupView, GroupWait
+from kohort.control.cluster.topics import NewRecords, NewTopic, ReadRecords, TopicView, WrittenRecords
+from kohort.control.cluster.transactions import STATES as TRANSACTION_STATES
+from kohort.control.cluster.transactions import TransactionView, has_state, transaction_view
 from kohort.control.kit import Kit
-from kohort.control.problems import Problem, invalid, timed_out
-from kohort.control.topics import NewRecords, NewTopic, ReadRecords, TopicView, WrittenRecords
-from kohort.control.transactions import STATES as TRANSACTION_STATES
-from kohort.control.transactions import TransactionView, has_state, transaction_view
+from kohort.control.requests.filters import nearest
+from kohort.control.web.api import TIMEOUT, Operation, Parameter, seconds_of
+from kohort.control.web.http import Response
+from kohort.control.web.problems import Problem, invalid, timed_out
 
 RECORDS_SHOWN: Final = 100
 

@@ -7,15 +7,15 @@ from typing import Any, Final
 
 import msgspec
 
-from kohort.control.api import Operation
-from kohort.control.clock_operations import clock_operations
-from kohort.control.event_operations import event_operations
-from kohort.control.http import JSON, Response
 from kohort.control.kit import Kit
-from kohort.control.openapi import VERSION, text
-from kohort.control.operations import fault_operations, hold_operations, journal_operations, scope_operations
-from kohort.control.snapshot_operations import snapshot_operations
-from kohort.control.state_operations import group_operations, topic_operations, transaction_operations
+from kohort.control.operations.clock import clock_operations
+from kohort.control.operations.events import event_operations
+from kohort.control.operations.requests import fault_operations, hold_operations, journal_operations, scope_operations
+from kohort.control.operations.snapshots import snapshot_operations
+from kohort.control.operations.states import group_operations, topic_operations, transaction_operations
+from kohort.control.web.api import Operation
+from kohort.control.web.http import JSON, Response
+from kohort.control.web.openapi import VERSION, text
 
 
 class BrokerView(msgspec.Struct, frozen=True):

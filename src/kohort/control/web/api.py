@@ -11,9 +11,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from kohort.control.filters import nearest
-from kohort.control.http import Request, Response
-from kohort.control.problems import Problem, invalid
+from kohort.control.requests.filters import nearest
+from kohort.control.web.http import Request, Response
+from kohort.control.web.problems import Problem, invalid
 
 
 class Parameter(NamedTuple):

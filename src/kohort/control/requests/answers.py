@@ -8,7 +8,7 @@ from functools import cache
 from itertools import islice
 from typing import Any, Final
 
-from kohort.control.filters import nearest, topic_id_of
+from kohort.control.requests.filters import nearest, topic_id_of
 from kohort.model.ids import uuid_text
 from kohort.wire.apis import ApiKey
 from kohort.wire.message_classes import message_classes

@@ -7,9 +7,9 @@ from typing import Final
 
 import msgspec
 
-from kohort.control.groups import AssignedTopic, snake_case
-from kohort.control.inside import ELSEWHERE, Inside
-from kohort.control.problems import Problem
+from kohort.control.cluster.groups import AssignedTopic, snake_case
+from kohort.control.cluster.inside import ELSEWHERE, Inside
+from kohort.control.web.problems import Problem
 from kohort.model.errors import ErrorCode
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey

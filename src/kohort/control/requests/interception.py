@@ -11,11 +11,12 @@ from collections.abc import Callable, Generator
 from typing import Any, Protocol, cast
 
 from kohort.broker.ports import Handler, NoResponse
-from kohort.control.effects import Hit, after_effect, before_effect
-from kohort.control.faults import Fault
-from kohort.control.filters import Call
-from kohort.control.places import place_of, select
-from kohort.control.unfolded import facts_of_call
+from kohort.control.requests.effects import Hit, after_effect, before_effect
+from kohort.control.requests.faults import Fault
+from kohort.control.requests.filters import Call
+from kohort.control.requests.places import place_of
+from kohort.control.requests.placing import select
+from kohort.control.requests.unfolded import facts_of_call
 from kohort.server.connections.in_flight import InFlightRequest
 from kohort.server.requests.dispatch import Throttle
 from kohort.wire.apis import ApiKey

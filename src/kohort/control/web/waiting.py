@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from kohort.control.problems import too_many
+from kohort.control.web.problems import too_many
 from kohort.model.limits import CONTROL_WAITS_MAX
 
 _POLL_SECONDS: Final = 0.01

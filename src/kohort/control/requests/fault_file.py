@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from kohort.control.api import sentence_of
-from kohort.control.faults import FaultSpec
 from kohort.control.kit import Kit
-from kohort.control.problems import Problem
+from kohort.control.requests.faults import FaultSpec
+from kohort.control.web.api import sentence_of
+from kohort.control.web.problems import Problem
 from kohort.model.errors import ConfigError
 
 

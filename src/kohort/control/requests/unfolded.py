@@ -13,7 +13,7 @@ from uuid import UUID
 from kohort.broker.broker import Broker
 from kohort.broker.records.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH
 from kohort.broker.request_rules import with_field
-from kohort.control.filters import Call
+from kohort.control.requests.filters import Call
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.batch_header import HEADER_BYTES

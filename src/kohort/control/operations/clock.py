@@ -8,9 +8,9 @@ from typing import Final
 
 import msgspec
 
-from kohort.control.api import Operation
 from kohort.control.kit import Kit
-from kohort.control.problems import Problem, invalid
+from kohort.control.web.api import Operation
+from kohort.control.web.problems import Problem, invalid
 from kohort.server.virtual_time import PendingTimer, VirtualTimeDriver
 
 STEP_SECONDS: Final = 1.0

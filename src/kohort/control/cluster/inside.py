@@ -7,7 +7,7 @@ from collections.abc import Generator
 from typing import Any, Final
 
 from kohort.broker.broker import Broker
-from kohort.control.problems import Problem
+from kohort.control.web.problems import Problem
 from kohort.model.errors import ErrorCode
 from kohort.model.fixed_context import FixedContext, take_all
 from kohort.server.node import Node

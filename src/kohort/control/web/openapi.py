@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import msgspec
 
-from kohort.control.api import Operation
-from kohort.control.http import JSON
-from kohort.control.problems import PROBLEM_JSON
+from kohort.control.web.api import Operation
+from kohort.control.web.http import JSON
+from kohort.control.web.problems import PROBLEM_JSON
 
 VERSION: Final = "1"
 """Of the API: the number rises with a change that breaks clients."""

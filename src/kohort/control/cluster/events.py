@@ -11,9 +11,9 @@ import msgspec
 from kohort.broker.catalog_view import CatalogChange, Topic
 from kohort.broker.partitions import Partition
 from kohort.broker.replicas import NO_LEADER, PartitionState
-from kohort.control.groups import Groups
-from kohort.control.inside import ELSEWHERE, Inside
-from kohort.control.problems import Problem, invalid, not_found
+from kohort.control.cluster.groups import Groups
+from kohort.control.cluster.inside import ELSEWHERE, Inside
+from kohort.control.web.problems import Problem, invalid, not_found
 from kohort.group.groups import session_key
 from kohort.group.kinds import KINDS
 from kohort.model.errors import CoordinatorError, ErrorCode, KohortError

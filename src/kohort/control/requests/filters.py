@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from kohort.control.places import Facts
+from kohort.control.requests.places import Facts
 from kohort.model.ids import uuid_from_text
 from kohort.wire.apis import ApiKey
 
@@ -122,7 +122,7 @@ class Matcher:
         return all(getattr(given, name) in (None, getattr(call, name)) for name in _OF_CALL)
 
     def matches(self, facts: Facts) -> bool | None:
-        """As `kohort.control.places.Matches`."""
+        """As `kohort.control.requests.places.Matches`."""
         is_complete = True
         for word, value in self._wanted.items():
             found = facts.get(word)

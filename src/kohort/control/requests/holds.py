@@ -8,8 +8,9 @@ from typing import Final, Literal
 
 import msgspec
 
-from kohort.control.filters import Call, Filter, Matcher, NameOf, nearest
-from kohort.control.places import place_of, select
+from kohort.control.requests.filters import Call, Filter, Matcher, NameOf, nearest
+from kohort.control.requests.places import place_of
+from kohort.control.requests.placing import select
 from kohort.model.ids import TopicPartition
 from kohort.model.limits import HELD_MAX
 from kohort.wire.apis import ApiKey

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
-from kohort.control.api import Operation
 from kohort.control.kit import Kit
+from kohort.control.web.api import Operation
 
 
 class BrokerEvent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -11,9 +11,10 @@ from uuid import UUID
 import msgspec
 
 from kohort.broker.ports import NoResponse
-from kohort.control.answers import values_of
-from kohort.control.filters import OF_ELEMENTS, Call, Filter, Matcher, NameOf
-from kohort.control.places import CODES, Facts, Place, facts_of, place_of
+from kohort.control.requests.answers import values_of
+from kohort.control.requests.filters import OF_ELEMENTS, Call, Filter, Matcher, NameOf
+from kohort.control.requests.places import CODES, Facts, Place, place_of
+from kohort.control.requests.placing import facts_of
 from kohort.model.errors import ErrorCode
 from kohort.model.limits import JOURNAL_BYTES_MAX, JOURNAL_ENTRIES_MAX
 

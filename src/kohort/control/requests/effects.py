@@ -9,21 +9,11 @@ import msgspec
 
 from kohort.broker.ports import NoResponse
 from kohort.broker.request_rules import with_field
-from kohort.control.answers import answer_of, reads
-from kohort.control.faults import Fault
-from kohort.control.filters import Call
-from kohort.control.places import (
-    OF_ELEMENTS,
-    WHOLE,
-    Selected,
-    answer_place_of,
-    has_place,
-    merged,
-    overwritten,
-    place_of,
-    refused,
-    split,
-)
+from kohort.control.requests.answers import answer_of, reads
+from kohort.control.requests.faults import Fault
+from kohort.control.requests.filters import Call
+from kohort.control.requests.places import OF_ELEMENTS, answer_place_of, place_of
+from kohort.control.requests.placing import WHOLE, Selected, has_place, merged, overwritten, refused, split
 from kohort.server.connections.in_flight import InFlightRequest
 from kohort.wire.apis import ApiKey
 

@@ -8,14 +8,14 @@ from typing import Any, Final
 
 import msgspec
 
-from kohort.control.api import TIMEOUT, Operation, Parameter, seconds_of
-from kohort.control.faults import FaultSpec, FaultView
-from kohort.control.filters import Filter
-from kohort.control.holds import HoldSpec, HoldView
-from kohort.control.http import Response
-from kohort.control.journal import Entry
 from kohort.control.kit import Kit
-from kohort.control.problems import invalid, timed_out
+from kohort.control.requests.faults import FaultSpec, FaultView
+from kohort.control.requests.filters import Filter
+from kohort.control.requests.holds import HoldSpec, HoldView
+from kohort.control.requests.journal import Entry
+from kohort.control.web.api import TIMEOUT, Operation, Parameter, seconds_of
+from kohort.control.web.http import Response
+from kohort.control.web.problems import invalid, timed_out
 
 _SCOPE: Final = Parameter("scope", str, "Of one test only.")
 ENTRIES_SHOWN: Final = 100

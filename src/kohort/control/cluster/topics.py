@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from kohort.control.inside import Inside
-from kohort.control.problems import Problem, invalid, not_found
+from kohort.control.cluster.inside import Inside
+from kohort.control.web.problems import Problem, invalid, not_found
 from kohort.model.errors import CorruptError, ErrorCode, UnknownRecordTypeError
 from kohort.model.ids import INTERNAL_TOPICS, uuid_text
 from kohort.records.json_form import json_record

@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import h11
 
-from kohort.control.problems import PROBLEM_JSON, Problem
+from kohort.control.web.problems import PROBLEM_JSON, Problem
 from kohort.model.limits import CONTROL_BODY_BYTES_MAX, CONTROL_CONNECTIONS_MAX
 from kohort.security.http_access import Headers, HttpAccess
 

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
-from kohort.control.inside import ELSEWHERE, Inside
-from kohort.control.problems import Problem
+from kohort.control.cluster.inside import ELSEWHERE, Inside
+from kohort.control.web.problems import Problem
 from kohort.model.errors import ErrorCode, WireError
 from kohort.records.consumer_protocol import PROTOCOL_TYPE, read_assignment
 from kohort.wire import messages as m

@@ -8,9 +8,9 @@ from typing import Final
 
 import msgspec
 
-from kohort.control.api import Operation
 from kohort.control.kit import Kit
-from kohort.control.problems import Problem, not_found, too_many
+from kohort.control.web.api import Operation
+from kohort.control.web.problems import Problem, not_found, too_many
 from kohort.model.errors import ConfigError
 from kohort.model.limits import SNAPSHOTS_MAX
 from kohort.server.node import Content

@@ -13,8 +13,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from kohort.control.answers import answer_of
-from kohort.control.filters import Filter, Matcher, NameOf, nearest
+from kohort.control.requests.answers import answer_of
+from kohort.control.requests.filters import Filter, Matcher, NameOf, nearest
 from kohort.model.errors import ErrorCode
 from kohort.wire.apis import ApiKey
 

@@ -1,0 +1,1 @@
+"""The operations of the control API, one module a subject."""

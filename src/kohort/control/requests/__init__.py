@@ -1,0 +1,1 @@
+"""Requests of clients: filters, faults and their effects, holds, the journal."""
