@@ -60,7 +60,7 @@ class ReadBatches:
         if low >= high:
             return b""
         start = self._ends[low - 1] if low else 0
-        if not start and high == len(self._ends) and self._ends[-1] == len(self._data):
+        if not low and high == len(self._ends):
             return self._data
         return self._data[start : self._ends[high - 1]]
 
