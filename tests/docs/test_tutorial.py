@@ -1,5 +1,5 @@
 """
-The commands of a page run as they are printed, in an empty directory, and print what the page says.
+The blocks of a page run as they are pasted, one after the other, in one shell and an empty directory, and print what the page says.
 
 It takes some seconds: starts of a broker, a group of a real client, and a dozen commands.
 """
@@ -14,8 +14,8 @@ import pytest
 
 from kohort.testing.ports import free_ports
 
-DOCS = Path(__file__).parents[2] / "docs"
-PAGES = {"tutorial.md": 7, "howto/hanging-transaction.md": 4}
+ROOT = Path(__file__).parents[2]
+PAGES = {"README.md": 0, "docs/tutorial.md": 7, "docs/howto/hanging-transaction.md": 4}
 """The least number of outputs by page."""
 TIMEOUT_S = 120
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
@@ -25,14 +25,17 @@ MARK = "--- end of block"
 @pytest.mark.clients
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_with_commands(tmp_path: Path, page: str) -> None:
-    """Shell blocks are one script; a text block is the output of the shell block before it, with `...` for anything."""
+    """
+    Shell blocks are one script, and so are Python blocks without a title. A text block is the output of the shell block before
+    it, with `...` for anything. A block that needs Spark, or a fixture of pytest, is run by another test.
+    """
     (port,) = free_ports(1)
-    text = (DOCS / page).read_text().replace("9092", str(port))
+    text = (ROOT / page).read_text().replace("9092", str(port))
     command = f"{sys.executable} -m kohort"
     script = [
         f'kohort() {{ {command} "$@"; }}',
         f'kohort_broker() {{ exec {command} serve --port {port} "$@"; }}',
-        "set -e; trap 'kill $broker 2>/dev/null || true' EXIT",
+        "set -e; trap 'kill $(jobs -p) 2>/dev/null || true' EXIT",
     ]
     expected: list[str] = []
     for language, title, body in BLOCK.findall(text):
@@ -40,6 +43,9 @@ def test_a_page_with_commands(tmp_path: Path, page: str) -> None:
             (tmp_path / title).write_text(body)
         elif language == "sh":
             script += [body.replace("kohort serve", "kohort_broker"), f"echo '{MARK}'"]
+            expected.append("")
+        elif language == "python" and not re.search(r"session\(\)|^def test_", body, re.MULTILINE):
+            script += [f"python - <<'PASTED'\n{body}PASTED", f"echo '{MARK}'"]
             expected.append("")
         elif language == "text":
             expected[-1] = body

@@ -138,15 +138,14 @@ def test_a_stream_is_refused_with_the_way_that_works(spark: Any, recorded: Calla
 
 @pytest.mark.spark
 def test_the_lines_of_the_readme_run(
-    spark: Any, recorded: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+    spark: Any, recorded: Callable[[str], Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The code for Spark in README, as it is printed; its session is the one of the tests."""
+    monkeypatch.setattr(spark_session, "session", lambda: nullcontext(spark))
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-    (code,) = (block for block in blocks if "pyspark" in block)
-    assert code.count('"./data"') == 2
-    names: dict[str, Any] = {}
-    exec(code.replace("./data", str(recorded("main") / "logs")), names)
-    assert names["spark"] is spark
+    (code,) = (block for block in blocks if "spark" in block)
+    assert code.count('"./data"') == 1
+    exec(code.replace("./data", str(recorded("main") / "logs")), {})
     lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in capsys.readouterr().out.splitlines()]
     assert ["group", "partition", "offset", "end_offset", "lag"] in lines
     of_group = [line for line in lines if line[0] == "classic-three"]
