@@ -75,9 +75,9 @@ def chart(page: str, theme: str) -> str:
     told = "; ".join(
         f"{row.title}: " + ", ".join(map(" ".join, zip(SERVERS, row.figures, strict=True))) for row in rows
     )
+    font = f'font-family="system-ui, sans-serif" font-size="13" fill="{text}"'
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img" aria-labelledby="t d"'
-        f' font-family="system-ui, sans-serif" font-size="13" fill="{text}">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img" aria-labelledby="t d" {font}>',
         f'<title id="t">Speed of {escape(", ".join(SERVERS))}</title>',
         f'<desc id="d">{escape(told)}</desc>',
         *_legend(colours),

@@ -1,5 +1,6 @@
 """
-The blocks of a page run as they are pasted, one after the other, in one shell and an empty directory, and print what the page says.
+The blocks of a page run as they are pasted, one after the other, in one shell and an empty directory, and print what the page
+says.
 
 It takes some seconds: starts of a broker, a group of a real client, and a dozen commands.
 """
