@@ -5,7 +5,6 @@ A bar is as long as its share of the largest figure of its row, since rows have 
 """
 
 import re
-import sys
 from collections.abc import Iterator
 from html import escape
 from pathlib import Path
@@ -107,4 +106,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
