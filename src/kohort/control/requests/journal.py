@@ -13,8 +13,8 @@ import msgspec
 from kohort.broker.ports import NoResponse
 from kohort.control.requests.answers import values_of
 from kohort.control.requests.filters import OF_ELEMENTS, Call, Filter, Matcher, NameOf
-from kohort.control.requests.places import CODES, Facts, Place, place_of
-from kohort.control.requests.placing import facts_of
+from kohort.control.requests.places import CODES, Facts, Place, answer_place_of, place_of
+from kohort.control.requests.placing import codes_of, facts_of
 from kohort.model.errors import ErrorCode
 from kohort.model.limits import JOURNAL_BYTES_MAX, JOURNAL_ENTRIES_MAX
 
@@ -128,7 +128,9 @@ class Journal:
         else:
             values = values_of(f"{entry.api}Response", entry.version, response)
             entry.response = msgspec.Raw(msgspec.json.encode(values))
-            entry.errors = sorted({ErrorCode(code).name for code in _codes(values)})
+            # Values show some of many elements only; the places of answers leave out codes such as those of acknowledgements.
+            codes = {*_codes(values), *codes_of(answer_place_of(kept.call.api, entry.version), response)}
+            entry.errors = sorted(ErrorCode(code).name for code in codes)
             entry.outcome = "answered"
             size_bytes = len(bytes(entry.response))
             kept.size_bytes += size_bytes

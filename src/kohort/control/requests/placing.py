@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -182,3 +182,12 @@ def overwritten(
             elements.append(new)
         changes[field] = elements
     return (msgspec.structs.replace(response, **changes), count) if count else (response, 0)
+
+
+def codes_of(place: AnswerPlace, response: Any) -> Iterator[int]:
+    """The error codes of an answer at all its places, apart from NONE."""
+    if place.code and (code := getattr(response, place.code)):
+        yield code
+    for field, below in place.children:
+        for element in getattr(response, field) or ():
+            yield from codes_of(below, element)
