@@ -100,6 +100,7 @@ def test_refused_heartbeats_are_counted_and_their_lines_are_limited(caplog: pyte
         ("ConsumerGroupHeartbeat", ErrorCode.FENCED_MEMBER_EPOCH): 101,
         ("ConsumerGroupHeartbeat", ErrorCode.UNKNOWN_MEMBER_ID): 0,
         ("Heartbeat", ErrorCode.UNKNOWN_MEMBER_ID): 1,
+        ("ShareGroupHeartbeat", ErrorCode.UNKNOWN_MEMBER_ID): 0,
     }
 
 

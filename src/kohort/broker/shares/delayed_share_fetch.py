@@ -20,7 +20,7 @@ from kohort.broker.records.log_reads import LogRead
 from kohort.broker.shares.acquisition import Acquisition, archive_aborted
 from kohort.broker.shares.led_share_partition import LedSharePartition
 from kohort.broker.shares.log_batches import ReadBatches
-from kohort.broker.shares.share_acknowledge import Acknowledging, Asked
+from kohort.broker.shares.share_acknowledge import Acknowledging, Asked, Results
 from kohort.broker.shares.share_broker import ShareBroker
 from kohort.broker.shares.share_partition import Acquired
 from kohort.broker.shares.share_sessions import FINAL_EPOCH, INITIAL_EPOCH, ShareSession, TopicIdPartition
@@ -58,7 +58,7 @@ class DelayedShareFetch(Delayed):
     """A request between its arrival and its answer."""
 
     __slots__ = (
-        "_acknowledging",
+        "_acknowledged",
         "_broker",
         "_by_partition",
         "_context",
@@ -93,7 +93,7 @@ class DelayedShareFetch(Delayed):
         self._targets: dict[TopicIdPartition, LedSharePartition] = {}
         self._by_partition: dict[Hashable, LedSharePartition] = {}
         self._found: dict[TopicIdPartition, _Found] = {}
-        self._acknowledging = Acknowledging(broker, self._on_acknowledged)
+        self._acknowledged: Results = {}
         self._is_acknowledged = False
         self._has_fetched = False
         self._is_busy = False
@@ -107,7 +107,10 @@ class DelayedShareFetch(Delayed):
         request, session = self._request, self._session
         is_final = request.share_session_epoch == FINAL_EPOCH
         if asked:
-            self._acknowledging.begin(
+            # Not an attribute: both would refer to each other.
+            acknowledging = Acknowledging(self._broker, self._on_acknowledged)
+            self._acknowledged = acknowledging.results
+            acknowledging.begin(
                 session.group_id, session.member_id, asked, self._context, is_renewal=request.is_renew_ack
             )
         else:
@@ -426,7 +429,7 @@ class DelayedShareFetch(Delayed):
                 error_code=ErrorCode.INVALID_SHARE_SESSION_EPOCH, acquisition_lock_timeout_ms=lock_ms
             )
         is_first = self._request.share_session_epoch == INITIAL_EPOCH
-        results = self._acknowledging.results
+        results = self._acknowledged
         topics: dict[UUID, list[m.ShareFetchResponsePartitionData]] = {}
         leaders: set[int] = set()
         size = 0
@@ -457,7 +460,7 @@ class DelayedShareFetch(Delayed):
     def _partition(
         self, where: TopicIdPartition, found: _Found, leaders: set[int]
     ) -> m.ShareFetchResponsePartitionData:
-        code, message = self._acknowledging.results.get(where, (ErrorCode.NONE, None))
+        code, message = self._acknowledged.get(where, (ErrorCode.NONE, None))
         leader = m.ShareFetchResponseLeaderIdAndEpoch()
         if found.error in _LEADER_ERRORS or code in _LEADER_ERRORS:
             leader_id, leader_epoch = self._broker.current_leader(where)
