@@ -14,7 +14,7 @@ from functools import partial
 
 from kohort.broker.acls.acl_apis import AclApis
 from kohort.broker.acls.authorizer import AclAuthorizer, authorizer_of
-from kohort.broker.admin.absent_apis import WHILE_ENABLED, WhileEnabled, absent_handlers
+from kohort.broker.admin.absent_apis import WHILE_ENABLED, StepwiseWhileEnabled, WhileEnabled, absent_handlers
 from kohort.broker.admin.client_quotas import ClientQuotaApis
 from kohort.broker.admin.log_dirs import LogDirs, log_dir_name
 from kohort.broker.admin.quorum import Quorum
@@ -256,7 +256,8 @@ class BrokerApis:
             self.open_handlers[api_key] = handler
             guarded = handler if self._guard is None else self._guard(api_key, handler)
             if api_key in WHILE_ENABLED:
-                guarded = WhileEnabled(self._share_level, guarded, self._absent[api_key])
+                kind = StepwiseWhileEnabled if hasattr(guarded, "in_steps") else WhileEnabled
+                guarded = kind(self._share_level, guarded, self._absent[api_key])
             self.handlers[api_key] = guarded
 
     def on_stopped(self) -> None:

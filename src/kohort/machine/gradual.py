@@ -120,6 +120,18 @@ class Stepwise:
         return take_steps(self.in_steps(request, context, reply), reply)
 
 
+class OneStep:
+    """A handler that works in one step, however long its request is; the checks before it take several, as for `Stepwise`."""
+
+    __slots__ = ("in_steps",)
+
+    def __init__(self, handle: Callable[[Any, Any, Any], Any]) -> None:
+        self.in_steps = handle
+
+    def __call__(self, request: Any, context: Any, reply: Any, /) -> Any:
+        return self.in_steps(request, context, reply)
+
+
 def take_steps(steps: Generator[Any, None, T], reply: Callable[[T], object]) -> T | None:
     """Take all steps up to a wait, and the others when it ends. Return the result, or None if `reply` gets it later."""
     while True:

@@ -69,6 +69,14 @@ class WhileEnabled:
         return self.handler(request, context, reply) if self._level() else self._refuse(request, context, reply)
 
 
+class StepwiseWhileEnabled(WhileEnabled):
+    """The same of a handler that has `in_steps`; see `kohort.machine.gradual`."""
+
+    def in_steps(self, request: Any, context: Context, reply: Reply[Any]) -> Any:
+        handler: Any = self.handler if self._level() else self._refuse
+        return getattr(handler, "in_steps", handler)(request, context, reply)
+
+
 def absent_handlers() -> Iterable[tuple[ApiKey, Handler]]:
     """The handlers of all these APIs."""
     for api, fields in _REFUSALS.items():

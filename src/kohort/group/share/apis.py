@@ -18,7 +18,7 @@ from kohort.group.share.describe_offsets import describe_offsets
 from kohort.group.share.heartbeat import HeartbeatAnswer, heartbeat_refused, share_group_heartbeat
 from kohort.group.share.initialization import begin_initialization
 from kohort.group.share.member import JOIN_EPOCH, LEAVE_EPOCH
-from kohort.machine.gradual import CHUNK
+from kohort.machine.gradual import CHUNK, OneStep
 from kohort.machine.ports import Persister
 from kohort.machine.shard import Reply
 from kohort.machine.steps import Operation
@@ -64,11 +64,11 @@ class ShareApis:
         if self._front.persister is None:
             return {}
         return {
-            ApiKey.SHARE_GROUP_HEARTBEAT: self.share_group_heartbeat,
+            ApiKey.SHARE_GROUP_HEARTBEAT: OneStep(self.share_group_heartbeat),
             ApiKey.SHARE_GROUP_DESCRIBE: self.share_group_describe,
             ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: self.describe_share_group_offsets,
             ApiKey.ALTER_SHARE_GROUP_OFFSETS: self.alter_share_group_offsets,
-            ApiKey.DELETE_SHARE_GROUP_OFFSETS: self.delete_share_group_offsets,
+            ApiKey.DELETE_SHARE_GROUP_OFFSETS: OneStep(self.delete_share_group_offsets),
         }
 
     @property
