@@ -168,6 +168,29 @@ CLUSTER = {  # commands that ask a broker
     "tokens renew x",
     "tokens end x",
 }
+CONTROL = {  # commands that ask the control port
+    "fault add api=Fetch observe=true",
+    "fault list",
+    "fault wait f",
+    "fault remove f",
+    "hold add api=Fetch",
+    "hold list",
+    "hold wait h",
+    "hold release h",
+    "event fill_disk",
+    "wait group g",
+    "wait transaction x ongoing",
+    "wait topic t",
+    "requests",
+    "clock advance 1",
+    "clock run-next",
+    "clock timers",
+    "snapshot take",
+    "snapshot list",
+    "snapshot restore s",
+    "snapshot remove s",
+    "reset",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -175,6 +198,7 @@ def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("KOHORT_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("KOHORT_BOOTSTRAP", NOBODY)
+    monkeypatch.setenv("KOHORT_CONTROL_ADDRESS", NOBODY)
     monkeypatch.setattr("kohort.cli.cluster.STARTING_S", 0.0)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
@@ -233,6 +257,11 @@ def test_a_broker_that_is_not_there(command: str, capfd: pytest.CaptureFixture[s
     assert f"no broker answers at {NOBODY}" in refused(command.split(), capfd)
 
 
+@pytest.mark.parametrize("command", sorted(CONTROL))
+def test_a_control_port_that_is_not_there(command: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert f"no control port answers at {NOBODY}: " in refused(command.split(), capfd)
+
+
 @pytest.mark.parametrize("command", ["topics list", "groups describe g", "transactions list"])
 def test_a_broker_that_does_not_answer(command: str, capfd: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -244,7 +273,7 @@ def test_a_broker_that_does_not_answer(command: str, capfd: pytest.CaptureFixtur
 def test_every_command_is_in_a_table() -> None:
     from kohort.cli.app import app
 
-    tried = {"serve", *FILES, *WORDS, *CLUSTER}
+    tried = {"serve", *FILES, *WORDS, *CLUSTER, *CONTROL}
     missing = [
         words for words in _commands(typer.main.get_command(app)) if not any(each.startswith(words) for each in tried)
     ]

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from kohort.cli.control import times
 from kohort.cli.main import run
+from kohort.control.operations import clock
 from kohort.testing import Broker
 
 
@@ -151,6 +153,10 @@ def test_an_event_happens(broker: Broker, capsys: pytest.CaptureFixture[str]) ->
     capsys.readouterr()
     assert run(["event", "expire_membr", "group=billing"]) == 2
     assert "there is no /events/expire_membr; did you mean /events/expire_member?" in capsys.readouterr().err
+
+
+def test_the_longest_advance_is_that_of_the_control_port() -> None:
+    assert times.ADVANCE_SECONDS_MAX == clock.ADVANCE_SECONDS_MAX
 
 
 def test_time_goes_on(capsys: pytest.CaptureFixture[str]) -> None:

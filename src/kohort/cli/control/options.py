@@ -34,7 +34,9 @@ TokenFile: TypeAlias = Annotated[
         help=f"The token of the control port; the environment variable {CONTROL_VARIABLE} has it, too.",
     ),
 ]
-Timeout: TypeAlias = Annotated[float, typer.Option("--timeout", metavar="SECONDS", min=0, help="Longest wait.")]
+Timeout: TypeAlias = Annotated[
+    float, typer.Option("--timeout", metavar="SECONDS", min=0, max=600, help="Longest wait.")
+]
 Scope: TypeAlias = Annotated[str | None, typer.Option("--scope", metavar="SCOPE", help="Of one test only.")]
 Pairs: TypeAlias = Annotated[
     list[str],

@@ -20,13 +20,17 @@ snapshot = typer.Typer(
     help="Take snapshots of a broker in memory, and go back to them (docs/testing.md).",
     epilog="Example: kohort snapshot take, then: kohort snapshot restore SNAPSHOT",
 )
+ADVANCE_SECONDS_MAX = 10 * 365 * 86_400
+"""Ten years, as the control port says."""
 RESET_EPILOG = "Example: kohort reset"
 SnapshotId = Annotated[str, typer.Argument(metavar="SNAPSHOT", help="Id of a snapshot, as `take` prints it.")]
 
 
 @clock.command(epilog="Example: kohort clock advance 604800")
 def advance(
-    seconds: Annotated[float, typer.Argument(metavar="SECONDS", min=0, help="Of virtual time.")],
+    seconds: Annotated[
+        float, typer.Argument(metavar="SECONDS", min=0, max=ADVANCE_SECONDS_MAX, help="Of virtual time.")
+    ],
     step: Annotated[
         float | None,
         typer.Option("--step", metavar="SECONDS", min=0, max=SECONDS_MAX, help="Between pauses for heartbeats."),
