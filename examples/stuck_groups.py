@@ -28,7 +28,9 @@ def stuck(spark: SparkSession, source: str, *, minutes: int) -> Any:
     at_ms = int(records.agg(fn.max("timestamp_ms")).first()[0])
     latest = offsets(records)
     topics = sorted(row["topic"] for row in latest.select("topic").distinct().collect())
-    batches = spark.read.format("kohort").option("topics", ",".join(topics)).option("kinds", "batch").load(source)
+    # Segments tell the end of a log that has no batch any more.
+    logs = spark.read.format("kohort").option("topics", ",".join(topics)).option("kinds", "batch,segment")
+    batches = logs.load(source)
     behind = lag(latest, batches, at_ms=at_ms)
     return behind.where((fn.col("lag") > 0) & (fn.col("commit_timestamp_ms") <= at_ms - minutes * MINUTE_MS))
 

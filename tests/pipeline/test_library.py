@@ -1,6 +1,7 @@
 """The documented tour runs, and the functions need no Spark to be imported."""
 
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -211,3 +212,19 @@ def test_functions_return_what_the_commands_print(spark: Any, recorded: Callable
         assert len(inside) < len(rows)
     assert share_state(records).columns == printed.share_state.columns
     spark.catalog.clearCache()
+
+
+@pytest.mark.spark
+def test_the_example_finds_groups_on_a_log_that_retention_has_emptied(
+    spark: Any, recorded: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(README.parent / "examples"))
+    from stuck_groups import stuck
+
+    shutil.copytree(recorded("odd") / "deleted-records", tmp_path / "logs")
+    emptied = tmp_path / "logs" / "trimmed-2"
+    for file in emptied.glob("0*"):
+        file.unlink()
+    (emptied / f"{100:020d}.log").touch()
+    found = frames.rows_of(stuck(spark, str(tmp_path / "logs"), minutes=0), "group")
+    assert [(row["group"], row["lag"]) for row in found if row["partition"] == 2] == [("late-for-all", 70)]
