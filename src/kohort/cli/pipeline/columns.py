@@ -129,8 +129,8 @@ TABLES = {
     "lag": f"{_PLACE} | offset | END end_offset | LAG @lag | {_COMMITTED}",
     "time_lag": (f"{_PLACE} | offset | END end_offset | LAG @lag | WAITING @waited | LOST records_lost | {_COMMITTED}"),
     "verdicts": (
-        f"{_PLACE} | verdict | SINCE (UTC) @since | BURROW status | lag | WAITING @waited | commits | LAST COMMIT last_commit_ms"
-        " | why"
+        f"{_PLACE} | verdict | SINCE (UTC) @since | BURROW status | lag | WAITING @waited | commits"
+        " | LAST COMMIT last_commit_ms | why"
     ),
     "status_history": f"{_PLACE} | status | {_SINCE} | GREATEST LAG lag_max",
     "lag_over_time": "TIME timestamp_ms | group | lag",
