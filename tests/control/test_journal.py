@@ -4,6 +4,7 @@ import asyncio
 
 import msgspec
 
+from kohort.control.requests.answers import values_of
 from kohort.control.requests.filters import Call, Filter
 from kohort.control.requests.journal import Journal
 from kohort.model.limits import JOURNAL_BYTES_MAX, JOURNAL_ENTRIES_MAX
@@ -95,3 +96,19 @@ def test_an_entry_shows_a_thousand_elements() -> None:
     many = m.OffsetCommitRequest(group_id="g", topics=[m.OffsetCommitRequestTopic(name="t", partitions=partitions)])
     shown = msgspec.json.decode(journal.begin(call(many), 0).entry.request)["topics"][0]["partitions"]
     assert (len(shown), shown[-1]) == (1_000, {"more": 4_001})
+
+
+def test_secrets_are_left_out() -> None:
+    configs = [
+        m.IncrementalAlterConfigsRequestAlterableConfig(name=name, value="hidden")
+        for name in ("ssl.key.password", "delegation.token.secret.key", "listener.name.a.plain.sasl.jaas.config")
+    ]
+    configs.append(m.IncrementalAlterConfigsRequestAlterableConfig(name="retention.ms", value="1"))
+    resource = m.IncrementalAlterConfigsRequestAlterConfigsResource(resource_type=4, configs=configs)
+    upsertion = m.AlterUserScramCredentialsRequestScramCredentialUpsertion(salt=b"s", salted_password=b"p")
+    shown = values_of("IncrementalAlterConfigsRequest", 1, m.IncrementalAlterConfigsRequest(resources=[resource]))
+    assert [each["value"] for each in shown["resources"][0]["configs"]] == ["...", "...", "...", "1"]
+    scram = values_of(
+        "AlterUserScramCredentialsRequest", 0, m.AlterUserScramCredentialsRequest(deletions=[], upsertions=[upsertion])
+    )
+    assert (scram["upsertions"][0]["salt"], scram["upsertions"][0]["salted_password"]) == ("...", "...")

@@ -29,6 +29,7 @@ from kohort.broker.request_rules import (
 )
 from kohort.model.limits import (
     CONTROL_BODY_BYTES_MAX,
+    CONTROL_ELEMENTS_MAX,
     DECOMPRESSED_BYTES_MAX,
     OFFSET_FETCH_ELEMENTS_MAX,
     REQUEST_ELEMENTS_MAX,
@@ -256,8 +257,9 @@ class Listener(StrEnum):
 LISTENER_TABLE: Final[dict[Listener, Cost]] = {
     Listener.METRICS: Cost(SCRAPE_BYTES_MAX, elements=1, request_bytes=8 * 1024, bounded_by="SCRAPERS_MAX"),
     Listener.TESTING_KIT: Cost(
-        16 * _MIB,
+        64 * _MIB,
         _LISTS_STEP,
+        elements=CONTROL_ELEMENTS_MAX,
         request_bytes=CONTROL_BODY_BYTES_MAX,
         bounded_by="CONTROL_CONNECTIONS_MAX, FAULTS_MAX",
     ),

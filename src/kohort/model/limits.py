@@ -275,6 +275,8 @@ FAULTS_MAX: Final = 10_000
 """Faults of the control port, with those that were removed; the oldest of these are forgotten. Further faults are refused."""
 CONTROL_BODY_BYTES_MAX: Final = 1024 * 1024
 """Bytes of the body of a request to the control port. A larger one is answered with 413."""
+CONTROL_ELEMENTS_MAX: Final = 10_000
+"""Elements of the arrays of such a body: APIs of a filter, elements of an answer, records. More are answered with 422."""
 CONTROL_CONNECTIONS_MAX: Final = 500
 """Connections to the control port. Further ones are answered with 503."""
 CONTROL_WAITS_MAX: Final = 400

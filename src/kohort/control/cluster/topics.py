@@ -13,6 +13,7 @@ from kohort.control.cluster.inside import Inside
 from kohort.control.web.problems import Problem, invalid, not_found
 from kohort.model.errors import CorruptError, ErrorCode, UnknownRecordTypeError
 from kohort.model.ids import INTERNAL_TOPICS, uuid_text
+from kohort.model.limits import CONTROL_ELEMENTS_MAX
 from kohort.records.json_form import json_record
 from kohort.records.serde import CoordinatorRecordSerde
 from kohort.wire import messages as m
@@ -200,6 +201,12 @@ class Topics:
         Raises:
             Problem: the broker refuses.
         """
+        count = len(new.records)
+        if (
+            count > CONTROL_ELEMENTS_MAX
+            or count + sum([len(each.headers) for each in new.records]) > CONTROL_ELEMENTS_MAX
+        ):
+            raise invalid(f"a request has at most {CONTROL_ELEMENTS_MAX} records and headers")
         now_ms = round(time() * 1_000)
         by_partition: dict[int, list[JsonRecord]] = {}
         for record in new.records:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from kohort.control.requests.filters import nearest, topic_id_of
 from kohort.model.ids import uuid_text
+from kohort.model.limits import CONTROL_ELEMENTS_MAX
 from kohort.wire.apis import ApiKey
 from kohort.wire.message_classes import message_classes
 from kohort.wire.schema import Message, message
@@ -19,6 +20,7 @@ SHOWN_BYTES: Final = 1_024
 SHOWN_ELEMENTS: Final = 1_000
 """Elements of all arrays of a message that a value shows."""
 _SECRETS: Final = frozenset({"auth_bytes", "hmac", "salt", "salted_password"})
+_SECRET_WORDS: Final = ("password", "secret", "jaas", "keystore.key", "credential")
 _TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {"string": str, "bool": bool, "float64": (float, int)}
 _READS: Final = frozenset({ApiKey.METADATA, ApiKey.OFFSET_FOR_LEADER_EPOCH})
 
@@ -41,8 +43,24 @@ def answer_of(api: ApiKey, values: Mapping[str, Any]) -> Any:
     Raises:
         ValueError: a field is unknown, or its value has another type.
     """
+    if _count(values) > CONTROL_ELEMENTS_MAX:
+        raise ValueError(f"an answer has at most {CONTROL_ELEMENTS_MAX} elements and fields")
     schema = message(f"{api.api_name}Response")
     return _struct(schema, schema.name, values, schema.name)
+
+
+def _count(values: Any) -> int:
+    """Elements and fields, up to one more than there may be."""
+    count = 0
+    waiting = [values]
+    while waiting and count <= CONTROL_ELEMENTS_MAX:
+        inner = waiting.pop()
+        if isinstance(inner, Mapping):
+            inner = list(inner.values())
+        if isinstance(inner, list):
+            count += len(inner)
+            waiting += inner[: CONTROL_ELEMENTS_MAX + 1]
+    return count
 
 
 def _struct(schema: Message, struct: str, values: Any, where: str) -> Any:
@@ -82,6 +100,11 @@ def _value(schema: Message, kind: str, value: Any, where: str) -> Any:
     return value
 
 
+def _is_secret(name: object) -> bool:
+    """Whether a configuration of this name may be a secret."""
+    return isinstance(name, str) and any(word in name.lower() for word in _SECRET_WORDS)
+
+
 class _Shown:
     """
     One message as values.
@@ -99,7 +122,7 @@ class _Shown:
         found: dict[str, Any] = {}
         for field in self._schema.fields(struct, self._version):
             given = getattr(value, field.name)
-            if field.name in _SECRETS:
+            if field.name in _SECRETS or (field.name == "value" and _is_secret(getattr(value, "name", None))):
                 found[field.name] = "..."
             elif field.array:
                 found[field.name] = None if given is None else self._array(field.type, given)

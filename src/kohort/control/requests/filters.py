@@ -10,6 +10,7 @@ import msgspec
 
 from kohort.control.requests.places import Facts
 from kohort.model.ids import uuid_from_text
+from kohort.model.limits import CONTROL_ELEMENTS_MAX
 from kohort.wire.apis import ApiKey
 
 NameOf: TypeAlias = Callable[[UUID], str | None]
@@ -138,7 +139,10 @@ class Matcher:
 def _apis(given: str | int | list[str | int] | None) -> frozenset[ApiKey] | None:
     if given is None:
         return None
-    return frozenset(api_of(each) for each in (given if isinstance(given, list) else [given]))
+    names = given if isinstance(given, list) else [given]
+    if len(names) > CONTROL_ELEMENTS_MAX:
+        raise ValueError(f"a filter has at most {CONTROL_ELEMENTS_MAX} APIs; it has {len(names)}")
+    return frozenset([api_of(each) for each in set(names)])
 
 
 def api_of(name: str | int) -> ApiKey:
@@ -153,8 +157,7 @@ def api_of(name: str | int) -> ApiKey:
             return ApiKey(int(name))
         except ValueError:
             raise ValueError(f"there is no API with the number {name}") from None
-    by_name = {_plain(api.api_name): api for api in ApiKey}
-    found = by_name.get(_plain(name))
+    found = _BY_NAME.get(_plain(name))
     if found is None:
         raise ValueError(f"there is no API {name!r}{nearest(name, [api.api_name for api in ApiKey])}")
     return found
@@ -162,6 +165,9 @@ def api_of(name: str | int) -> ApiKey:
 
 def _plain(name: str) -> str:
     return name.replace("_", "").lower()
+
+
+_BY_NAME: Final = {_plain(api.api_name): api for api in ApiKey}
 
 
 def nearest(name: str, known: list[str]) -> str:
