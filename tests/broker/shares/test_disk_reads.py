@@ -77,6 +77,7 @@ def test_others_leave_out_what_is_being_read_and_get_the_rest(harness: Harness, 
     third = other.begin(wait_ms=1000)
     harness.node.advance(500)
     assert (first, second, third) == ([], [], [])
+    assert (harness.broker.log_reads.running, harness.broker.log_reads.waiting) == (2, 0)
     threads.run()
     harness.node.settle()
     assert one.acquired(first) == [(0, 1, 1)]

@@ -34,3 +34,22 @@ def test_a_producer_aborts_and_then_commits() -> None:
     assert aborted == [(0, 1)]
     both = [AbortedTxn(8, 2, 9, 9), AbortedTxn(7, 0, 3, 3)]
     assert ReadBatches(data).aborted(both) == [(0, 1), (2, 2)]
+
+
+def test_batches_behind_what_is_wanted_are_left_out() -> None:
+    data = made(4, 3) + made(7, 2) + made(9, 1)
+    lasts = {
+        (offset, count): list(ReadBatches(data, offset, count).offsets.lasts)
+        for offset, count in ((5, 2), (5, 3), (5, 4), (5, 5), (0, 3), (0, 4), (5, 0))
+    }
+    assert lasts == {
+        (5, 2): [6],
+        (5, 3): [6, 8],
+        (5, 4): [6, 8],
+        (5, 5): [6, 8, 9],
+        # The first batch begins behind the offset.
+        (0, 3): [6],
+        (0, 4): [6, 8],
+        (5, 0): [6, 8, 9],
+    }
+    assert ReadBatches(data, 5, 2).between(5, 6) == made(4, 3)

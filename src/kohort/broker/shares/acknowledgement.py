@@ -274,7 +274,9 @@ def release(partition: SharePartition, member_id: str, settings: ShareSettings) 
     owner = partition.number_of(member_id)
     if owner:
         runs = partition.runs
-        _cut_at_start(partition)
+        at_start = runs.from_offset(partition.start_offset)
+        if at_start < len(runs) and runs.owners[at_start] == owner:
+            _cut_at_start(partition)
         index = runs.states.find(ACQUIRED)
         while index >= 0:
             if runs.owners[index] == owner:

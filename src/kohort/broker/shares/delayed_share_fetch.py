@@ -384,7 +384,8 @@ class DelayedShareFetch(Delayed):
         if not data or left <= 0:
             return _Found(ErrorCode.NONE)
         settings = led.settings.of_records
-        batches = ReadBatches(data)
+        is_new = records.is_drained or each.offset > records.end_offset
+        batches = ReadBatches(data, each.offset, left if is_new else 0)
         acquisition = Acquisition(
             records,
             self._session.member_id,

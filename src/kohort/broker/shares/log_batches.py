@@ -28,13 +28,16 @@ class ReadBatches:
     """
     Batches in the order of the log.
 
+    Args:
+        offset, records_max: batches behind so many offsets from this one on are left out. Default: none are.
+
     Attributes:
         offsets: of each batch.
     """
 
     __slots__ = ("_data", "_ends", "offsets")
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, offset: int = 0, records_max: int = 0) -> None:
         self._data = data
         firsts: list[int] = []
         lasts: list[int] = []
@@ -50,6 +53,8 @@ class ReadBatches:
             firsts.append(first)
             lasts.append(first + delta)
             self._ends.append(position)
+            if records_max and first + delta >= max(firsts[0], offset) + records_max - 1:
+                break
         self.offsets = LogBatches(firsts, lasts)
 
     def between(self, first: int, last: int) -> bytes:
@@ -60,7 +65,7 @@ class ReadBatches:
         if low >= high:
             return b""
         start = self._ends[low - 1] if low else 0
-        if not low and high == len(self._ends):
+        if not low and high == len(self._ends) and self._ends[-1] == len(self._data):
             return self._data
         return self._data[start : self._ends[high - 1]]
 
