@@ -1,6 +1,7 @@
 """`kohort log`: dumps and checks of files that a broker left."""
 
 import json
+import shutil
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -173,6 +174,9 @@ def test_a_directory_stands_for_its_segments(
     assert len(by_numbers) > 5
     assert dumped(recorded) == dumped(*by_numbers)
     assert dumped(recorded / "d-txn-0") == dumped(Path(segment(recorded, "d-txn-0"))) != []
+    for name in ("t-10", "t-2"):
+        shutil.copytree(recorded / "d-txn-0", tmp_path / "two" / name)
+    assert list(dict.fromkeys(Path(row["file"]).parent.name for row in dumped(tmp_path / "two"))) == ["t-2", "t-10"]
     assert run(["log", "dump", str(tmp_path)]) == 2
     assert capsys.readouterr().err == (
         f"kohort: {tmp_path} has no segments: it is neither a data directory nor the directory of a partition\n"

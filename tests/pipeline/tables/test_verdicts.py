@@ -236,6 +236,7 @@ def test_the_reason_names_who_left_and_when(left: list[dict[str, Any]], why: str
 def test_since_when_a_verdict_holds() -> None:
     rows = [lag("alive", 0, 100), lag("alive", 1, 60), lag("alive", 2, 60), lag("alive", 3, 60)]
     rows.append(lag("alive", 4, 0) | {"offset": None, "lag": None, "time_lag_ms": None, "next_produced_at_ms": T})
+    rows[-1]["commit_timestamp_ms"] = None
     states = [status("alive", number, name) for number, name in enumerate(["STOP", "STOP", "STALL", "WARN"])]
     owned = [{"group": "alive", "topic": "t", "partition": 4, "since_ms": T, "until_ms": None}]
     found = verdicts(rows, states, [change("alive", 1, "m")], owned=owned, at_ms=T + 100_000)
