@@ -89,3 +89,16 @@ def test_a_letter_that_the_topic_refuses_is_lost_and_its_record_archived(
     assert state_of(harness, topic_id) == (1, 0)
     assert harness.broker.dead_letters.failed == {"g": 1}
     assert "MESSAGE_TOO_LARGE" in caplog.text
+
+
+def test_neighbours_that_are_rejected_one_after_the_other_are_both_archived(harness: Harness) -> None:
+    topic_id = harness.create("t")
+    harness.create("dlq.t", errors_deadletterqueue_group_enable="true")
+    harness.write("t", b"a", b"b", b"c")
+    member = Member(harness, "m", topic_id)
+    member.fetch()
+    answers = [member.begin_acknowledging(offset, offset, REJECT) for offset in (1, 0, 2)]
+    harness.node.advance(1000)
+    assert [answer[0].error_code for answer in answers] == [0, 0, 0]
+    assert sorted(offset for _, _, offset, _ in letters(harness, "dlq.t")) == [0, 1, 2]
+    assert state_of(harness, topic_id) == (3, 0)

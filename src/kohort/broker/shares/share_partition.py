@@ -343,11 +343,13 @@ class SharePartition:
         index = runs.from_offset(letter.first)
         low = index
         while index < len(runs) and runs.firsts[index] <= letter.last:
-            if (
-                runs.states[index] == ARCHIVING
-                and runs.firsts[index] >= letter.first
-                and runs.lasts[index] <= letter.last
-            ):
+            if runs.states[index] == ARCHIVING:
+                # Records of several letters are one run if they are alike.
+                if runs.firsts[index] < letter.first:
+                    runs.cut(index, letter.first)
+                    index += 1
+                if runs.lasts[index] > letter.last:
+                    runs.cut(index, letter.last + 1)
                 first, last, count = runs.firsts[index], runs.lasts[index], runs.counts[index]
                 runs.states[index] = ARCHIVED
                 self.count_complete(first, last)
