@@ -137,7 +137,7 @@ def test_once_for_programs_and_for_people(address: str) -> None:
     shown = json.loads(done.stdout)
     assert shown["connections"] == 0
     assert shown["resident_bytes"] > 10_000_000
-    assert set(shown["groups"]) == {"classic", "consumer"}
+    assert set(shown["groups"]) == {"classic", "consumer", "share"}
     done = run("--metrics", f"http://{address}/metrics", "--once")
     assert done.returncode == 0
     assert "connections 0" in done.stdout
