@@ -197,7 +197,7 @@ class NaiveSharePartition:
             is_throttled = any(record.is_free and record.count >= throttle for record in batch.records)
             if is_throttled and taken:
                 return found
-            expected = batch.last + 1
+            expected = max(batch.last + 1, self.start)
             if not batch.is_split and not free:
                 continue
             is_whole = not batch.is_split and batch.first >= base and batch.last <= last and not is_throttled
