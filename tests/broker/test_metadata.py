@@ -444,7 +444,7 @@ SUPPORTED_FEATURES = {
     "eligible.leader.replicas.version": (0, 1),
 }
 """As Apache Kafka 4.2.1 shows them; it shows that of streams groups too."""
-BY_API = {"group.version", "transaction.version"}
+BY_API = {"group.version", "share.version", "transaction.version"}
 """Features of coordinators, which this broker has none of."""
 TELEMETRY = {ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY}
 """APIs that Kafka lists only if a receiver of metrics is configured, and Kohort if there is a subscription."""
@@ -484,7 +484,7 @@ def test_features_appear_with_their_apis() -> None:
     assert [each for each in shown if each[0] in BY_API] == [("group.version", 1, 1)]
     old = harness.ask(ApiKey.API_VERSIONS, request, version=3)
     # Before version 4 there is no place for a feature whose levels begin at 0.
-    assert ([each.name for each in old.supported_features], len(old.finalized_features)) == (["metadata.version"], 5)
+    assert ([each.name for each in old.supported_features], len(old.finalized_features)) == (["metadata.version"], 4)
     versions = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
     assert ApiKey.END_TXN not in versions
     assert versions[ApiKey.PRODUCE] == (0, 13)

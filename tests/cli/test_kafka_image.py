@@ -115,6 +115,14 @@ def test_the_image_has_the_files() -> None:
     assert os.access(ROOT / source / Path(command).relative_to("/etc"), os.X_OK)
 
 
+def _kept(directory: Path) -> str:
+    """Keeps a checkout below /tmp in sight."""
+    if not ROOT.is_relative_to("/tmp"):
+        return ""
+    inside = directory / ROOT.relative_to("/tmp")
+    return f"mkdir -p {inside} && mount --bind {ROOT} {inside} &&"
+
+
 @contextmanager
 def container(directory: Path, script: list[str], variables: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
     """The command of a container, into which a module then copies its script."""
@@ -128,7 +136,7 @@ def container(directory: Path, script: list[str], variables: dict[str, str]) -> 
     prepare = (
         f"mount -t tmpfs none {directory}/upper && mkdir {directory}/upper/u {directory}/upper/w && "
         f"mount -t overlay -o {layers.replace('/upper,', '/upper/u,').replace('/work', '/upper/w')} overlay /etc && "
-        f"cp -r {IMAGE}/etc/. /etc/ && mount --bind {directory} /tmp && "
+        f"cp -r {IMAGE}/etc/. /etc/ && {_kept(directory)} mount --rbind {directory} /tmp && "
     )
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("KOHORT_", "KAFKA_"))}
     environment |= variables

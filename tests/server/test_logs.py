@@ -202,3 +202,13 @@ def test_a_broker_without_memory_says_so_and_answers_what_needs_none() -> None:
         said = broker.communicate(timeout=SECONDS_MAX)[1].decode()
         assert " memory.exhausted during='connection.failed client=/127.0.0.1' " in said
         assert " of 500 MB of address space" in said
+
+
+def test_a_stream_that_was_closed_does_not_end_the_thread() -> None:
+    closed = io.StringIO()
+    writer = LogWriter(closed)
+    closed.close()
+    for _ in range(2):
+        writer.write_line("a")
+        writer.flush()
+        assert not writer._waiting_bytes

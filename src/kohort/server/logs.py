@@ -16,6 +16,7 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Final, TextIO, TypeAlias
 
@@ -220,8 +221,9 @@ class LogWriter(logging.Handler):
         """Write past the buffer of the stream: the interpreter could not end while a thread is in it."""
         try:
             descriptor = self._stream.fileno()
-        except (OSError, ValueError):  # a stream in memory
-            self._stream.write(data.decode())
+        except (OSError, ValueError):  # a stream in memory, which may be closed
+            with suppress(ValueError):
+                self._stream.write(data.decode())
             return
         try:
             while data:

@@ -62,8 +62,9 @@ def told(engine: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Tables,
 
 
 def test_every_published_table_has_a_command() -> None:
-    assert set(published.TABLES) - set(COMMANDS) == {"offset_commits", "damage", "status"}
-    assert {*COMMANDS, "verdicts"} == set(TABLES)
+    """The command `queries` needs checkpoints; tests/pipeline/checkpoints has it."""
+    assert set(published.TABLES) - set(COMMANDS) == {"offset_commits", "damage", "status", "spark_queries"}
+    assert {*COMMANDS, "verdicts", "spark_queries"} == set(TABLES)
 
 
 def test_columns_are_those_that_readers_rely_on(told: tuple[Tables, Path]) -> None:

@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from uuid import UUID
 
 from kohort.broker.topics.topic_names import NAME_LENGTH_MAX
-from kohort.machine.gradual import chunks
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.model.limits import FETCH_SESSION_PARTITIONS_MAX
 from kohort.runtime.ports import Clock
@@ -204,7 +203,8 @@ class FetchSession:
         count = 0
         for change, topics in changes:
             for topic in topics:
-                for some in chunks(topic.partitions, AT_ONCE):
+                for low in range(0, max(len(topic.partitions), 1), AT_ONCE):
+                    some = topic.partitions[low : low + AT_ONCE]
                     if some:
                         change(topic, some)
                     count += max(len(some), 1)
