@@ -19,7 +19,7 @@ from kohort.broker.ports import Context
 from kohort.broker.records.log_reads import LogRead
 from kohort.broker.shares.acquisition import Acquisition, archive_aborted
 from kohort.broker.shares.led_share_partition import LedSharePartition
-from kohort.broker.shares.log_batches import ReadBatches
+from kohort.broker.shares.log_batches import ReadBatches, reaches
 from kohort.broker.shares.share_acknowledge import Acknowledging, Asked, Results
 from kohort.broker.shares.share_broker import ShareBroker
 from kohort.broker.shares.share_partition import Acquired
@@ -33,6 +33,7 @@ from kohort.wire import messages as m
 
 _LEADER_ERRORS: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 _NOTHING: Final = b""
+FEW_BYTES: Final = 64 << 10
 
 ReadData = tuple[bytes, Sequence[AbortedTxn]]
 
@@ -52,6 +53,10 @@ class _Read(NamedTuple):
     led: LedSharePartition
     offset: int
     bytes_max: int
+    few_bytes: int
+    """Read first: mostly enough, where many short records are asked for."""
+    last: int
+    """No record behind this offset and the end of its batch can be acquired."""
 
 
 class DelayedShareFetch(Delayed):
@@ -247,7 +252,11 @@ class DelayedShareFetch(Delayed):
             (before if offset == led.seen_offset else behind).append((where, led, offset))
             led.seen_offset = offset
         share = max(total // max(len(before) + len(behind), 1), 1)
-        return [_Read(where, led, offset, share) for where, led, offset in before + behind]
+        few = min(share, max(FEW_BYTES, self._request.min_bytes))
+        return [
+            _Read(where, led, offset, share, few, max(offset, _end_of(led) + 1) + self._request.max_records)
+            for where, led, offset in before + behind
+        ]
 
     def _read_all(self, *, is_over: bool) -> bool:
         """
@@ -302,7 +311,9 @@ class DelayedShareFetch(Delayed):
         up_to = log.last_stable_offset if is_committed else log.high_watermark
         if not log.log_start_offset <= each.offset < up_to:
             return _NOTHING, ()
-        records = log.read_cached(each.offset, bytes_max=each.bytes_max, up_to=up_to)
+        records = log.read_cached(each.offset, bytes_max=each.few_bytes, up_to=up_to)
+        if records and each.few_bytes < each.bytes_max and not reaches(records, each.last):
+            records = log.read_cached(each.offset, bytes_max=each.bytes_max, up_to=up_to)
         if records is None:
             return None
         if not is_committed or not records:
@@ -508,13 +519,20 @@ def _may_have(led: LedSharePartition) -> bool:
     return (offset < up_to or offset < log.log_start_offset) and led.records.may_fetch(settings.locks_max)
 
 
+def _end_of(led: LedSharePartition) -> int:
+    assert led.records is not None, "it is ready"
+    return led.records.end_offset
+
+
 def _log_read(each: _Read) -> LogRead[ReadData]:
     log, offset = each.led.partition.log, each.offset
     is_committed = each.led.settings.of_records.is_committed
     up_to = log.last_stable_offset if is_committed else log.high_watermark
 
     def work(view: ReadView | Log) -> ReadData:
-        records = view.read(offset, bytes_max=each.bytes_max, up_to=up_to)
+        records = view.read(offset, bytes_max=each.few_bytes, up_to=up_to)
+        if records and each.few_bytes < each.bytes_max and not reaches(records, each.last):
+            records = view.read(offset, bytes_max=each.bytes_max, up_to=up_to)
         return records, view.aborted_transactions(offset, records) if is_committed else ()
 
     return LogRead(log, work)
