@@ -24,7 +24,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 from uuid import UUID
 
 from kohort.broker.topics.topic_names import NAME_LENGTH_MAX
@@ -196,21 +196,24 @@ class FetchSession:
 
     def update(self, request: m.FetchRequest) -> Generator[None, None, None]:
         """Take, in steps, what a request adds and forgets."""
-        changes: tuple[tuple[Callable[[Any, Any], None], Sequence[Any]], ...] = (
-            (self.add, request.topics),
-            (self.remove, request.forgotten_topics_data),
-        )
         count = 0
-        for change, topics in changes:
-            for topic in topics:
-                for low in range(0, max(len(topic.partitions), 1), AT_ONCE):
-                    some = topic.partitions[low : low + AT_ONCE]
-                    if some:
-                        change(topic, some)
-                    count += max(len(some), 1)
-                    if count >= AT_ONCE:
-                        count = 0
-                        yield
+        for topic in request.topics:
+            for low in range(0, max(len(topic.partitions), 1), AT_ONCE):
+                some = topic.partitions[low : low + AT_ONCE]
+                if some:
+                    self.add(topic, some)
+                count += len(some) or 1
+                if count >= AT_ONCE:
+                    count = 0
+                    yield
+        for forgotten in request.forgotten_topics_data:
+            for low in range(0, max(len(forgotten.partitions), 1), AT_ONCE):
+                gone = forgotten.partitions[low : low + AT_ONCE]
+                self.remove(forgotten, gone)
+                count += len(gone) or 1
+                if count >= AT_ONCE:
+                    count = 0
+                    yield
 
 
 def is_long(request: m.FetchRequest) -> bool:

@@ -9,9 +9,9 @@ Source: Kafka DelayedShareFetch, ShareFetchUtils.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Hashable, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from kohort.broker.partitions import Partition
@@ -35,6 +35,8 @@ _LEADER_ERRORS: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEAD
 _NOTHING: Final = b""
 FEW_BYTES: Final = 64 << 10
 
+D = TypeVar("D", bytes, bytes | None)
+
 ReadData = tuple[bytes, Sequence[AbortedTxn]]
 
 
@@ -57,6 +59,12 @@ class _Read(NamedTuple):
     """Read first: mostly enough, where many short records are asked for."""
     last: int
     """No record behind this offset and the end of its batch can be acquired."""
+
+    def enough(self, read: Callable[[int], D]) -> D:
+        """Read few bytes, and again more if more records can be acquired. Each argument of `read` is a number of bytes."""
+        records = read(self.few_bytes)
+        is_enough = not records or self.few_bytes == self.bytes_max or reaches(records, self.last)
+        return records if is_enough else read(self.bytes_max)
 
 
 class DelayedShareFetch(Delayed):
@@ -311,9 +319,7 @@ class DelayedShareFetch(Delayed):
         up_to = log.last_stable_offset if is_committed else log.high_watermark
         if not log.log_start_offset <= each.offset < up_to:
             return _NOTHING, ()
-        records = log.read_cached(each.offset, bytes_max=each.few_bytes, up_to=up_to)
-        if records and each.few_bytes < each.bytes_max and not reaches(records, each.last):
-            records = log.read_cached(each.offset, bytes_max=each.bytes_max, up_to=up_to)
+        records = each.enough(lambda bytes_max: log.read_cached(each.offset, bytes_max=bytes_max, up_to=up_to))
         if records is None:
             return None
         if not is_committed or not records:
@@ -530,9 +536,7 @@ def _log_read(each: _Read) -> LogRead[ReadData]:
     up_to = log.last_stable_offset if is_committed else log.high_watermark
 
     def work(view: ReadView | Log) -> ReadData:
-        records = view.read(offset, bytes_max=each.few_bytes, up_to=up_to)
-        if records and each.few_bytes < each.bytes_max and not reaches(records, each.last):
-            records = view.read(offset, bytes_max=each.bytes_max, up_to=up_to)
+        records = each.enough(lambda bytes_max: view.read(offset, bytes_max=bytes_max, up_to=up_to))
         return records, view.aborted_transactions(offset, records) if is_committed else ()
 
     return LogRead(log, work)

@@ -99,13 +99,5 @@ def _first_offset(transaction: AbortedTxn) -> int:
 
 def reaches(data: bytes, offset: int) -> bool:
     """Whether whole batches among the bytes have an offset, or one behind it."""
-    position: int = 0
-    while position + HEADER_BYTES <= len(data):
-        (first,) = _OFFSET.unpack_from(data, position)
-        (delta,) = _NUMBER.unpack_from(data, position + LAST_OFFSET_DELTA_AT)
-        (length,) = _NUMBER.unpack_from(data, position + LENGTH_AT)
-        position += LOG_OVERHEAD_BYTES + int(length)
-        last: int = first + delta
-        if last >= offset:
-            return position <= len(data)
-    return False
+    lasts = ReadBatches(data).offsets.lasts
+    return bool(lasts) and lasts[-1] >= offset
