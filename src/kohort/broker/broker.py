@@ -201,7 +201,7 @@ class Broker:
             self.fetches.check_and_complete,
             self.dead_letters,
         )
-        """What the leaders of share partitions use."""
+        """The services that leaders of share partitions use."""
         self.versions = served_versions(config.release)
         """The oldest and the newest version of each API that the brokers serve."""
         self.apis = {node_id: BrokerApis(self, cluster.seen_from(node_id)) for node_id in cluster.nodes}

@@ -15,7 +15,7 @@ from kohort.client.connection import TIMEOUT_S
 from kohort.client.security import PLAINTEXT, SUPPORTED_CONFIGS, Security, read_properties
 
 STARTING_S = 2.0
-"""How long a command waits for a broker that was started just before it, as in a script."""
+"""The time that a command waits for a broker that was started just before it, as in a script."""
 
 
 class _ClusterOptions(NamedTuple):

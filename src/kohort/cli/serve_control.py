@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ControlOptions(NamedTuple):
-    """What the command line says about the control port."""
+    """The options of the command line about the control port."""
 
     port: int | None
     token: str | None

@@ -1,4 +1,4 @@
-"""What `kohort serve` tells when it is ready, and whom: standard output, a file, the service manager."""
+"""The news that `kohort serve` is ready, for standard output, a file, the service manager."""
 
 import os
 from collections.abc import Iterator

@@ -11,9 +11,9 @@ import msgspec
 from kohort.model.errors import KohortError
 
 TIMEOUT_S = 60.0
-"""How long an operation may take that does not wait."""
+"""The time that an operation without a wait may take."""
 WAIT_S = 10.0
-"""How long a wait takes at most, unless the caller says so."""
+"""The longest time of a wait, unless the caller says so."""
 
 
 class ControlError(KohortError):
@@ -34,7 +34,7 @@ class ControlError(KohortError):
 
 
 class WaitTimeoutError(ControlError):
-    """What was waited for did not happen in time."""
+    """The awaited state was not reached in time."""
 
 
 class ControlClient:

@@ -79,7 +79,7 @@ def is_ordered(batches: Sequence[StateBatch]) -> bool:
 
 
 def _highest(batches: list[StateBatch]) -> list[StateBatch]:
-    """What holds at each offset. Neighbours with the same state and count are one batch."""
+    """The winning state of each offset. Neighbours with the same state and count are one batch."""
     batches.sort()
     found: list[StateBatch] = []
     active: list[tuple[int, int, int]] = []

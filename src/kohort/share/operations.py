@@ -149,7 +149,7 @@ def summary(shard: ShareStates, committed: int, key: SharePartitionKey) -> Answe
 
 
 def answer_of(state: ShareState) -> SharePartitionState:
-    """What leaders and groups are told of a state."""
+    """The state as leaders and groups get it."""
     return SharePartitionState(
         state.state_epoch, state.leader_epoch, state.start_offset, state.complete_count, state.batches
     )

@@ -41,7 +41,7 @@ ReadData = tuple[bytes, Sequence[AbortedTxn]]
 
 
 class _Found(NamedTuple):
-    """What the answer has of a partition."""
+    """The part of an answer about one partition."""
 
     error: ErrorCode
     records: bytes = _NOTHING
@@ -246,7 +246,7 @@ class DelayedShareFetch(Delayed):
     # -- reading -----------------------------------------------------------------------------------------------
 
     def _wanted(self) -> list[_Read]:
-        """What can be read now. A share partition that was just read comes last. Source: DelayedShareFetch.readFromLog."""
+        """The possible reads. A share partition that was just read comes last. Source: DelayedShareFetch.readFromLog."""
         before: list[tuple[TopicIdPartition, LedSharePartition, int]] = []
         behind: list[tuple[TopicIdPartition, LedSharePartition, int]] = []
         ready = [(where, led) for where, led in self._targets.items() if led.is_ready]

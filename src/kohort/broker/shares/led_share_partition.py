@@ -56,7 +56,7 @@ _DROPPING: Final = frozenset({*_KEPT, ErrorCode.NOT_LEADER_OR_FOLLOWER})
 
 
 def client_code(code: ErrorCode) -> ErrorCode:
-    """What a client is told of an error of the share coordinator. Source: SharePartition.fetchPersisterError."""
+    """The error that a client gets for one of the share coordinator. Source: SharePartition.fetchPersisterError."""
     if code in _COORDINATOR:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if code in _FENCED:
@@ -72,7 +72,7 @@ class DeadLetters(Protocol):
 
 
 class LeaderServices:
-    """What all share partitions of a broker use."""
+    """The services that all share partitions of a broker use."""
 
     __slots__ = ("call_later", "clock", "dead_letters", "persister", "searches", "settings", "wake")
 

@@ -99,20 +99,20 @@ class JsonRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class NewRecords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What `POST /topics/{name}/records` takes."""
+    """The body of `POST /topics/{name}/records`."""
 
     records: Sequence[JsonRecord]
 
 
 class WrittenRecord(msgspec.Struct, frozen=True):
-    """Where a record was written."""
+    """The place of a written record."""
 
     partition: int
     offset: int
 
 
 class WrittenRecords(msgspec.Struct, frozen=True):
-    """Where records were written, in their order."""
+    """The places of written records, in their order."""
 
     records: Sequence[WrittenRecord]
 

@@ -82,7 +82,7 @@ class NoEvent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EventResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What has happened; fields that the event does not have are left out."""
+    """The outcome of an event; fields that the event does not have are left out."""
 
     event: str
     broker: int | None = None

@@ -69,7 +69,7 @@ class RequestList(msgspec.Struct, frozen=True):
 
 
 class ScopeView(msgspec.Struct, frozen=True):
-    """What a scope has had: faults and holds by their ids, topics by their names."""
+    """The contents of a scope: faults and holds by their ids, topics by their names."""
 
     scope: str
     faults: Sequence[str]

@@ -1,4 +1,4 @@
-"""What faults do to a request before its handler, and to the answer of the handler."""
+"""The effects of faults on a request before its handler, and on the answer of the handler."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Hold(Protocol):
 
 
 class Rules(Protocol):
-    """What is to be done with requests."""
+    """The rules for requests."""
 
     def begin(self, call: Call) -> Any:
         """A request has come; what `end` gets of it."""

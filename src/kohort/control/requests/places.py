@@ -20,7 +20,7 @@ from kohort.wire.message_classes import message_classes
 from kohort.wire.schema import Field, Message, message
 
 Facts: TypeAlias = Mapping[str, Any]
-"""What a request or an element of it names, by the words of filters: group, topic, partition, ..."""
+"""The names in a request or in an element of it, by the words of filters: group, topic, partition, ..."""
 Matches: TypeAlias = Callable[[Facts], bool | None]
 """Whether a filter matches facts; None if a fact that it needs is still missing."""
 

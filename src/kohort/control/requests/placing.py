@@ -1,4 +1,4 @@
-"""What filters select of requests, and answers with an error where it belongs: the places are those of `places.py`."""
+"""The selection of elements by filters, and answers with an error where it belongs: the places are those of `places.py`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _BLANKS: Final = {
 
 
 def facts_of(words: Sequence[tuple[str, str]], struct: Any, above: Facts) -> dict[str, Any]:
-    """What a struct names, with what the structs above it name."""
+    """The names in a struct and in the structs above it."""
     facts = dict(above)
     for word, field in words:
         value = getattr(struct, field) if field else struct
@@ -131,7 +131,7 @@ def split(
 
 
 def _key(element: Any, names: Sequence[str]) -> Any:
-    """What names an element of an answer; an entity of quotas is an array, which cannot be hashed."""
+    """The key of an element of an answer; an entity of quotas is an array, which cannot be hashed."""
     return tuple(
         [repr(value) if isinstance(value := getattr(element, name), (list, tuple)) else value for name in names]
     )

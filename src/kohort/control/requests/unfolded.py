@@ -56,7 +56,7 @@ def _with_session(places: Iterable[tuple[str, UUID | None, int]], request: Any) 
 
 
 def facts_of_call(api: ApiKey, request: Any) -> dict[str, Any]:
-    """What a request names beside its fields with words: the kind of coordinator, and the producer of its first batch."""
+    """The names in a request beside its fields with words: the kind of coordinator, and the producer of its first batch."""
     if api is ApiKey.FIND_COORDINATOR:
         return {"key_type": request.key_type}
     if api is ApiKey.PRODUCE:

@@ -130,7 +130,7 @@ def _body(operation: Operation, body: bytes) -> Any:
 
 
 def sentence_of(error: msgspec.ValidationError, kind: Any) -> str:
-    """What is wrong with values of a type, with the nearest known name of an unknown field."""
+    """The errors of values of a type, with the nearest known name of an unknown field."""
     text = str(error)
     if "unknown field" in text:
         name = text.split("`")[1]

@@ -85,7 +85,7 @@ def plan_alteration(
 
 
 class Alteration(NamedTuple):
-    """What became of the partitions of a plan."""
+    """The outcome of the partitions of a plan."""
 
     plan: AlterationPlan
     outcome: Mapping[SharePartitionKey, CoordinatorError | None]

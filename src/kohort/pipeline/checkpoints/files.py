@@ -26,7 +26,7 @@ class Content(NamedTuple):
 
 
 class Files(Protocol):
-    """How checkpoints are read."""
+    """Readers of the files of checkpoints."""
 
     def names(self, directory: str) -> Iterable[str]:
         """

@@ -26,7 +26,7 @@ _SAME: Final[Mapping[str, Any]] = {
     "tombstone": False,
     "leader_epoch": -1,
 }
-"""What all these rows have in common."""
+"""The fields that all these rows have."""
 
 
 def commit_rows(

@@ -27,10 +27,10 @@ STATE_NUMBERS: Final = {RUNNING: 0, WAITING: 1, STOPPED: 2, STUCK: 3, UNKNOWN: 4
 STANDING: Final = frozenset({STOPPED, STUCK})
 """States in which the lag does not shrink by itself."""
 PATIENCE: Final = 3
-"""How many times the longest of the last batches, or of the times between them, a query may take."""
+"""The factor of the longest of the last batches, or of the times between them, a query may take."""
 PATIENCE_MS: Final = 60_000
 FIRST_BATCH_MS: Final = 600_000
-"""How long the first batch may take: it has no other to compare with, and often a backlog."""
+"""The time that the first batch may take: it has no other to compare with, and often a backlog."""
 
 
 class QueryState(NamedTuple):

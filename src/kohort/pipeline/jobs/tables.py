@@ -160,7 +160,7 @@ class Tables:
 
     @cached_property
     def spark_queries(self) -> Any:
-        """What only the checkpoints of Spark queries know."""
+        """The facts that only the checkpoints of Spark queries have."""
         # A checkpoint tells what its query does now.
         checkpoints = self.reading.checkpoints if self.reading.as_of_ms is None else ()
         names = [one.group for one in checkpoints]

@@ -1,1 +1,1 @@
-"""What a test can do with a broker over its control port: faults, holds, events, waits, time, snapshots."""
+"""The actions of a test on a broker over its control port: faults, holds, events, waits, time, snapshots."""

@@ -21,7 +21,7 @@ class Clock:
         return int(self._control.get("clock")["now_ms"])
 
     def timers(self) -> list[dict[str, Any]]:
-        """What the brokers wait for: the owner of each timer, and the seconds until it is due."""
+        """The timers of the brokers: the owner of each timer, and the seconds until it is due."""
         return list(self._control.get("clock", "timers")["timers"])
 
     def advance(self, seconds: float, *, step: float | None = None, pause: float | None = None) -> list[dict[str, Any]]:

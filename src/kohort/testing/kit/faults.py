@@ -45,12 +45,12 @@ class Fault(_Handle):
 
     @property
     def hits(self) -> int:
-        """How many requests it has hit; also after its removal."""
+        """The number of requests that it has hit; also after its removal."""
         return int(self.state["hits"])
 
     @property
     def calls(self) -> int:
-        """How many requests have matched, whether they were hit or not."""
+        """The number of requests that have matched, whether they were hit or not."""
         return int(self.state["calls"])
 
     @property
@@ -75,17 +75,17 @@ class Hold(_Handle):
 
     @property
     def waiting(self) -> int:
-        """How many are held now."""
+        """The number of requests that are held now."""
         return int(self.state["waiting"])
 
     @property
     def held(self) -> list[dict[str, Any]]:
-        """What is held now: API, client, connection."""
+        """The requests that are held now: API, client, connection."""
         return list(self.state["held"])
 
     @property
     def hits(self) -> int:
-        """How many have been held so far."""
+        """The number of requests that have been held so far."""
         return int(self.state["hits"])
 
     def wait(self, count: int = 1, timeout: float = WAIT_S) -> int:
@@ -103,7 +103,7 @@ class Hold(_Handle):
 
 
 class Snapshot(_Handle):
-    """What a broker in memory had: topics, records, groups, transactions."""
+    """The state of a broker in memory: topics, records, groups, transactions."""
 
     _PATH = "snapshots"
 

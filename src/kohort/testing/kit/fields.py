@@ -25,7 +25,7 @@ class FilterFields(TypedDict, total=False):
 
 
 class FaultFields(FilterFields, total=False):
-    """What happens to these requests, and when. As `kohort.control.requests.faults.FaultSpec`."""
+    """The effect on these requests, and its trigger. As `kohort.control.requests.faults.FaultSpec`."""
 
     error: str | int
     message: str
@@ -50,7 +50,7 @@ class FaultFields(FilterFields, total=False):
 
 
 class HoldFields(FilterFields, total=False):
-    """What stops, and for how long at most. As `kohort.control.requests.holds.HoldSpec`."""
+    """The requests that a hold stops, and its lease. As `kohort.control.requests.holds.HoldSpec`."""
 
     at: Literal["request", "reply"]
     point: str

@@ -1,4 +1,4 @@
-"""What a test can do with a broker, wherever the broker runs."""
+"""The actions of a test on a broker, wherever the broker runs."""
 
 from abc import abstractmethod
 from typing import Any, Unpack
@@ -35,7 +35,7 @@ class Kit(States):
 
     @property
     def events(self) -> Events:
-        """What can happen at the word of a test, such as `events.expire_member("billing", "worker-1")`."""
+        """The events at the word of a test, such as `events.expire_member("billing", "worker-1")`."""
         return Events(self.control_client)
 
     @property

@@ -1,4 +1,4 @@
-"""What one test makes at a broker that it shares with others: its names, and the end of what it made."""
+"""The names that one test uses at a broker shared with others, and the end of its topics, faults and holds."""
 
 import re
 from collections.abc import Mapping

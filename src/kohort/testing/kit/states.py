@@ -12,7 +12,7 @@ Record = str | bytes | Mapping[str, Any]
 
 
 class States(ABC):
-    """What is in a broker, as the control port tells it. `docs/control-api.json` has the fields of every answer."""
+    """The contents of a broker, as the control port tells them. `docs/control-api.json` has the fields of every answer."""
 
     @property
     @abstractmethod
