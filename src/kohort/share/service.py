@@ -10,6 +10,7 @@ Source: KIP-932, KIP-1226; Kafka ShareCoordinatorService, KafkaApis.
 """
 
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
@@ -59,9 +60,7 @@ class ShareService(ShareCoordinator):
         found = yield from _answers(request.group_id, request.topics, ask, needs_partitions=False)
         results = yield from _results(
             found,
-            lambda partition, answer: m.InitializeShareGroupStateResponsePartitionResult(
-                partition=partition, **_error(answer)
-            ),
+            partial(_outcome, m.InitializeShareGroupStateResponsePartitionResult),
             m.InitializeShareGroupStateResponseInitializeStateResult,
         )
         return m.InitializeShareGroupStateResponse(results=results)
@@ -100,9 +99,7 @@ class ShareService(ShareCoordinator):
         found = yield from _answers(request.group_id, request.topics, ask)
         results = yield from _results(
             found,
-            lambda partition, answer: m.WriteShareGroupStateResponsePartitionResult(
-                partition=partition, **_error(answer)
-            ),
+            partial(_outcome, m.WriteShareGroupStateResponsePartitionResult),
             m.WriteShareGroupStateResponseWriteStateResult,
         )
         return m.WriteShareGroupStateResponse(results=results)
@@ -119,9 +116,7 @@ class ShareService(ShareCoordinator):
         found = yield from _answers(request.group_id, request.topics, ask)
         results = yield from _results(
             found,
-            lambda partition, answer: m.DeleteShareGroupStateResponsePartitionResult(
-                partition=partition, **_error(answer)
-            ),
+            partial(_outcome, m.DeleteShareGroupStateResponsePartitionResult),
             m.DeleteShareGroupStateResponseDeleteStateResult,
         )
         return m.DeleteShareGroupStateResponse(results=results)
@@ -142,6 +137,11 @@ class ShareService(ShareCoordinator):
             found, _summary_result, m.ReadShareGroupStateSummaryResponseReadStateSummaryResult
         )
         return m.ReadShareGroupStateSummaryResponse(results=results)
+
+
+def _outcome(result: Callable[..., R], partition: int, answer: CoordinatorError | None) -> R:
+    """The result of an operation that answers nothing but its error."""
+    return result(partition=partition, **_error(answer))
 
 
 def _read_result(
