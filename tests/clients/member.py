@@ -24,6 +24,7 @@ SESSION_TIMEOUT_MS = 60_000
 HEARTBEAT_INTERVAL_MS = 500
 METADATA_INTERVAL_MS = 1_000
 POLL_MS = 100
+FIRST_POLL_MS = 2_000
 
 
 class Stop:
@@ -148,7 +149,9 @@ def kafka_python(stop: Stop, bootstrap: str, group: str, topic: str, settings: d
         partition_assignment_strategy=(RangePartitionAssignor,),
     )
     while not stop.is_asked:
-        batches = consumer.poll(timeout_ms=POLL_MS)
+        # kafka-python 3.0.12 joins again when it has learnt the partitions, and drops the assignment if a poll times out
+        # meanwhile.
+        batches = consumer.poll(timeout_ms=POLL_MS if consumer.assignment() else FIRST_POLL_MS)
         reporter.assigned(each.partition for each in consumer.assignment())
         for messages in batches.values():
             for message in messages:

@@ -15,7 +15,15 @@ import threading
 
 import pytest
 
-from kohort.server.logs import REPEATS_MAX, REPEATS_SECONDS, JsonFormatter, KeyValueFormatter, LogWriter, RepeatLimit
+from kohort.server.logs import (
+    REPEATS_MAX,
+    REPEATS_SECONDS,
+    JsonFormatter,
+    KeyValueFormatter,
+    LogWriter,
+    RepeatLimit,
+    logs_on_stderr,
+)
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from tests.broker.harness import batch, produce_request
@@ -212,3 +220,15 @@ def test_a_stream_that_was_closed_does_not_end_the_thread() -> None:
         writer.write_line("a")
         writer.flush()
         assert not writer._waiting_bytes
+
+
+def test_a_broker_that_ends_leaves_the_logs_of_its_process_alone(capfd: pytest.CaptureFixture[str]) -> None:
+    root = logging.getLogger()
+    before = (list(root.handlers), root.level)
+    with logs_on_stderr("error", "text"):
+        root.error("within")
+        root.warning("of no interest")
+    root.error("afterwards")
+    assert (list(root.handlers), root.level) == before
+    said = capfd.readouterr().err
+    assert ("within" in said, "interest" in said, "afterwards" in said) == (True, False, False)

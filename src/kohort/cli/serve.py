@@ -216,11 +216,13 @@ def serve(arguments: Sequence[str]) -> None:
         SystemExit: 2 for invalid options, 0 after `--help`, 1 after a disk failure, or if acknowledged data is missing.
     """
     options = parser().parse_args(arguments)
-    from kohort.server.logs import configure_logs
+    from kohort.server.logs import logs_on_stderr
 
-    log = configure_logs(options.log_level, options.log_format)
     raise_open_files()
-    with node_settings(options, os.environ) as settings:
+    with (
+        logs_on_stderr(options.log_level, options.log_format) as log,
+        node_settings(options, os.environ) as settings,
+    ):
         _run(log, settings, options)
 
 

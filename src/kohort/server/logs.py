@@ -15,8 +15,8 @@ import sys
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Final, TextIO, TypeAlias
 
@@ -249,13 +249,22 @@ def _memory() -> str:
     )
 
 
-def configure_logs(level: str, form: str) -> LogWriter:
-    """Log to stderr. `form` is "text" or "json"."""
+@contextmanager
+def logs_on_stderr(level: str, form: str) -> Iterator[LogWriter]:
+    """Log to stderr, and to nothing else, until the block ends. `form` is "text" or "json"."""
     writer = LogWriter(sys.stderr)
     writer.setFormatter(JsonFormatter() if form == "json" else KeyValueFormatter())
     writer.addFilter(RepeatLimit())
     writer.start()
-    logging.basicConfig(level=level.upper(), handlers=[writer], force=True)
+    root = logging.getLogger()
+    handlers, level_before = root.handlers, root.level
+    root.handlers = [writer]
+    root.setLevel(level.upper())
     # asyncio's own messages concern the implementation, not the operator.
     logging.getLogger("asyncio").setLevel(logging.ERROR)
-    return writer
+    try:
+        yield writer
+    finally:
+        writer.flush()
+        root.handlers = handlers
+        root.setLevel(level_before)
