@@ -29,7 +29,7 @@ BEGIN := mkdir -p build; rm -f $(FAILED); status=0;
 END := $(if $(KOHORT_FAILED),,if [ $$status != 0 ] && [ -s $(FAILED) ]; then echo "Failed:"; cat $(FAILED); fi;) exit $$status
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-ci test-long spark-versions test-plain test-compiled durations largest-requests mutants crash torture history decisions simulate fuzz fuzz-decoders lint compiled format configuration serve bench bench-java bench-secured bench-shares bench-compare instructions profile conformance conformance-record lock clean wheel
+.PHONY: help setup demo test test-ci test-long spark-versions test-plain test-compiled durations largest-requests mutants crash torture torture-shares history decisions simulate fuzz fuzz-decoders lint compiled format configuration serve bench bench-java bench-secured bench-shares bench-compare instructions profile conformance conformance-record lock clean wheel
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -117,6 +117,9 @@ crash: $(READY) ## rounds of SIGKILL on a broker under load: make crash ROUNDS=1
 
 torture: $(READY) ## exactly-once processing under SIGKILLs of broker and processors: make torture SECONDS=600
 	@$(BIN)/python -m kohort_lab.exactly_once --seconds $(or $(SECONDS),60) $(TORTURE)
+
+torture-shares: $(READY) ## a share group under SIGKILLs of broker and workers: make torture-shares SECONDS=600
+	@$(BIN)/python -m kohort_lab.work_queue --seconds $(or $(SECONDS),60) $(TORTURE)
 
 history: $(READY) ## clients of every library under kills, pauses, restarts and a full disk: make history SECONDS=120 HISTORY="--seed 7"
 	@$(BIN)/python -m kohort_lab.history_check --seconds $(or $(SECONDS),60) $(HISTORY)

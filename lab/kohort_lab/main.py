@@ -12,6 +12,7 @@ from kohort_lab.conformance.command import conformance
 
 TOOLS = {
     "exactly-once": ("kohort_lab.exactly_once", "Kill processors in transactions; every record must come out once."),
+    "work-queue": ("kohort_lab.work_queue", "Kill workers of a share group; no record may be lost, or come again."),
     "history-check": ("kohort_lab.history_check", "Kill clients of every library, and check what they were told."),
     "decisions": (
         "kohort_lab.authorization",
