@@ -19,7 +19,7 @@ PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 BLOCK = re.compile(r"^( *)```(sh|python)\b[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^\s*\$ (?:\w+=\S+ )*(kohort .*(?:\\\n.*)*)", re.MULTILINE)
 PASTED: dict[str, tuple[int, tuple[str, ...]]] = {
-    "README.md": (6, ("docs/test_tutorial.py", "pipeline/test_library.py")),
+    "README.md": (7, ("docs/test_tutorial.py", "pipeline/test_library.py")),
     "docs/conformance.md": (1, ()),
     "docs/howto/custom-assignors.md": (3, ("docs/test_custom_assignors.py",)),
     "docs/howto/embed-the-runtime.md": (3, ("examples/test_guides.py",)),

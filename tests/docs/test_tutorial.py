@@ -16,7 +16,7 @@ import pytest
 from kohort.testing.ports import free_ports
 
 ROOT = Path(__file__).parents[2]
-PAGES = {"README.md": 0, "docs/tutorial.md": 7, "docs/howto/hanging-transaction.md": 4}
+PAGES = {"README.md": 1, "docs/tutorial.md": 7, "docs/howto/hanging-transaction.md": 4}
 """The least number of outputs by page."""
 TIMEOUT_S = 120
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
@@ -28,7 +28,8 @@ MARK = "--- end of block"
 def test_a_page_with_commands(tmp_path: Path, page: str) -> None:
     """
     Shell blocks are one script, and so are Python blocks without a title. A text block is the output of the shell block before
-    it, with `...` for anything. A block that needs Spark, or a fixture of pytest, is run by another test.
+    it, with `...` for anything in a line, or for some lines. A block that needs Spark, or a fixture of pytest, is run by
+    another test.
     """
     (port,) = free_ports(1)
     text = (ROOT / page).read_text().replace("9092", str(port))
@@ -69,5 +70,9 @@ def test_a_page_with_commands(tmp_path: Path, page: str) -> None:
     outputs = re.sub(r" +$", "", done.stdout, flags=re.MULTILINE).split(MARK + "\n")[: len(expected)]
     for wanted, output in zip(expected, outputs, strict=True):
         if wanted:
-            pattern = ".*".join(map(re.escape, wanted.split("...")))
-            assert re.fullmatch(pattern, output), f"expected:\n{wanted}\ngot:\n{output}"
+            assert re.fullmatch(_pattern(wanted), output), f"expected:\n{wanted}\ngot:\n{output}"
+
+
+def _pattern(wanted: str) -> str:
+    lines = wanted.splitlines(keepends=True)
+    return "".join(r"(?:.*\n)*" if line == "...\n" else ".*".join(map(re.escape, line.split("..."))) for line in lines)

@@ -9,6 +9,7 @@ from kohort.cli import config, log, offsets, top
 from kohort.cli.brokers import commands as brokers
 from kohort.cli.completion import ServeCommand
 from kohort.cli.control import events, faults, holds, times, waits
+from kohort.cli.demo import command as demo
 from kohort.cli.groups import write_commands as groups
 from kohort.cli.options import new_app
 from kohort.cli.pipeline import commands as pipeline
@@ -24,6 +25,7 @@ Commands for a cluster take --bootstrap HOST:PORT, or the environment variable K
 too. TLS and SASL settings are read from a --command-config FILE. --json prints JSON instead of a table.
 
 \b
+  kohort demo                                  see in seconds what the logs of a cluster tell
   kohort serve --data-dir ./kohort-data        start a broker on 127.0.0.1:9092
   kohort config log.retention                  show configurations, and what they mean
   kohort topics create orders --partitions 6   create a topic
@@ -79,6 +81,7 @@ def _serve(context: typer.Context) -> None:
     serve(context.args)
 
 
+app.command("demo", epilog=demo.EPILOG)(demo.demo)
 app.add_typer(brokers.app)
 app.add_typer(topics.app)
 app.add_typer(groups.app)

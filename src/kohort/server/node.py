@@ -127,7 +127,7 @@ class Node:
         self._clock: Clock
         self._timer_driver: TimerDriver | VirtualTimeDriver
         if settings.virtual_time:
-            clock = VirtualClock() if self.virtual_time is None else self.virtual_time.clock
+            clock = VirtualClock(settings.virtual_from_ms) if self.virtual_time is None else self.virtual_time.clock
             self._timer_driver = self.virtual_time = VirtualTimeDriver(loop, clock)
             self._clock = self.virtual_time.clock
         else:

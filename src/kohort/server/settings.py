@@ -47,6 +47,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         makes_internal_topics: the internal topics of coordinators are created at the start, and not by the first client that
             looks for a coordinator, which then waits for a second.
         virtual_time: whether the clock stands still until a test lets it go on (`kohort.server.virtual_time`).
+        virtual_from_ms: where virtual time begins, in milliseconds since 1970; None for the wall clock.
         features: finalised levels of features by name; the newest level of every other feature.
     """
 
@@ -67,6 +68,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     makes_internal_topics: bool = False
     features: dict[str, int] = {}
     virtual_time: bool = False
+    virtual_from_ms: int | None = None
 
 
 def parse_host_port(text: str, what: str) -> tuple[str, int]:

@@ -20,10 +20,10 @@ PAUSE_MS_MAX: Final = 1_000
 
 
 class VirtualClock:
-    """Milliseconds since the Unix epoch: the wall clock at the start, and what was added since."""
+    """Milliseconds since the Unix epoch: `now_ms` or the wall clock at the start, and what was added since."""
 
-    def __init__(self) -> None:
-        self._now_ms = time_ns() // 1_000_000
+    def __init__(self, now_ms: int | None = None) -> None:
+        self._now_ms = time_ns() // 1_000_000 if now_ms is None else now_ms
 
     def now_ms(self) -> int:
         return self._now_ms

@@ -21,7 +21,8 @@ from kohort.cli.pipeline.columns import show_schema, to_json
 from kohort.cli.pipeline.export_command import serve_metrics
 from kohort.cli.pipeline.options import CommandOptions, Groups, LogSource, on_source
 from kohort.cli.pipeline.run_command import INTERVAL_S, follow_source, run_pipeline
-from kohort.cli.pipeline.tables import read_tables, show_table, show_verdicts, write_full_report, write_published_report
+from kohort.cli.pipeline.tables import read_tables, show_table, write_full_report, write_published_report
+from kohort.cli.pipeline.verdicts import show_verdicts
 from kohort.model.numbers import INT64_MAX
 
 app = typer.Typer(

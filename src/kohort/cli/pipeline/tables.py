@@ -5,7 +5,6 @@ Tables and JSON are printed on standard output, progress and notes on standard e
 command runs, so that `kohort --help` stays fast.
 """
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
     from kohort.pipeline.jobs.tables import Tables
     from kohort.pipeline.report.build import RowsOf
 
-EXIT_FOUND = 1
-"""The exit code of `status --fail-on` if a partition has the verdict or a worse one."""
 MISSING_NAMED = 5
 """Partitions without a log that a sentence names; of more it tells the number."""
 _DEFAULT_REPORT = Path("kohort-report.html")
@@ -100,64 +97,6 @@ def _matching(table: "pa.Table", options: CommandOptions) -> "pa.Table":
         if column in table.column_names:
             table = table.filter(pc.equal(table[column], value))
     return table
-
-
-def show_verdicts(options: CommandOptions, fail_on: str | None, *, allows_unknown: bool = False) -> None:
-    """
-    Print the verdict of each partition, the worst first; see `tables.burrow.verdicts`.
-
-    Args:
-        fail_on: print partitions with this verdict or a worse one only, and those that cannot be judged, and exit with
-            `EXIT_FOUND` if there are any.
-        allows_unknown: partitions that cannot be judged do not matter for `fail_on`.
-    """
-    names = ("status", "time_lag", "rebalances", "share_state", "assignments", "blocking_transactions", "spark_queries")
-    found, at_ms = read_tables(options, names)
-    with errors_as_sentences():
-        import pyarrow as pa
-
-        from kohort.cli.pipeline.aligned import print_table
-        from kohort.pipeline.tables.burrow.verdicts import at_least, verdicts
-
-        allowed_lag = 0 if options.rules is None else options.rules.allowed_lag
-        known = (found[name].to_pylist() for name in ("time_lag", "status", "rebalances"))
-        rows = verdicts(
-            *known,
-            share=found["share_state"].to_pylist(),
-            blocking=found["blocking_transactions"].to_pylist(),
-            owned=_of_uncommitted(found["assignments"], found["time_lag"]).to_pylist(),
-            queries=found["spark_queries"].to_pylist(),
-            at_ms=at_ms,
-            allowed_lag=allowed_lag,
-        )
-        if fail_on is not None:
-            rows = list(at_least(rows, fail_on.upper(), allows_unknown=allows_unknown))
-        if rows or options.as_json or fail_on is None:
-            print_table(pa.Table.from_pylist(rows), options.as_json, "verdicts")
-            if rows:
-                _print_age(at_ms)
-        if not (allows_unknown and fail_on is not None):
-            print_missing_logs(options, found["time_lag"], found["share_state"])
-    if rows and fail_on is not None:
-        raise typer.Exit(EXIT_FOUND)
-
-
-def _print_age(at_ms: int) -> None:
-    """Tell the instant of the tables: that of the newest record, which may be old in a copy of a directory."""
-    from kohort.pipeline.report.formatting import duration, instant
-
-    if at_ms:
-        age_ms = int(time.time() * 1000) - at_ms
-        ago = f"{duration(age_ms)} ago" if age_ms >= 0 else f"{duration(-age_ms)} ahead of this machine's clock"
-        typer.echo(f"As of {instant(at_ms)} UTC, {ago}", err=True)
-
-
-def _of_uncommitted(assignments: "pa.Table", lag: "pa.Table") -> "pa.Table":
-    """Return the assignments of the groups that own a partition without a committed offset."""
-    import pyarrow.compute as pc
-
-    groups = pc.unique(lag.filter(pc.is_null(lag["offset"]))["group"])
-    return assignments.filter(pc.is_in(assignments["group"], groups.cast(assignments["group"].type)))
 
 
 def _tell_undecided(blocking: "pa.Table", source: str, stderr: TextIO) -> None:

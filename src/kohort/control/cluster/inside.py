@@ -50,7 +50,15 @@ class Inside:
         """The ids of the brokers that run."""
         return [node_id for node_id, each in self.broker.cluster.brokers.items() if not each.is_fenced]
 
-    async def ask(self, api: ApiKey, request: Any, *, node_id: int | None = None, version: int | None = None) -> Any:
+    async def ask(
+        self,
+        api: ApiKey,
+        request: Any,
+        *,
+        node_id: int | None = None,
+        version: int | None = None,
+        client_id: str = CLIENT_ID,
+    ) -> Any:
         """
         The answer of one broker, the first one by default.
 
@@ -68,7 +76,7 @@ class Inside:
             if not answer.done():
                 answer.set_result(response)
 
-        context = FixedContext(self.version(api) if version is None else version, CLIENT_ID, "/127.0.0.1")
+        context = FixedContext(self.version(api) if version is None else version, client_id, "/127.0.0.1")
         response = handler(request, context, reply)
         if isinstance(response, Generator):
             take_all(response, reply)
