@@ -113,6 +113,14 @@ def test_a_hold_holds_until_it_is_released(broker: Broker, capsys: pytest.Captur
     assert (row["state"], row["waiting"]) == ("ended", 0)
 
 
+def test_a_hold_of_a_point(broker: Broker, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["hold", "add", "point=rebalance.completion", "group=nobody"]) == 0
+    hold = capsys.readouterr().out.split()[1]
+    assert run(["hold", "release", hold]) == 0
+    assert run(["hold", "add", "point=rebalance.complete"]) == 2
+    assert "there is no point 'rebalance.complete'; did you mean rebalance.completion?" in capsys.readouterr().err
+
+
 def test_states_are_waited_for(broker: Broker, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["wait", "group", "billing", "--state", "stable", "--members", "1", "--timeout", "0"]) == 2
     assert "the group 'billing' is absent with 0 members after 0 s" in capsys.readouterr().err

@@ -148,6 +148,20 @@ def test_a_hold_holds_until_it_is_released(broker: Broker) -> None:
             hold.wait()
 
 
+def test_a_point_inside_the_broker_is_held(broker: Broker) -> None:
+    with broker.scope("one") as scope, ThreadPoolExecutor(1) as clients:
+        topic, group = scope.topic(), scope.unique("billing")
+        assert committed(scope, group, topic) is ErrorCode.NONE
+        hold = scope.hold(point="flush", topic="__consumer_offsets")
+        answer = clients.submit(committed, scope, group, topic)
+        hold.wait()
+        assert hold.held[0]["text"].startswith("flush __consumer_offsets-")
+        hold.release()
+        assert answer.result() is ErrorCode.NONE
+        with pytest.raises(ControlError, match=r"the point flush has the filters topic and partition; it has no group"):
+            scope.hold(point="flush", group=group)
+
+
 def test_the_end_of_a_context_and_of_a_scope_releases(broker: Broker) -> None:
     with ThreadPoolExecutor(2) as clients:
         with broker.scope("one") as scope:

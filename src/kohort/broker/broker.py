@@ -157,6 +157,8 @@ class Broker:
         self.markers: Markers = self.local_markers
         self.persister: Persister = LocalPersister(hosts, self.catalog, self.creation, call_later)
         self.verifier = TransactionVerifier(self.verification, config, clock, call_later)
+        self.hold_rebalance: Callable[[str], bool] | None = None
+        """Asked with a group id before a rebalance is completed: whether it has to wait. For tests of clients."""
         self.store = store
         self.clock = clock
         self.call_later = call_later
@@ -286,7 +288,7 @@ class BrokerApis:
             shared.log_reads,
             shared.permit_fetch,
         )
-        self._fetch_broker = fetch_broker
+        self.fetch_broker = fetch_broker
         self.fetch = Fetch(fetch_broker)
         self.serve(ApiKey.FETCH, self.fetch.fetch)
         self.serve(ApiKey.LIST_OFFSETS, ListOffsets(local, shared.searches).list_offsets)
@@ -304,7 +306,7 @@ class BrokerApis:
             self.cluster,
             shared.config,
             shared.share_services,
-            self._fetch_broker,
+            self.fetch_broker,
             self._share_level,
             shared.readable,
         )

@@ -38,6 +38,7 @@ from kohort.model.errors import (
 )
 from kohort.model.ids import TopicPartition
 from kohort.model.image import ImageDelta, TopicImage
+from kohort.runtime.ports import HoldAt
 from kohort.runtime.purgatory import Purgatory
 from kohort.storage.log import NO_EPOCH, NO_OFFSET, NO_TOPIC_ID, Log, LogConfig, LogStore
 
@@ -237,6 +238,7 @@ class Partitions:
         self._settings: dict[str, dict[int, _Settings]] = {}
         """By topic and leader."""
         self._call_later = call_later
+        self._hold_flush: HoldAt | None = None
         self._stale: deque[str] = deque()
         """Topics that have not got the changed configuration of the broker yet."""
         catalog.watch(self._on_change)
@@ -271,10 +273,17 @@ class Partitions:
         settings = self._settings_of(topic, state.leader)
         log = self._store.open(TopicPartition(name, index), topic.topic_id, settings.log_config)
         log.become_leader(max(log.leader_epoch, 0))
+        log.hold_flush = self._hold_flush
         partition = self.opened[name, index] = Partition(
             topic, index, log, settings.rules, self._fetches, self.traffic.of(name), state
         )
         return partition
+
+    def hold_flushes(self, hold: HoldAt | None) -> None:
+        """Let all logs ask `hold` before their high watermark advances; for tests of clients."""
+        self._hold_flush = hold
+        for partition in self.opened.values():
+            partition.log.hold_flush = hold
 
     def leader(self, topic: Topic, index: int, /) -> PartitionLeader:
         """

@@ -15,6 +15,8 @@ from kohort.machine.ports import Persister, Verification
 from kohort.machine.shard import EndTransaction, Reply
 from kohort.model.context import RequestContext
 from kohort.model.errors import ErrorCode
+from kohort.model.ids import TopicPartition
+from kohort.runtime.ports import HoldAt
 
 Cancel: TypeAlias = Callable[[], None]
 """Cancels a scheduled call; without effect once the call was made."""
@@ -37,6 +39,12 @@ def at_once(work: Callable[[], None], done: Callable[[], None]) -> None:
     """`Elsewhere` without another thread."""
     work()
     done()
+
+
+def wait_at(hold: HoldAt, places: Sequence[TopicPartition], resume: Callable[[], None]) -> None:
+    """A wait of long work (`kohort.server.requests.slices`) at a point; the first place that is held counts."""
+    if not any(hold(place, resume) for place in places):
+        resume()
 
 
 class NoResponse(Enum):

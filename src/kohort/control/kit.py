@@ -13,17 +13,17 @@ from uuid import UUID
 from kohort.control.cluster.events import Events
 from kohort.control.cluster.groups import Groups
 from kohort.control.cluster.inside import Inside
+from kohort.control.cluster.points import Points
 from kohort.control.cluster.topics import Topics
 from kohort.control.requests.faults import Fault, FaultSpec
 from kohort.control.requests.filters import Call
-from kohort.control.requests.holds import COORDINATOR_LOAD, MARKER_WRITE, Hold, HoldSpec
+from kohort.control.requests.holds import Hold, HoldSpec
 from kohort.control.requests.interception import Go, interceptor
 from kohort.control.requests.journal import Journal, Kept
 from kohort.control.requests.unfolded import unfolded
 from kohort.control.web.problems import Problem, invalid, not_found, too_many
 from kohort.control.web.waiting import Changes, Polls
 from kohort.model.errors import ConfigError
-from kohort.model.ids import INTERNAL_TOPICS, TopicPartition
 from kohort.model.limits import FAULTS_MAX, HELD_MAX, HOLDS_MAX
 from kohort.server.node import Content, Node
 from kohort.server.requests.dispatch import Throttle
@@ -65,6 +65,7 @@ class Kit:
         self.groups = Groups(self.inside)
         self.topics = Topics(self.inside)
         self.events = Events(node, self.inside, self.groups)
+        self.points = Points(node, self.inside, self._holding)
         self.polls = Polls()
         self.faults_changed = Changes()
         self.holds_changed = Changes()
@@ -161,7 +162,7 @@ class Kit:
         self._holding.append(hold)
         self._renew(hold)
         self._wrap()
-        self._watch_points()
+        self.points.watch()
         return hold
 
     def hold(self, hold_id: str) -> Hold:
@@ -187,25 +188,10 @@ class Kit:
             self._drop_lease(hold)
             self._holding.remove(hold)
             self._wrap()
-            self._watch_points()
+            self.points.watch()
         for go in released:
             go()
         return len(released)
-
-    def _watch_points(self) -> None:
-        """Let the points inside the broker ask, while a hold is about them."""
-        points = {hold.spec.point for hold in self._holding}
-        self.node.broker.local_markers.hold = partial(self._at_point, MARKER_WRITE) if MARKER_WRITE in points else None
-        for topic in INTERNAL_TOPICS:
-            runtime = self.node.coordinators.runtime(topic)
-            if runtime is not None:
-                runtime.hold_load = partial(self._at_load, topic) if COORDINATOR_LOAD in points else None
-
-    def _at_load(self, topic: str, partition: int, go: Go) -> bool:
-        return self._at_point(COORDINATOR_LOAD, TopicPartition(topic, partition), go)
-
-    def _at_point(self, point: str, place: TopicPartition, go: Go) -> bool:
-        return any(hold.take_point(point, place, go) for hold in self._holding)
 
     # -- journal -----------------------------------------------------------------------------------------------
 
@@ -234,6 +220,7 @@ class Kit:
         """
         for hold in self._holding:
             hold.drop()
+        self.points.drop()
         self._parked.clear()
         self._silent.clear()
         try:
@@ -241,7 +228,7 @@ class Kit:
         except ConfigError as error:
             raise Problem(409, "not-in-memory", str(error)) from None
         self._wrap()
-        self._watch_points()
+        self.points.watch()
 
     def close(self) -> None:
         """Let everything go that is held."""

@@ -16,6 +16,11 @@ from kohort.model.image import ClusterImage
 from kohort.security.authorization import Authorizer
 
 
+def never_held(_group_id: str, /) -> bool:
+    """No test holds a rebalance."""
+    return False
+
+
 @dataclass(slots=True, eq=False, kw_only=True)
 class GroupContext:
     """
@@ -34,6 +39,7 @@ class GroupContext:
         make_group: makes a group that only keeps offsets.
         counters: of the partition; they outlive the shard.
         managers: by kind.
+        is_held: whether the rebalance of a group may not be completed yet, because a test of clients holds it.
         authorizer: decides which topics a regular expression finds for a member; None if it finds all.
     """
 
@@ -54,6 +60,7 @@ class GroupContext:
     is_deleting_topics: TimelineValue[bool]
     managers: dict[str, GroupManager] = field(default_factory=dict)
     executor: Executor | None = None
+    is_held: Callable[[str], bool] = never_held
     authorizer: Authorizer | None = None
 
     def get(self, group_id: str) -> Group:

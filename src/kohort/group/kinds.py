@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from kohort.group.classic.apis import ClassicApis
 from kohort.group.classic.group import ClassicGroup
 from kohort.group.classic.manager import ClassicGroupManager
+from kohort.group.classic.rebalance import complete_held
 from kohort.group.classic.rebalance import force_rebalance as force_classic_rebalance
 from kohort.group.classic.states import DEAD_NAME, ClassicGroupState
 from kohort.group.consumer.apis import ConsumerApis
@@ -60,6 +61,7 @@ class GroupKind(NamedTuple):
         key_types: of its records in `__consumer_offsets`.
         make_group: makes a group that only keeps offsets; None if a commit cannot create a group of this kind.
         force_rebalance: an operation that begins a rebalance of a group, for tests of clients.
+        complete_held: one that completes a rebalance that was held; None if a heartbeat does.
     """
 
     name: str
@@ -69,6 +71,7 @@ class GroupKind(NamedTuple):
     make_apis: Callable[[GroupFront], GroupApis]
     make_group: Callable[[str, SnapshotRegistry], Group] | None = None
     force_rebalance: Callable[[HasContext, int, str], Result[GroupRecord, ErrorCode]] | None = None
+    complete_held: Callable[[HasContext, int, str], Result[GroupRecord, ErrorCode]] | None = None
 
 
 KINDS: tuple[GroupKind, ...] = (
@@ -80,6 +83,7 @@ KINDS: tuple[GroupKind, ...] = (
         make_apis=ClassicApis,
         make_group=ClassicGroup,
         force_rebalance=force_classic_rebalance,
+        complete_held=complete_held,
     ),
     GroupKind(
         name=CONSUMER,

@@ -179,6 +179,10 @@ class ModernRegistry:
         interval_ms = self.context.group_configs.assignment_interval_ms(kind, group.group_id)
         return assigned_at_ms + interval_ms if interval_ms else 0
 
+    def may_assign(self, kind: str, group: ModernGroup[Any], now_ms: int) -> bool:
+        """Whether a target may be computed now."""
+        return now_ms >= self.next_assignment_ms(kind, group) and not self.context.is_held(group.group_id)
+
     def request_refreshes(self, delta: ImageDelta) -> None:
         """Have the groups of topics that changed look at their metadata."""
         self.topic_hashes.forget(delta.deleted)

@@ -12,7 +12,7 @@ from typing import Any
 from kohort.group.assignors.builtin import BUILT_IN
 from kohort.group.assignors.interface import SteppedAssignor
 from kohort.group.configs import GroupConfig, GroupConfigs, GroupOverrides, no_overrides
-from kohort.group.context import GroupContext, HasContext
+from kohort.group.context import GroupContext, HasContext, never_held
 from kohort.group.events import GroupEvent
 from kohort.group.groups import Group
 from kohort.group.kinds import KINDS, GroupKind
@@ -44,6 +44,7 @@ class GroupShard(HasContext):
         new_member_id: gives a fresh member id in Kafka's form of random ids; `new_uuid` by default.
         assignment_interval_ms: gives the present assignment interval of the broker for a kind of groups; that of `config` by
             default.
+        is_held: whether the rebalance of a group may not be completed yet.
         authorizer: decides who may do what; by default everybody may do everything.
     """
 
@@ -59,6 +60,7 @@ class GroupShard(HasContext):
         assignors: Sequence[SteppedAssignor] | None = None,
         new_member_id: Callable[[], str] | None = None,
         assignment_interval_ms: Callable[[str], int] | None = None,
+        is_held: Callable[[str], bool] = never_held,
         authorizer: Authorizer | None = None,
     ) -> None:
         groups: TimelineDict[str, Group] = TimelineDict(snapshots)
@@ -78,6 +80,7 @@ class GroupShard(HasContext):
             counters=counters or GroupCounters(),
             deleted_topics=TimelineDict(snapshots),
             is_deleting_topics=TimelineValue(snapshots, False),
+            is_held=is_held,
             authorizer=authorizer and authorizer.for_api(ApiKey.CONSUMER_GROUP_HEARTBEAT),
         )
         super().__init__(context)

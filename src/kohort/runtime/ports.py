@@ -17,6 +17,12 @@ none is left. Requests that arrive in one turn thus share one batch, one append,
 """
 
 
+HoldAt = Callable[[TopicPartition, Callable[[], None]], bool]
+"""
+`hold(place, go_on)` at a point inside the broker, for tests of clients: whether the caller has to wait until `go_on` is called.
+Points have None in its place while no test holds anything there.
+"""
+
 Verify = Callable[[int, Producer, Callable[[Exception | None], None]], None]
 """
 Verify that a producer's transaction is ongoing in a partition: `verify(partition, producer, verified)` calls `verified` once,

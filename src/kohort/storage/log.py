@@ -17,7 +17,7 @@ import msgspec
 
 from kohort.model.errors import ErrorCode, RecordTooLargeError
 from kohort.model.ids import TopicPartition
-from kohort.runtime.ports import PartitionLog
+from kohort.runtime.ports import HoldAt, PartitionLog
 from kohort.storage.producer_states import AbortedTxn
 from kohort.storage.producers import ProducerStateManager
 
@@ -212,6 +212,9 @@ class Log(PartitionLog, Protocol):
 
     def when_offline(self, listener: Callable[[], None]) -> None:
         """Register a callback for the case that the partition goes offline while the store goes on."""
+
+    hold_flush: HoldAt | None
+    """Asked after a flush, before the high watermark advances."""
 
     def take_offline(self, reason: str) -> None:
         """Refuse everything until `bring_online`, as if the directory of the log had failed; for tests of clients."""

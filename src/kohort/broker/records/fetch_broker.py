@@ -18,7 +18,7 @@ from kohort.broker.records.fetch_turns import FetchTurns
 from kohort.broker.records.log_reads import LogReads
 from kohort.model.errors import ErrorCode, StorageError
 from kohort.model.limits import FETCH_ANSWER_BYTES_MAX, FETCH_SESSION_PARTITIONS_MAX
-from kohort.runtime.ports import Clock
+from kohort.runtime.ports import Clock, HoldAt
 from kohort.wire import messages as m
 
 if TYPE_CHECKING:
@@ -66,6 +66,8 @@ class FetchBroker:
         self.log_reads = log_reads
         self._permit = permit
         self.waiting = waiting
+        self.hold: HoldAt | None = None
+        """Asked before a request that has waited is completed."""
         self.unknown_traffic = partitions.traffic.unknown
         slots = config.get_int("max.incremental.fetch.session.cache.slots")
         self.sessions = FetchSessionCache(slots, clock, FETCH_SESSION_PARTITIONS_MAX // len(cluster.brokers))

@@ -37,6 +37,7 @@ from kohort.broker.records.large_batches import Steps
 from kohort.broker.records.log_reads import AbandonedError, LogRead
 from kohort.broker.records.offset_for_leader_epoch import leader_epoch_error
 from kohort.model.errors import ErrorCode, StorageError
+from kohort.model.ids import TopicPartition
 from kohort.storage.log import Log, ReadView
 from kohort.storage.producer_states import AbortedTxn
 from kohort.wire import messages as m
@@ -110,6 +111,11 @@ class FetchRead:
     @property
     def is_long(self) -> bool:
         return len(self.targets) > AT_ONCE
+
+    @property
+    def places(self) -> list[TopicPartition]:
+        """The partitions without an error."""
+        return [where.topic_partition for _, where in self.targets if isinstance(where, Partition)]
 
     # -- partitions --------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 from functools import partial
 
 from kohort.broker.partitions import Partition
-from kohort.broker.ports import Context
+from kohort.broker.ports import Context, wait_at
 from kohort.broker.records.fetch_answers import is_urgent, size
 from kohort.broker.records.fetch_read import FetchRead
 from kohort.broker.records.fetch_sessions import AT_ONCE, FetchSession, nobody_waits
@@ -197,6 +197,9 @@ class DelayedFetch(Delayed):
                 is_gone = read.refused > refused
             is_enough = yield from read.collect_in_steps()
             if is_enough or is_gone or self.has_ended:
+                if read.broker.hold is not None:
+                    yield partial(wait_at, read.broker.hold, read.places)
+                    yield from read.collect_in_steps()
                 self.cancel()
                 self._forget()
                 return (yield from read.respond_in_steps())
@@ -235,10 +238,10 @@ class DelayedFetch(Delayed):
             return
         assert self._waiting is not None, "a delayed operation completes once"
         read, reply = self._waiting
-        is_long = read.is_long or self._session is not None
+        is_long = read.is_long or self._session is not None or read.broker.hold is not None
         if not self._has_answers and not is_long:
             read.collect()
-        if not self._has_answers and (is_long or read.missing):
+        if is_long or read.missing:
             self._go_on()
             return
         self._forget()

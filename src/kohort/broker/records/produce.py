@@ -25,7 +25,7 @@ import msgspec
 from kohort.broker.catalog import Catalog
 from kohort.broker.cluster import Cluster
 from kohort.broker.partitions import LocalPartitions, Partition
-from kohort.broker.ports import CallLater, Context, Leadership, NoResponse
+from kohort.broker.ports import CallLater, Context, Leadership, NoResponse, wait_at
 from kohort.broker.records.large_batches import LargeBatches, Steps
 from kohort.broker.records.produce_refusals import (
     NO_OFFSET,
@@ -47,7 +47,8 @@ from kohort.broker.records.validation import (
 )
 from kohort.machine.shard import Reply
 from kohort.model.errors import CoordinatorError, ErrorCode, StorageError
-from kohort.runtime.ports import Clock
+from kohort.model.ids import TopicPartition
+from kohort.runtime.ports import Clock, HoldAt
 from kohort.wire import messages as m
 from kohort.wire.batch_header import ATTRIBUTES_LOW_AT, TRANSACTIONAL
 from kohort.wire.batches import read_header
@@ -98,6 +99,8 @@ class Produce:
         self._call_later = call_later
         self._verifier = verifier
         self._large = large
+        self.hold: HoldAt | None = None
+        """Asked before each batch is appended."""
         self.invalid_offsets_or_sequences = 0
         """Batches refused for their offsets or their sequence number. Kafka: InvalidOffsetOrSequenceRecordsPerSec."""
 
@@ -125,6 +128,8 @@ class Produce:
             when_appended: called at the end of the later turns, if there are any.
         """
         try:
+            if self.hold is not None:
+                raise LargeBatch
             for (name, topic_id), partitions in topics.items():
                 topic = self._name(name, topic_id, write.api_version)
                 answers = write.begin_topic(name, topic_id)
@@ -161,6 +166,8 @@ class Produce:
                 answers = write.answers_of(place) if place < len(write.topics) else write.begin_topic(name, topic_id)
                 for data in islice(partitions.values(), len(answers), None):
                     topic = self._name(name, topic_id, write.api_version)
+                    if self.hold is not None and topic is not None:
+                        yield partial(wait_at, self.hold, [TopicPartition(topic, data.index)])
                     write.begin_step()
                     answer: Answer | None
                     try:

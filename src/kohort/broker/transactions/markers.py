@@ -17,7 +17,7 @@ from kohort.broker.ports import CoordinatorDirectory
 from kohort.machine.shard import EndTransaction
 from kohort.model.errors import CoordinatorError, ErrorCode, NotLeaderError, NotReplicaError, StorageError
 from kohort.model.ids import TopicPartition
-from kohort.runtime.ports import Clock
+from kohort.runtime.ports import Clock, HoldAt
 
 Done = Callable[[ErrorCode], None]
 
@@ -38,8 +38,7 @@ class LocalMarkers:
         find: finds a partition that has a leader, or that is led by the broker.
 
     Attributes:
-        hold: takes the function that writes the marker of a partition, and calls it later; returns whether it does. For
-            tests of clients; None otherwise.
+        hold: asked before a marker is written.
     """
 
     def __init__(
@@ -48,7 +47,7 @@ class LocalMarkers:
         self._find = find
         self._clock = clock
         self._coordinators = coordinators
-        self.hold: Callable[[TopicPartition, Callable[[], None]], bool] | None = None
+        self.hold: HoldAt | None = None
 
     def write(self, topic_partition: TopicPartition, end: EndTransaction, done: Done, /) -> None:
         if self.hold is None or not self.hold(topic_partition, partial(self._write, topic_partition, end, done)):

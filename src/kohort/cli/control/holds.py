@@ -32,7 +32,10 @@ _COLUMNS = ("hold", "scope", "waiting", "hits", "state", "fields")
 @app.command(epilog="Example: kohort hold add api=OffsetCommit group=billing at=reply")
 def add(fields: Pairs, control: Address = PORT_DEFAULT, token_file: TokenFile = None, is_json: AsJson = False) -> None:
     """
-    Hold requests (at=request), answers (at=reply), or what comes to a point, such as point=marker.write.
+    Hold requests (at=request), answers (at=reply), or what comes to a point inside the broker.
+
+    The points are append, flush, marker.write, fetch.completion and coordinator.load, which take topic and partition, and
+    rebalance.completion, which takes group.
 
     A hold has a lease, 60 seconds by default, after which it ends by itself.
     """

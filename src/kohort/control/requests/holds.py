@@ -9,17 +9,29 @@ from typing import Final, Literal
 import msgspec
 
 from kohort.control.requests.filters import Call, Filter, Matcher, NameOf, nearest
-from kohort.control.requests.places import place_of
+from kohort.control.requests.places import Facts, place_of
 from kohort.control.requests.placing import select
-from kohort.model.ids import TopicPartition
 from kohort.model.limits import HELD_MAX
 from kohort.wire.apis import ApiKey
 
 LEASE_SECONDS: Final = 60.0
 LEASE_SECONDS_MAX: Final = 3_600.0
+APPEND: Final = "append"
+FLUSH: Final = "flush"
 MARKER_WRITE: Final = "marker.write"
+FETCH_COMPLETION: Final = "fetch.completion"
+REBALANCE_COMPLETION: Final = "rebalance.completion"
 COORDINATOR_LOAD: Final = "coordinator.load"
-POINTS: Final = (MARKER_WRITE, COORDINATOR_LOAD)
+_PARTITIONS: Final = ("topic", "partition")
+POINTS: Final = {
+    APPEND: _PARTITIONS,
+    FLUSH: _PARTITIONS,
+    MARKER_WRITE: _PARTITIONS,
+    FETCH_COMPLETION: _PARTITIONS,
+    REBALANCE_COMPLETION: ("group",),
+    COORDINATOR_LOAD: _PARTITIONS,
+}
+"""The points inside the broker, each with the filters that it knows."""
 
 
 class HoldSpec(Filter, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -28,9 +40,11 @@ class HoldSpec(Filter, frozen=True, kw_only=True, forbid_unknown_fields=True, om
 
     Attributes:
         at: "request" holds requests before they have an effect, "reply" their answers.
-        point: a point inside the broker instead of requests: "marker.write" before a transaction marker is written to a
-            partition, "coordinator.load" while a coordinator loads a partition of its topic. Of the filters, `topic` and
-            `partition` count.
+        point: a point inside the broker instead of requests: "append" before a batch of a producer is written to a partition,
+            "flush" before what was written counts as durable, "marker.write" before a transaction marker is written,
+            "fetch.completion" before a Fetch that has waited is answered, "coordinator.load" while a coordinator loads a
+            partition of its topic, all with the filters `topic` and `partition`; "rebalance.completion" before a group has its
+            next generation or assignment, with the filter `group`.
         times: how many are held at most; all without it.
         lease: seconds after which the hold releases itself, unless a request to the control port names it before.
         scope: the test to which the hold belongs.
@@ -41,6 +55,17 @@ class HoldSpec(Filter, frozen=True, kw_only=True, forbid_unknown_fields=True, om
     times: int | None = None
     lease: float = LEASE_SECONDS
     scope: str = ""
+
+
+def _check_point(spec: HoldSpec, point: str) -> None:
+    known = POINTS.get(point)
+    if known is None:
+        raise ValueError(f"there is no point {point!r}{nearest(point, list(POINTS))}; {', '.join(POINTS)}")
+    given = [name for name in Filter.__struct_fields__ if getattr(spec, name) is not None]
+    if unknown := [name for name in given if name not in known]:
+        raise ValueError(f"the point {point} has the filters {' and '.join(known)}; it has no {unknown[0]}")
+    if spec.at != "request":
+        raise ValueError(f"at belongs to requests; {point} is a point inside the broker")
 
 
 class HeldCall(msgspec.Struct, frozen=True):
@@ -90,10 +115,8 @@ class Hold:
         self.is_ended = False
         self._on_change = on_change
         self._held: deque[tuple[HeldCall, Callable[[], None]]] = deque()
-        if spec.point is not None and spec.point not in POINTS:
-            raise ValueError(
-                f"there is no point {spec.point!r}{nearest(spec.point, list(POINTS))}; {', '.join(POINTS)}"
-            )
+        if spec.point is not None:
+            _check_point(spec, spec.point)
         if spec.times is not None and spec.times < 1:
             raise ValueError(f"times must be 1 or more; it is {spec.times}")
         if not 0 < spec.lease <= LEASE_SECONDS_MAX:
@@ -121,9 +144,8 @@ class Hold:
         """Hold a request, or its answer."""
         self._take(HeldCall(call.api.api_name, call.client_id, call.connection, ""), go)
 
-    def take_point(self, point: str, place: TopicPartition, go: Callable[[], None]) -> bool:
+    def take_point(self, point: str, facts: Facts, place: str, go: Callable[[], None]) -> bool:
         """Hold what stands at a point; False if the hold does not want it."""
-        facts = {"topic": place.topic, "partition": place.partition}
         if self.spec.point != point or not self._has_room or not self.matcher.matches(facts):
             return False
         self._take(HeldCall("", "", "", f"{point} {place}"), go)

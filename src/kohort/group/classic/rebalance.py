@@ -118,10 +118,13 @@ class GroupSteps:
         """
         Start the next generation with the members that have joined, and answer their JoinGroups.
 
-        Dynamic members that did not join again are removed. Static members stay until the sync deadline.
+        Dynamic members that did not join again are removed. Static members stay until the sync deadline. While a test holds the
+        group, it waits for `complete_held`.
         """
         group = self.group
         self._deadlines.append(Deadline(join_deadline(group.group_id)))
+        if self._context.is_held(group.group_id):
+            return
         waiting = group.waiting
         for member in [each for each in group.members.values() if each.member_id not in waiting and not each.is_static]:
             group.remove(member.member_id)
@@ -295,6 +298,16 @@ def force_rebalance(shard: HasContext, now_ms: int, group_id: str) -> Result[Gro
     steps = GroupSteps(shard.context, group, now_ms)
     if can_rebalance(group.state):
         steps.prepare_rebalance("asked for by the testing kit")
+    return steps.result(ErrorCode.NONE)
+
+
+def complete_held(shard: HasContext, now_ms: int, group_id: str) -> Result[GroupRecord, ErrorCode]:
+    """Complete the join phase of a group that a test has held."""
+    group = find_group(shard.context, group_id)
+    if group is None or group.state is not PREPARING_REBALANCE:
+        return Result(response=ErrorCode.NONE)
+    steps = GroupSteps(shard.context, group, now_ms)
+    steps.complete_join()
     return steps.result(ErrorCode.NONE)
 
 

@@ -228,7 +228,7 @@ class MemberSteps:
         interval: the next heartbeat or JoinGroup does.
         """
         group = self._group
-        if epoch <= group.assignment_epoch.get() or self._now_ms < self._registry.next_assignment_ms(CONSUMER, group):
+        if epoch <= group.assignment_epoch.get() or not self._registry.may_assign(CONSUMER, group, self._now_ms):
             return group.target_of(updated) or NO_ASSIGNMENT, group.assignment_epoch.get()
         return assign(self._registry, group, updated, epoch, self.records, self._now_ms)
 

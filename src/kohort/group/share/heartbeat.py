@@ -265,7 +265,7 @@ class _Heartbeat:
         """
         group, now_ms = self._group, self._now_ms
         known, known_epoch = group.targets.get(updated.member_id, NO_ASSIGNMENT), group.assignment_epoch.get()
-        if epoch <= known_epoch or now_ms < self._registry.next_assignment_ms(SHARE, group):
+        if epoch <= known_epoch or not self._registry.may_assign(SHARE, group, now_ms):
             return known, known_epoch
         members = {**group.members, updated.member_id: updated}
         assignment = drain(assign_shared(self._spec(members, updated), self._assignable(updated)))

@@ -61,6 +61,7 @@ def group_coordinator(broker: Broker) -> Coordinator[GroupShard, GroupService]:
             assignors=list(assignors.values()),
             new_member_id=lambda: uuid_text(new_topic_id()),
             assignment_interval_ms=lambda kind: config.get_int(f"group.{kind}.assignment.interval.ms"),
+            is_held=lambda group_id: broker.hold_rebalance is not None and broker.hold_rebalance(group_id),
             authorizer=broker.authorizer,
         )
 

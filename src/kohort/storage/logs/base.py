@@ -3,13 +3,14 @@
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final
 from uuid import UUID
 
 from kohort.machine.shard import EndTransaction, Producer
 from kohort.model.errors import CorruptError, FencedError, OffsetOutOfRangeError, UnavailableError
 from kohort.model.ids import TopicPartition
-from kohort.runtime.ports import NO_SEQUENCE, HighWatermarkListener
+from kohort.runtime.ports import NO_SEQUENCE, HighWatermarkListener, HoldAt
 from kohort.storage.batchset import Span, assign_offsets, read_front, split_one
 from kohort.storage.epochs import EpochCache
 from kohort.storage.log import NO_TIMESTAMP, BatchSetTooLargeError, LogConfig, LogMetrics, TimestampOffset
@@ -37,6 +38,7 @@ class LogBase(ABC):
 
     Attributes:
         refusal: the reason why the log is closed or offline, a sentence; None while it can be used.
+        hold_flush: asked before the high watermark advances.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class LogBase(ABC):
         self._listeners: list[HighWatermarkListener] = []
         self._on_start_raised: Callable[[], None] = _do_nothing
         self._offline_listeners: list[Callable[[], None]] = []
+        self.hold_flush: HoldAt | None = None
 
     @property
     def batch_bytes_max(self) -> int:
@@ -240,10 +243,19 @@ class LogBase(ABC):
         """End `take_offline`."""
         self.refusal = None
 
-    def advance(self, high_watermark: int) -> None:
-        """Advance the high watermark: all data below is durable. A closed or offline log calls no listener."""
+    def advance(self, high_watermark: int, *, is_released: bool = False) -> None:
+        """
+        Advance the high watermark: all data below is durable. A closed or offline log calls no listener.
+
+        Args:
+            is_released: whether it was held before.
+        """
         if high_watermark <= self.high_watermark or self.refusal is not None:
             return
+        if self.hold_flush is not None and not is_released:
+            go = partial(self.advance, high_watermark, is_released=True)
+            if self.hold_flush(self.topic_partition, go):
+                return
         self.high_watermark = high_watermark
         self.producers.on_high_watermark(high_watermark)
         for listener in self._listeners.copy():

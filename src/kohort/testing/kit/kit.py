@@ -77,7 +77,7 @@ class Kit(States):
         """
         Hold requests, their answers (`at="reply"`), or a point inside the broker, until they are released.
 
-        For example `hold(api="EndTxn", transactional_id="billing")` or `hold(point="marker.write")`.
+        For example `hold(api="EndTxn", transactional_id="billing")` or `hold(point="flush", topic="orders")`.
         """
         return Hold(self.control_client, self.control_client.post("holds", body={**fields, "scope": self.scope_name}))
 
