@@ -29,8 +29,7 @@ def alone(on_step: Callable[[str], None]) -> list[Figure]:
             output = subprocess.run(
                 [sys.executable, "-m", *arguments],
                 check=True,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
+                capture_output=True,
                 timeout=TIMEOUT_SECONDS,
             )
             found += read(json.loads(output.stdout))

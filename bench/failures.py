@@ -24,8 +24,10 @@ _REASON_CHARACTERS: Final = 160
 
 
 def reason(error: BaseException) -> str:
-    """Return one line: the last line of a server's output, or the first line of the error."""
-    lines = [it.strip() for it in str(error).splitlines() if it.strip()]
+    """Return one line: the last line of the output of a server or a program, or the first line of the error."""
+    output = error.stderr if isinstance(error, subprocess.CalledProcessError) else None
+    said = output.decode(errors="replace") if isinstance(output, bytes) else output
+    lines = [it.strip() for it in (said or str(error)).splitlines() if it.strip()]
     if not lines:
         return type(error).__name__
-    return (lines[-1] if isinstance(error, ServerError) else lines[0])[:_REASON_CHARACTERS]
+    return (lines[-1] if said or isinstance(error, ServerError) else lines[0])[:_REASON_CHARACTERS]

@@ -23,7 +23,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final, NoReturn
 
 import psutil
 
@@ -33,6 +33,9 @@ from bench.pipeline_logs import PARTITIONS, write_logs, write_topics
 MEASURES: Final = ("questions", "growth", "engines")
 KEYS: Final = (6_000, 60_000)
 QUESTIONS: Final = ("offsets", "lag", "rebalances")
+
+REASON_LINES: Final = 30
+"""The end of a traceback of a Python worker, within one of the JVM's."""
 
 KOHORT: Final = (sys.executable, "-m", "kohort.cli.main", "pipeline")
 
@@ -58,10 +61,11 @@ def asked(arguments: list[str], rounds: int) -> Figures:
 
 def once(arguments: list[str]) -> Figures:
     begun = time.perf_counter()
-    process = started(arguments)
-    _, status, used = os.wait4(process.pid, 0)
-    if code := os.waitstatus_to_exitcode(status):
-        sys.exit(f"kohort pipeline {' '.join(arguments)} ended with exit code {code}")
+    with tempfile.TemporaryFile() as errors:
+        process = started(arguments, KOHORT, errors)
+        _, status, used = os.wait4(process.pid, 0)
+        if code := os.waitstatus_to_exitcode(status):
+            end_with(code, arguments, KOHORT, errors)
     seconds = time.perf_counter() - begun
     return {"seconds": seconds, "cpu_s": used.ru_utime + used.ru_stime, "memory_mib": used.ru_maxrss / 1024}
 
@@ -98,20 +102,21 @@ def engines(millions: list[float], directory: str | None) -> list[Figures]:
 def watched(arguments: list[str], command: Sequence[str] = KOHORT) -> Figures:
     """Run a command, and sample the memory and the processor time of its processes."""
     begun, most, used = time.perf_counter(), 0, dict[tuple[int, float], float]()
-    process = started(arguments, command)
-    root = psutil.Process(process.pid)
-    while process.poll() is None:
-        total = 0
-        for one in family(root):
-            with suppress(psutil.Error), one.oneshot():
-                if is_starting(one):
-                    continue
-                total += one.memory_full_info().pss
-                used[one.pid, one.create_time()] = sum(one.cpu_times()[:2])
-        most = max(most, total)
-        time.sleep(SAMPLE_S)
-    if process.returncode:
-        sys.exit(f"{' '.join((*command[2:], *arguments))} ended with exit code {process.returncode}")
+    with tempfile.TemporaryFile() as errors:
+        process = started(arguments, command, errors)
+        root = psutil.Process(process.pid)
+        while process.poll() is None:
+            total = 0
+            for one in family(root):
+                with suppress(psutil.Error), one.oneshot():
+                    if is_starting(one):
+                        continue
+                    total += one.memory_full_info().pss
+                    used[one.pid, one.create_time()] = sum(one.cpu_times()[:2])
+            most = max(most, total)
+            time.sleep(SAMPLE_S)
+        if process.returncode:
+            end_with(process.returncode, arguments, command, errors)
     return {
         "seconds": round(time.perf_counter() - begun, 1),
         "cpu_s": round(sum(used.values()), 1),
@@ -125,8 +130,15 @@ def family(root: psutil.Process) -> list[psutil.Process]:
     return []
 
 
-def started(arguments: list[str], command: Sequence[str] = KOHORT) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen([*command, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def started(arguments: list[str], command: Sequence[str], errors: IO[bytes]) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen([*command, *arguments], stdout=subprocess.DEVNULL, stderr=errors)
+
+
+def end_with(code: int, arguments: list[str], command: Sequence[str], errors: IO[bytes]) -> NoReturn:
+    """End with the last lines that a failed command wrote."""
+    errors.seek(0)
+    said = errors.read().decode(errors="replace").splitlines()[-REASON_LINES:]
+    sys.exit("\n".join((*said, f"{' '.join((*command[2:], *arguments))} ended with exit code {code}")))
 
 
 def main() -> None:

@@ -3,12 +3,14 @@
 
 The same commits are in files and in a topic of a broker. `offsets` reads the files with each engine. A plain job reads the
 topic by the connector of Spark, on as many cores. It counts the records, or decodes them with a function in Python as a user
-writes one. Each has its wall time, the processor time of all its processes, and the maximum of their memory, without those of
-the broker. The jars of the connector come from Maven.
+writes one; one that only starts reads nothing. Each has its wall time, the processor time of all its processes, and the maximum
+of their memory, without those of the broker. `above` has the processor time of the Spark engine without that of a job which
+starts or counts, divided by that of the local engine. The jars of the connector come from Maven.
 """
 
 import argparse
 import json
+import os
 import random
 import struct
 import sys
@@ -32,6 +34,7 @@ CORES: Final = 2
 POM: Final = ROOT / "tests" / "clients" / "frameworks" / "spark.xml"
 CONNECTOR: Final = ("spark-sql-kafka", "spark-token-provider-kafka", "kafka-clients", "commons-pool2")
 """The jars that PySpark does not bring."""
+KINDS: Final = ("start", "count", "decode")
 POOL: Final = 20_000
 
 
@@ -56,7 +59,7 @@ def main() -> None:
             told[f"offsets, {engine}"] = watched(["offsets", str(logs), "--out", f"{name}/{engine}", *chosen])
         with ServedKohort(Path(name) / "broker", {"num.partitions": str(PARTITIONS)}, flush="os") as broker:
             fill(broker.bootstrap, records)
-            for kind in ("count", "decode"):
+            for kind in KINDS:
                 command = (
                     sys.executable,
                     "-m",
@@ -66,6 +69,12 @@ def main() -> None:
                     broker.bootstrap,
                 )
                 told[f"connector, {kind}"] = watched([kind], command=command)
+    told["above"] = {
+        kind: round(
+            (told["offsets, spark"]["cpu_s"] - told[f"connector, {kind}"]["cpu_s"]) / told["offsets, local"]["cpu_s"], 2
+        )
+        for kind in KINDS[:2]
+    }
     print(json.dumps(told, indent=2))
 
 
@@ -90,6 +99,8 @@ def job(jars: str, address: str, kind: str) -> None:
     """Read the topic with the connector, in a process of its own."""
     from pyspark.sql import SparkSession
 
+    # Workers run `python3` of the PATH otherwise, which may lack pyarrow.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     spark = (
         SparkSession.builder.master(f"local[{CORES}]")
         .config("spark.jars", jars)
@@ -102,8 +113,10 @@ def job(jars: str, address: str, kind: str) -> None:
         rows = frame.select("key", "value").mapInArrow(decoded, columns)
         latest = rows.groupBy("group", "topic", "partition").max("offset", "timestamp_ms")
         latest.write.format("noop").mode("overwrite").save()
-    else:
+    elif kind == "count":
         frame.count()
+    else:
+        spark.range(1).count()
     spark.stop()
 
 

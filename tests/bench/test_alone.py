@@ -44,4 +44,5 @@ def test_a_part_that_fails_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alone, "_PARTS", (("nothing", ["bench.no_such_part"], alone._storage),))
     (figure,) = alone.alone(lambda _: None)
     assert figure.value is None
-    assert figure.reason
+    assert figure.reason is not None
+    assert figure.reason.endswith("No module named bench.no_such_part")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.pipeline_commands import watched
 from bench.pipeline_logs import write_logs, write_topics
 from kohort.pipeline.jobs.local import local_table
 from tests.conftest import NIGHTLY
@@ -44,3 +45,8 @@ def test_both_engines_are_measured_beside_a_plain_job() -> None:
     told = json.loads(done.stdout)
     measured = [told[name] for name in ("offsets, local", "offsets, spark", "connector, count", "connector, decode")]
     assert all(one["seconds"] > 0 and one["memory_mib"] > 0 for one in measured)
+
+
+def test_a_command_that_fails_is_told_with_its_reason(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"nowhere is not a directory(?s:.*)offsets .*/nowhere ended with exit code 2"):
+        watched(["offsets", str(tmp_path / "nowhere")])
