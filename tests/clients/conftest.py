@@ -14,6 +14,7 @@ from uuid import uuid4
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from kohort import testing
 from kohort.testing.served import ServedKohort
 from tests.clients.java_tools import JavaTools, UnavailableToolsError, java_tools
 from tests.clients.jvm import Jvm
@@ -109,6 +110,21 @@ def make_topic(broker: Broker) -> Callable[..., str]:
         return new_topic(broker.bootstrap, partitions, config)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def kit() -> Iterator[testing.Broker]:
+    """A broker with a control port, for all tests of faults."""
+    with testing.Broker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def topic(kit: testing.Broker) -> str:
+    """A new topic of one partition at `kit`."""
+    name = f"topic-{uuid4().hex[:8]}"
+    kit.control_client.post("topics", body={"name": name, "partitions": 1})
+    return name
 
 
 @pytest.fixture

@@ -4,10 +4,9 @@ anew, or tell the application.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from time import monotonic
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -28,19 +27,6 @@ QUICK = {
     "reconnect.backoff.max.ms": 20,
     "log_level": 0,
 }
-
-
-@pytest.fixture(scope="module")
-def kit() -> Iterator[Broker]:
-    with Broker() as broker:
-        yield broker
-
-
-@pytest.fixture
-def topic(kit: Broker) -> str:
-    name = f"topic-{uuid4().hex[:8]}"
-    kit.control_client.post("topics", body={"name": name, "partitions": 1})
-    return name
 
 
 def values(kit: Broker, topic: str, isolation: str = "read_committed") -> list[str]:

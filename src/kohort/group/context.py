@@ -58,9 +58,9 @@ class GroupContext:
     image: ClusterImage
     deleted_topics: TimelineDict[str, DeletedTopic]
     is_deleting_topics: TimelineValue[bool]
+    is_held: Callable[[str], bool]
     managers: dict[str, GroupManager] = field(default_factory=dict)
     executor: Executor | None = None
-    is_held: Callable[[str], bool] = never_held
     authorizer: Authorizer | None = None
 
     def get(self, group_id: str) -> Group:
