@@ -51,6 +51,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture
+def cold_page_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is in the page cache: what is on the disk is read on another thread."""
+
+    def read(*_arguments: object) -> int:
+        raise BlockingIOError
+
+    monkeypatch.setattr(os, "preadv", read, raising=False)
+
+
+@pytest.fixture
 def seed(request: pytest.FixtureRequest) -> int:
     """A new seed for the test in each run, printed when it fails."""
     return seeds.seed_of(request.config, request.node.nodeid)

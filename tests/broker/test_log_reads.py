@@ -23,6 +23,8 @@ from tests.broker.test_producers import end
 
 PARTITIONS = 3
 
+pytestmark = pytest.mark.usefixtures("cold_page_cache")
+
 
 class Held:
     """Runs work when it is told to, as a thread whose disk hangs until then."""

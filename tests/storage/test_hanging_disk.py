@@ -250,6 +250,7 @@ def test_a_view_of_segments_that_are_gone_is_taken_again(base: Path) -> None:
 
 
 @pytest.mark.parametrize("kept", [0, 1 << 20])
+@pytest.mark.usefixtures("cold_page_cache")
 def test_what_is_in_memory_is_read_without_the_disk(base: Path, kept: int) -> None:
     owner = Owner()
     store = owner.disk(base / "data", flush="os", written_bytes_kept=kept)

@@ -170,8 +170,11 @@ class ReadView(Protocol):
     def max_timestamp(self) -> TimestampOffset | None: ...
     @property
     def last_stable_offset(self) -> int: ...
+    def end(self) -> None:
+        """Let the log keep the open files that it can use, and close the others. On the owner's thread, after the work."""
+
     def close(self) -> None:
-        """Close the files of the view."""
+        """Close the files of the view. On any thread."""
 
 
 class Log(PartitionLog, Protocol):
@@ -269,10 +272,10 @@ class Log(PartitionLog, Protocol):
     # Reads that must not wait for the disk
 
     def read_cached(self, offset: int, *, bytes_max: int, up_to: int | None = None) -> bytes | None:
-        """As `read`, without a call of the file system; None if the disk is needed."""
+        """As `read`, without a call that may wait for the disk: from memory or the page cache; None if the disk is needed."""
 
     def aborted_cached(self, offset: int, data: bytes) -> list[AbortedTxn] | None:
-        """As `aborted_transactions`, without a call of the file system; None if the disk is needed."""
+        """As `aborted_transactions`, without a call that may wait for the disk; None if the disk is needed."""
 
     def view(self) -> ReadView | None:
         """

@@ -11,6 +11,8 @@ from kohort.testing.virtual import VirtualNode
 from tests.broker.harness import Harness, disk_store
 from tests.broker.shares.members import Member, configure, initialize, state_of
 
+pytestmark = pytest.mark.usefixtures("cold_page_cache")
+
 
 class Threads:
     """Reads on other threads, which begin when they are told to."""

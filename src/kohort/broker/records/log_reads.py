@@ -65,13 +65,12 @@ class LogRead(Generic[T]):
             self._os_error = error.with_traceback(None)
         except Exception as error:  # noqa: BLE001 -- raised again by `result`, on the owner's thread
             self._error = error.with_traceback(None)
-        finally:
-            if view is not None:
-                view.close()
 
     def end(self) -> None:
         """Note the outcome, on the owner's thread. There is none if the segments of the log have changed: it is read again."""
         view, self._view = self._view, None
+        if view is not None:
+            view.end()
         error, self._os_error = self._os_error, None
         self._tries += 1
         if error is None:

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterator
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from kohort.model.errors import CorruptError
 from kohort.storage.batchset import read_front
@@ -14,7 +14,7 @@ from kohort.storage.producer_states import AbortedTxn
 from kohort.storage.producers import ProducerStateManager
 from kohort.storage.segments.aborted import find_overlapping
 from kohort.storage.segments.segment import Segment
-from kohort.storage.segments.segment_reads import NotInMemoryError, SegmentReads
+from kohort.storage.segments.segment_reads import ANY_READS, CACHED_READS, NotCachedError, SegmentReads
 from kohort.wire.batches import check_crc
 
 
@@ -25,6 +25,8 @@ class DiskReads(LogBase):
     """By rising base offset; the last one is active."""
     _bases: list[int]
     """Their base offsets."""
+    generation: int
+    """Which of the log's sets of segments this is."""
 
     @abstractmethod
     def _on_read_error(self, exc: OSError) -> NoReturn:
@@ -72,17 +74,17 @@ class DiskReads(LogBase):
         if index < 0:
             return None
         segment = self._segments[index]
-        if not segment.has_memory:
+        if not segment.may_be_cached:
             return None
         last = len(self._bases) - 1
         end_offset = self.end_offset if index == last else self._bases[index + 1]
-        segment.is_memory_only = True
+        segment.cached_reads_left = CACHED_READS
         try:
             data = segment.read(offset, bytes_max=bytes_max, up_to=up_to, end_offset=end_offset)
-        except NotInMemoryError:
+        except NotCachedError:
             return None
         finally:
-            segment.is_memory_only = False
+            segment.cached_reads_left = ANY_READS
         return data if data or end_offset > up_to else None
 
     def aborted_transactions(self, offset: int, data: bytes) -> list[AbortedTxn]:
@@ -113,15 +115,15 @@ class DiskReads(LogBase):
         if not any(segment.aborted.entries for segment in segments):
             return []
         first = segments[0]
-        if not first.has_memory:
+        if not first.may_be_cached:
             return None
-        first.is_memory_only = True
+        first.cached_reads_left = CACHED_READS
         try:
             return self.aborted_transactions(offset, data)
-        except NotInMemoryError:
+        except NotCachedError:
             return None
         finally:
-            first.is_memory_only = False
+            first.cached_reads_left = ANY_READS
 
     def _batches_at_least(self, timestamp_ms: int) -> Iterator[bytes]:
         """Segments without such a batch are not read, and of the other segments only the headers."""
@@ -182,12 +184,9 @@ class LogView(DiskReads):
     """
     A log as it was when the view was made, for one piece of work on any one thread, which may wait for the disk. A failed read
     raises OSError.
-
-    Args:
-        generation: which of the log's sets of segments this is.
     """
 
-    def __init__(self, log: DiskReads, generation: int) -> None:
+    def __init__(self, log: DiskReads) -> None:
         producers = ProducerStateManager()
         producers.first_unstable_offset = log.producers.first_unstable_offset
         super().__init__(
@@ -200,7 +199,8 @@ class LogView(DiskReads):
             end_offset=log.end_offset,
         )
         self.high_watermark = log.high_watermark
-        self.generation = generation
+        self.generation = log.generation
+        self._log: Final = log
         self._segments, self._bases = log._segments.copy(), log._bases.copy()
         self._readers: dict[int, SegmentReads] = {}
         """The copies that were made for reading, by base offset."""
@@ -216,7 +216,13 @@ class LogView(DiskReads):
     def _on_read_error(self, exc: OSError) -> NoReturn:
         raise exc
 
+    def end(self) -> None:
+        log = self._log
+        if log.refusal is None and log.generation == self.generation:
+            for base_offset, reader in self._readers.items():
+                log._segments[bisect_right(log._bases, base_offset) - 1].take_file(reader)
+        self.close()
+
     def close(self) -> None:
-        """Close the files."""
         for reader in self._readers.values():
             reader.close()

@@ -59,7 +59,7 @@ class DiskSegments(DiskReads):
         self.is_deleted = False
         self.files_lock = Lock()
         self._tails = tails
-        self._generation = 0
+        self.generation = 0
         """How often segments were removed or replaced."""
         self._segments = loaded.segments
         for segment in loaded.segments:
@@ -164,7 +164,7 @@ class DiskSegments(DiskReads):
         for segment in dropped:
             self._forget_memory(segment)
         del self._segments[:count], self._bases[:count]
-        self._generation += 1
+        self.generation += 1
         self._unsynced = [segment for segment in self._unsynced if segment not in dropped]
         _log.info("log.dropped partition=%s segments=%d start_offset=%d", self.topic_partition, count, start_offset)
         for segment in dropped:
@@ -205,7 +205,7 @@ class DiskSegments(DiskReads):
             self._forget_memory(segment)
             segment.release()
         self._segments[first:end], self._bases[first:end] = [cleaned], [cleaned.base_offset]
-        self._generation += 1
+        self.generation += 1
         cleaned.modified_ms = old[-1].modified_ms
         cleaned.attach(self.handles, self.epochs)
         self._unsynced = [segment for segment in self._unsynced if segment not in old]

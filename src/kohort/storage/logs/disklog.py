@@ -280,10 +280,10 @@ class DiskLog(DiskSegments):
     def view(self) -> LogView:
         if self.refusal is not None:
             raise UnavailableError(self.refusal)
-        return LogView(self, self._generation)
+        return LogView(self)
 
     def read_failed(self, view: ReadView, exc: OSError) -> bool:
-        is_current = isinstance(view, LogView) and view.generation == self._generation
+        is_current = isinstance(view, LogView) and view.generation == self.generation
         if is_current and self.refusal is None:
             with suppress(UnavailableError):
                 self._on_read_error(exc)
@@ -300,7 +300,7 @@ class DiskLog(DiskSegments):
         first = self.producers.first_unstable_offset
         if first is None or first >= self.log_start_offset:
             return
-        view = LogView(self, self._generation)
+        view = LogView(self)
         found: list[int] = []
 
         def read() -> None:
@@ -349,7 +349,7 @@ class DiskLog(DiskSegments):
     def close(self, refusal: str) -> None:
         if self.refusal is None:
             self.refusal = refusal
-        self._generation += 1
+        self.generation += 1
         if self._active is not None and self._active.file is not None:
             self._queue.run(None, self._active.file.finish_quietly)
         for segment in self._segments:

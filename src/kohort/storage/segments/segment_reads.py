@@ -17,6 +17,7 @@ from kohort.storage.epochs import EpochCache
 from kohort.storage.files import syscalls
 from kohort.storage.files.directory import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, open_swapped, segment_path
 from kohort.storage.files.errno_hints import is_out_of_files
+from kohort.storage.files.page_cache import read_cached
 from kohort.storage.log import NO_TIMESTAMP, LogConfig
 from kohort.storage.segments.aborted import TXN_INDEX_SUFFIX, AbortedIndex
 from kohort.storage.segments.file_handles import FileHandleCache
@@ -31,7 +32,12 @@ _WALK_BYTES: Final = 8192
 """The bytes that one step of a walk over headers reads: the next index entry is at most some 4096 bytes away."""
 
 
-class NotInMemoryError(Exception):
+ANY_READS: Final = -1
+CACHED_READS: Final = 8
+"""Reads of the file for one search by a good index and the records. A long walk over headers is for another thread."""
+
+
+class NotCachedError(Exception):
     """A read needs the disk, which it must not wait for."""
 
 
@@ -42,7 +48,8 @@ class SegmentReads:
     Attributes:
         size_bytes: bytes of whole batches, and the position of the next append.
         tail: the newest bytes in memory; None if nothing was taken.
-        is_memory_only: whether reads of the disk raise NotInMemoryError.
+        cached_reads_left: how many further reads of the file are made, from the page cache alone, before NotCachedError;
+            ANY_READS for reads of all kinds, which may wait for the disk.
         max_timestamp: the largest timestamp and the last offset of the first batch that has it, (-1, base) for none.
         modified_ms: when the file was written to, as far as `newest_ms` needs it.
     """
@@ -68,7 +75,7 @@ class SegmentReads:
         self.was_touched = False
         """Whether the file was read or written lately; `handles` clears it."""
         self.tail: Tail | None = None
-        self.is_memory_only = False
+        self.cached_reads_left = ANY_READS
         self._fd = -1
         self._recent_offsets: list[int] = []
         """Base offsets and positions of the batches since the last index entry, so that a read at the tail needs no walk."""
@@ -97,6 +104,12 @@ class SegmentReads:
 
     def _take_status(self, found: os.stat_result) -> None:
         self.size_bytes, self.modified_ms = found.st_size, found.st_mtime_ns // 1_000_000
+
+    def take_file(self, other: "SegmentReads") -> None:
+        """Take the open file of a copy, for reads of the page cache, unless there is one or the index has left the memory."""
+        if self._fd < 0 <= other._fd and self.index.is_loaded:
+            self._fd, other._fd = other._fd, -1
+            self._count_open()
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -288,13 +301,23 @@ class SegmentReads:
         return data
 
     def _read_file(self, size: int, position: int) -> bytes:
-        if self.is_memory_only:
-            raise NotInMemoryError
+        if self.cached_reads_left != ANY_READS:
+            return self._read_page_cache(size, position)
         if self._fd < 0:
             self.open()
         else:
             self.was_touched = True
         return os.pread(self._fd, size, position)
+
+    def _read_page_cache(self, size: int, position: int) -> bytes:
+        data = None
+        if self._fd >= 0 and self.cached_reads_left:
+            self.cached_reads_left -= 1
+            data = read_cached(self._fd, size, position)
+        if data is None:
+            raise NotCachedError
+        self.was_touched = True
+        return data
 
     @property
     def newest_ms(self) -> int:
@@ -307,9 +330,10 @@ class SegmentReads:
         return self.size_bytes if self.tail is None else self.tail.written_end
 
     @property
-    def has_memory(self) -> bool:
-        """Whether bytes of the segment, and its index, are in memory."""
-        return self.tail is not None and self.tail.start < self.tail.end and self.index.is_loaded
+    def may_be_cached(self) -> bool:
+        """Whether the index is in memory, and bytes of the segment may be in memory or in the page cache."""
+        has_bytes = self._fd >= 0 or (self.tail is not None and self.tail.start < self.tail.end)
+        return has_bytes and self.index.is_loaded
 
     def detached(self, config: LogConfig, epochs: EpochCache) -> "SegmentReads":
         """
