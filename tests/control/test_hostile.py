@@ -2,16 +2,19 @@
 
 import asyncio
 import json
+import re
 from typing import Any
 
 import pytest
 
+from kohort.control.operations.every import operations_of
 from kohort.control.requests.faults import FaultSpec
 from kohort.control.requests.holds import HoldSpec
 from kohort.control.server import ControlServer
 from kohort.model.errors import ConfigError
 from kohort.model.limits import CONTROL_BODY_BYTES_MAX, FAULTS_MAX, HOLDS_MAX
 from kohort.server.node import Node
+from kohort.wire.apis import ApiKey
 from tests.control.controlled import Control, Stage, play
 from tests.control.test_faults import committed
 from tests.server.clients import play as play_node
@@ -162,6 +165,40 @@ def test_a_token_is_needed_where_one_is_set() -> None:
             await ControlServer(node).start("0.0.0.0", 0, None)
 
     play_node(story)
+
+
+def test_no_operation_takes_unknown_fields_parameters_or_huge_bodies() -> None:
+    async def story(stage: Stage) -> None:
+        operations = operations_of(stage.kit)
+        for each in operations:
+            path = re.sub(r"{\w+}", "x", each.path)
+            answer = await stage.control.ask(each.method, f"{path}?unknwon=1", {} if each.body else None)
+            assert (answer.status, answer.body["detail"]) == (422, f"{each.path} has no parameter 'unknwon'")
+            huge = await stage.control.ask(each.method, path, b" " * (CONTROL_BODY_BYTES_MAX + 1))
+            assert huge.status == 413, each
+            if each.body is not None:
+                answer = await stage.control.ask(each.method, path, {"unknwon": 1})
+                assert (answer.status, answer.body["detail"]) == (422, "there is no field 'unknwon'"), each
+        assert sum(each.body is not None for each in operations) > 20
+
+    play(story)
+
+
+def test_a_scope_with_thousands_of_faults_ends_at_once() -> None:
+    async def story(stage: Stage) -> None:
+        client = await stage.connect()
+        await with_topic(client)
+        for number in range(FAULTS_MAX):
+            spec = FaultSpec(observe=True, always=True, group=f"g-{number}", scope="a")
+            stage.kit.add_fault(spec)
+        assert await committed(client, 1) == 0
+        ended = await stage.control.take("DELETE", "/scopes/a")
+        assert len(ended["faults"]) == FAULTS_MAX
+        assert await committed(client, 2) == 0
+        (dispatch,) = stage.node.dispatches.values()
+        assert dispatch.routes[ApiKey.OFFSET_COMMIT, 9].read_repeated is not None
+
+    play(story)
 
 
 def test_ten_thousand_faults() -> None:

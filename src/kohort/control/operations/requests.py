@@ -43,7 +43,7 @@ class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     count: int | None = None
 
 
-class JournalState(msgspec.Struct, frozen=True):
+class JournalState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
     Attributes:
         is_on: whether requests are kept.
