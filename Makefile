@@ -17,7 +17,7 @@ IN_PROCESS := tests/test_compiled.py tests/machine tests/runtime tests/group tes
 # Tests that talk to a served process: they run once in CI, on the compiled build if there is a C compiler.
 PROCESSES := tests/clients tests/crash $(wildcard tests/conformance/test_recorded_*.py)
 TESTS_COMPILED ?= $(IN_PROCESS) $(PROCESSES)
-SIMULATIONS := $(wildcard tests/testing/test_*simulation.py) tests/examples/test_locks.py
+SIMULATIONS := $(wildcard tests/testing/test_*simulation.py tests/broker/shares/test_*simulation.py) tests/examples/test_locks.py
 WORKERS ?= auto
 SPARK ?= 3.5.9 4.0.5 4.1.4 4.2.1 4.3.0
 PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile
@@ -127,7 +127,7 @@ history: $(READY) ## clients of every library under kills, pauses, restarts and 
 decisions: $(READY) ## random access rules, asked at Kohort and at a live Apache Kafka: make decisions DECISIONS=200000
 	@$(BIN)/python -m kohort_lab.authorization --decisions $(or $(DECISIONS),20000) $(if $(SEED),--seed $(SEED))
 
-simulate: $(READY) ## 10 000 seeds of each simulation: guarantees, and everything is answered after the last fault (some 20 minutes)
+simulate: $(READY) ## 10 000 seeds of each simulation, 2 000 of share groups: guarantees, and everything is answered after the last fault (some 20 minutes)
 	@KOHORT_LONG=1 $(BIN)/python -m pytest --numprocesses $(or $(JOBS),1) $(SIMULATIONS) -k every_seed
 
 fuzz: $(READY) $(WITH_COMPILED) ## hostile frames to a broker for a minute: make fuzz FRAMES=1000000, SECONDS=600, SEED=7

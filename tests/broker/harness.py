@@ -219,17 +219,19 @@ class Harness:
         version: int | None = None,
         client_id: str = "test",
         at: int = 1,
+        into: list[Any] | None = None,
         **asker: Any,
     ) -> list[Any]:
         """
         Args:
+            into: the list for the answer; a new one by default.
             asker: further fields of the `Asker`.
         """
         handler = self.broker.apis[at].handlers[api_key]
         oldest, newest = self.broker.versions[api_key]
         version = newest if version is None else version
         assert oldest <= version <= newest
-        answers: list[Any] = []
+        answers: list[Any] = [] if into is None else into
 
         def answered(response: Any) -> None:
             is_silent = isinstance(response, NoResponse)

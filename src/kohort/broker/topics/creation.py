@@ -42,7 +42,12 @@ class NewTopic:
 
 
 class TopicCreation:
-    """Validation of new topics, and auto-creation."""
+    """
+    Validation of new topics, and auto-creation.
+
+    Attributes:
+        new_id: makes the ids of topics; simulations set another function, which repeats them.
+    """
 
     def __init__(
         self,
@@ -50,14 +55,12 @@ class TopicCreation:
         configs: TopicConfigs,
         cluster: Cluster,
         publication: Publication,
-        *,
-        new_id: Callable[[], UUID] = new_topic_id,
     ) -> None:
         self._catalog = catalog
         self._configs = configs
         self._cluster = cluster
         self._publication = publication
-        self._new_id = new_id
+        self.new_id: Callable[[], UUID] = new_topic_id
         self._refused: set[tuple[str, str]] = set()
         """Internal topics that could not be created, with the error message: these errors are logged once."""
 
@@ -92,7 +95,7 @@ class TopicCreation:
         self._check_name(new_topic.name)
         configs = self._check_configs(new_topic)
         count, factor = self._counts(new_topic)
-        topic = Topic(new_topic.name, self._new_id(), count, configs, self._catalog.starts)
+        topic = Topic(new_topic.name, self.new_id(), count, configs, self._catalog.starts)
         if self.is_alone:
             return topic
         assigned = [tuple(brokers) for _, brokers in sorted(new_topic.assignments)]
