@@ -287,7 +287,14 @@ def test_every_group_has_its_part_and_the_index_leads_there() -> None:
 
 def shared(partition: int, **other: Any) -> dict[str, Any]:
     row: dict[str, Any] = {"group": "jobs", "topic": "orders", "topic_id": "id", "partition": partition}
-    row |= {"start_offset": 10, "end_offset": 31, "lag": 20, "delivery_complete_count": 1, "written_at_ms": T}
+    row |= {
+        "start_offset": 10,
+        "end_offset": 31,
+        "lag": 20,
+        "delivery_complete_count": 1,
+        "written_at_ms": T,
+        "state_epoch": 1,
+    }
     return row | {"batches": [{"first_offset": 12, "last_offset": 14, "state": "available", "deliveries": 3}]} | other
 
 

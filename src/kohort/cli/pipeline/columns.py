@@ -107,7 +107,7 @@ _SPECIAL: dict[str, tuple[Align, Cell]] = {
     "@joined": ("left", partial(_members, "joined")),
     "@left": ("left", partial(_members, "left")),
     "@took": ("right", rebalance_duration),
-    "@in_flight": ("right", lambda row: str(sum(one["state"] != "acknowledged" for one in row["batches"]))),
+    "@in_flight": ("right", lambda row: str(sum(one["state"] != "acknowledged" for one in row["batches"] or ()))),
     "@partitions": ("left", _partitions),
     "@timeout_ms": ("right", partial(_duration, "timeout_ms")),
     "@is_overdue": ("left", lambda row: "yes" if row["is_overdue"] else "no"),

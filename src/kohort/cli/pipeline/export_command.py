@@ -33,7 +33,7 @@ def serve_metrics(
     from kohort.security.http_access import read_token
 
     token = read_token(token_file, os.environ)
-    _check_source(options.source, is_needed=not options.checkpoints)
+    check_source(options.source, is_needed=not options.checkpoints)
     schemes = _schemes(names)
     security = connecting(connection_options(options.config))
     exporter = Exporter(options.source, security, cluster_name=cluster_name, schemes=schemes, checkpoints=options.named)
@@ -50,12 +50,12 @@ def serve_metrics(
     exporter.close()
 
 
-def _check_source(source: str, *, is_needed: bool) -> None:
+def check_source(source: str, *, is_needed: bool) -> None:
     from kohort.pipeline.decode.storage import is_remote
-    from kohort.pipeline.exporter.directory import META_PROPERTIES
     from kohort.pipeline.jobs.published import is_published
     from kohort.pipeline.jobs.reading import coordinator_log_bytes
     from kohort.pipeline.sources.live import is_live
+    from kohort.pipeline.sources.unwritten import META_PROPERTIES
 
     if is_live(source):
         return

@@ -14,6 +14,7 @@ import typer
 
 from kohort.cli.pipeline.checks import check_out, check_report_directory, errors_as_sentences, parse_as_of
 from kohort.cli.pipeline.columns import to_json
+from kohort.cli.pipeline.missing import tell_missing
 from kohort.cli.pipeline.options import CommandOptions
 from kohort.cli.pipeline.progress import print_damage, shown_progress
 from kohort.cli.pipeline.run_command import connection_options, started
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from kohort.pipeline.jobs.tables import Tables
     from kohort.pipeline.report.build import RowsOf
 
-MISSING_NAMED = 5
-"""Partitions without a log that a sentence names; of more it tells the number."""
 _DEFAULT_REPORT = Path("kohort-report.html")
 _QUICK_BYTES_MAX = 200_000_000
 
@@ -45,7 +44,6 @@ def show_table(options: CommandOptions, name: str) -> None:
         from kohort.cli.pipeline.aligned import print_table
 
         print_table(table, options.as_json, name)
-        print_missing_logs(options, table)
 
 
 class Answer(NamedTuple):
@@ -55,12 +53,15 @@ class Answer(NamedTuple):
     at_ms: int
 
 
-def read_tables(options: CommandOptions, names: Sequence[str], *, is_written: bool = False) -> Answer:
+def read_tables(
+    options: CommandOptions, names: Sequence[str], *, is_written: bool = False, is_silent: bool = False
+) -> Answer:
     """
     Read some tables of the same instant, in their order, out of logs or of published tables. --out writes the first one.
 
     Args:
         is_written: the first table is written, and not returned.
+        is_silent: missing logs are not told.
     """
     with errors_as_sentences() as stderr:
         from kohort.pipeline.jobs import published
@@ -81,8 +82,8 @@ def read_tables(options: CommandOptions, names: Sequence[str], *, is_written: bo
                 if not found[first].num_rows:
                     _check_group(tables, options)
             found |= {name: _write_and_collect(tables, name, None) for name in others}
-            if first == "blocking_transactions" and not is_written:
-                _tell_undecided(found[first], options.source, stderr)
+            if not is_silent:
+                tell_missing(tables, found, options.source)
             _write_report(tables, options.report_file)
             _print_damage(tables)
             at_ms = tables.reading.at_ms if len(names) > 1 else 0
@@ -97,36 +98,6 @@ def _matching(table: "pa.Table", options: CommandOptions) -> "pa.Table":
         if column in table.column_names:
             table = table.filter(pc.equal(table[column], value))
     return table
-
-
-def _tell_undecided(blocking: "pa.Table", source: str, stderr: TextIO) -> None:
-    """Tell that a transaction may hang, if the logs of all coordinators are needed to know it."""
-    if "unknown" in blocking["verdict"].to_pylist():
-        told = f"{source} lacks logs of coordinators ({TRANSACTION_STATE}-N), so whether a transaction hangs is unknown"
-        print(printable_lines(f"kohort pipeline: {told}"), file=stderr)
-
-
-def print_missing_logs(options: CommandOptions, *tables: "pa.Table") -> None:
-    """Tell which partitions have an unknown lag, because the source has no log of them."""
-    import pyarrow.compute as pc
-
-    places = set()
-    for table in tables:
-        if {"end_offset", "topic"} <= set(table.column_names):
-            missing = table.filter(pc.is_null(table["end_offset"])).select(["topic", "partition"])
-            places |= {(row["topic"] or "an unknown topic", row["partition"]) for row in missing.to_pylist()}
-    if not places:
-        return
-    named = [f"{topic}-{partition}" for topic, partition in sorted(places)]
-    more = f" and {len(named) - MISSING_NAMED:,} more" if len(named) > MISSING_NAMED else ""
-    logs = "log" if len(named) == 1 else "logs"
-    typer.echo(
-        printable_lines(
-            f"kohort pipeline: {options.source} has no {logs} of {', '.join(named[:MISSING_NAMED])}{more}, so the lag there is"
-            " unknown. lag --ends kafka://HOST:PORT takes the ends of logs from a running cluster"
-        ),
-        err=True,
-    )
 
 
 def _check_group(tables: "Tables", options: CommandOptions) -> None:
@@ -307,9 +278,15 @@ def write_full_report(options: CommandOptions, stderr: TextIO) -> None:
             if options.as_json
         }
         _write_report(tables, options.report_file or _DEFAULT_REPORT)
+        tell_missing(tables, _with_ends(tables), options.source)
         _print_damage(tables)
     if options.as_json:
         typer.echo(to_json(shown))
+
+
+def _with_ends(tables: "Tables") -> "dict[str, pa.Table]":
+    """Return the tables that know which logs are missing."""
+    return {name: getattr(tables, name).toArrow() for name in ("time_lag", "share_state")}
 
 
 def _write_report(tables: "Tables", file: Path | None) -> None:

@@ -7,7 +7,7 @@ import typer
 
 from kohort.cli.pipeline.checks import errors_as_sentences
 from kohort.cli.pipeline.options import CommandOptions
-from kohort.cli.pipeline.tables import print_missing_logs, read_tables
+from kohort.cli.pipeline.tables import read_tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,9 +25,9 @@ class Verdicts(NamedTuple):
     at_ms: int
 
 
-def read_verdicts(options: CommandOptions) -> Verdicts:
-    """Judge every partition, the worst first; see `tables.burrow.verdicts`."""
-    found, at_ms = read_tables(options, _NAMES)
+def read_verdicts(options: CommandOptions, *, is_silent: bool = False) -> Verdicts:
+    """Judge every partition, the worst first; see `tables.burrow.verdicts`. `is_silent`: missing logs are not told."""
+    found, at_ms = read_tables(options, _NAMES, is_silent=is_silent)
     with errors_as_sentences():
         from kohort.pipeline.tables.burrow.verdicts import verdicts
 
@@ -54,7 +54,7 @@ def show_verdicts(options: CommandOptions, fail_on: str | None, *, allows_unknow
             `EXIT_FOUND` if there are any.
         allows_unknown: partitions that cannot be judged do not matter for `fail_on`.
     """
-    rows, found, at_ms = read_verdicts(options)
+    rows, _, at_ms = read_verdicts(options, is_silent=allows_unknown and fail_on is not None)
     with errors_as_sentences():
         import pyarrow as pa
 
@@ -67,8 +67,6 @@ def show_verdicts(options: CommandOptions, fail_on: str | None, *, allows_unknow
             print_table(pa.Table.from_pylist(rows), options.as_json, "verdicts")
             if rows:
                 _print_age(at_ms)
-        if not (allows_unknown and fail_on is not None):
-            print_missing_logs(options, found["time_lag"], found["share_state"])
     if rows and fail_on is not None:
         raise typer.Exit(EXIT_FOUND)
 

@@ -34,7 +34,7 @@ def log_starts(segments: Iterable[Segment]) -> dict[tuple[str, int], int]:
     for place, segment in first.items():
         path = _beside(segment.path)
         if path not in known:
-            known[path] = _read(path)
+            known[path] = read_checkpoint(path)
         starts[place] = known[path].get(place, segment.base_offset)
     return starts
 
@@ -47,7 +47,7 @@ def _beside(path: str) -> str:
     return f"{root}/{CHECKPOINT}{mark}{query}"
 
 
-def _read(path: str) -> dict[tuple[str, int], int]:
+def read_checkpoint(path: str) -> dict[tuple[str, int], int]:
     """Return the entries of a checkpoint: a line for each partition. The version, the count and other lines have no entry."""
     try:
         text = bytes(mapped(path)).decode("utf-8", "replace")

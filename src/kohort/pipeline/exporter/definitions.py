@@ -42,6 +42,7 @@ kohort_exporter_up [] 1 if the last poll read the whole cluster, else 0.
 kohort_exporter_last_poll_seconds [] End of the last complete poll, in seconds since 1970.
 kohort_exporter_poll_duration_seconds [] Duration of the last poll.
 kohort_exporter_problems [] Logs and brokers that the last poll could not read.
+kohort_exporter_missing_logs [] Logs of coordinators that a directory lacks, as far as their numbers tell.
 kohort_exporter_records_total [] Records of coordinators' logs that were read.
 kohort_exporter_dropped_total [] Records beyond the exporter's limits, which were dropped.
 kohort_group_lag [group] Records behind, over all partitions of a group.
@@ -67,7 +68,7 @@ kohort_transactions_open [] Open transactions of all coordinators.
 kohort_transactions_overdue [] Open transactions beyond their timeout.
 kohort_transactions_ended_total [outcome] Completed transactions: committed, aborted.
 kohort_transaction_open_seconds [transactional_id state] Age of the oldest open transactions.
-kohort_hanging_transactions [] Transactions that are open in a partition and in no coordinator.
+kohort_hanging_transactions [] Transactions that are open in a partition and in no coordinator; no series if that is unknown.
 kohort_hanging_transaction_seconds [topic partition producer_id] Time since the last record of a hanging transaction.
 kohort_partition_blocked_records [topic partition] Records that read_committed consumers wait for.
 """,

@@ -31,9 +31,8 @@ from kohort.pipeline.exporter.transactions import OpenProducer
 from kohort.pipeline.sources.directory import topic_ids_of
 from kohort.pipeline.sources.live import LiveLog
 from kohort.pipeline.sources.sparse_index import SparseIndex
+from kohort.pipeline.sources.unwritten import META_PROPERTIES, unwritten
 
-META_PROPERTIES = "meta.properties"
-"""The file of a broker in its data directory; it holds the id of the cluster."""
 PIECE_BYTES = 8 << 20
 """Bytes of a log that become rows at once."""
 _SCAN_BATCHES = 64
@@ -85,6 +84,10 @@ class Directory(Source):
                 self.problems.append(str(exc))
                 continue
             logs.append(LiveLog(*place, starts[place], end, "", 0, ids.get(place[0])))
+        empty = ((place, topic_id) for place, topic_id in unwritten(self.path).items() if place not in found)
+        logs += [
+            LiveLog(*place, 0, 0, "", 0, topic_id) for place, topic_id in empty if topics is None or place[0] in topics
+        ]
         self._segments |= found
         self.dropped = sum(one.dropped for one in self._ends.values())
         return logs
@@ -135,7 +138,8 @@ class Directory(Source):
         return Fetched(b"", at)
 
     def stable_ends(self, logs: Collection[LiveLog]) -> dict[tuple[str, int], int]:
-        return {(log.topic, log.partition): self._ends[log.topic, log.partition].stable_end for log in logs}
+        ends = ((log, self._ends.get((log.topic, log.partition))) for log in logs)
+        return {(log.topic, log.partition): log.end if end is None else end.stable_end for log, end in ends}
 
     def open_transactions(self, logs: Collection[LiveLog]) -> list[OpenProducer]:
         return [

@@ -29,7 +29,7 @@ from kohort.pipeline.exporter.state import TOPICS, CoordinatorState, decoder
 from kohort.pipeline.exporter.waiting import Waiting, WaitingRecords
 from kohort.pipeline.sources.instants import Read, end_of_directory, newest_reads
 from kohort.pipeline.sources.live import LiveLog, is_live
-from kohort.pipeline.sources.positions import is_complete
+from kohort.pipeline.sources.positions import gaps, is_complete
 from kohort.pipeline.tables.burrow.evaluator import EXPIRE_MS, INTERVALS, Status, evaluate
 from kohort.pipeline.tables.burrow.verdicts import PartitionFacts, Verdict, is_rising, is_subscribed, judge
 from kohort.pipeline.tables.groups.group_history import CLASSIC, CONSUMER
@@ -65,7 +65,8 @@ class Exporter(Collector):
             checkpoints: of Spark queries, which are groups, too.
         """
         self.snapshot: Snapshot | None = None
-        self._source: Source = Cluster(source, security) if is_live(source) else Directory(source)
+        self._is_cluster = is_live(source)
+        self._source: Source = Cluster(source, security) if self._is_cluster else Directory(source)
         self._cluster_name = cluster_name
         self._schemes = tuple(schemes)
         self._state = CoordinatorState()
@@ -123,8 +124,9 @@ class Exporter(Collector):
         blocked = {place: end - stable_ends.get(place, end) for place, end in _ends(logs).items()}
         blocked = {place: records for place, records in blocked.items() if records > 0}
         opened = self._source.open_transactions([log for log in logs if (log.topic, log.partition) in blocked])
-        # Without the logs of all coordinators nobody knows which transactions hang.
-        knows_all = is_complete(log.partition for log in logs if log.topic == TRANSACTION_STATE)
+        # Without logs of topics, or those of all coordinators, nobody knows which transactions hang.
+        has_topics = self._is_cluster or any(log.topic not in INTERNAL_TOPICS for log in logs)
+        is_tracked = not opened or is_complete(log.partition for log in logs if log.topic == TRANSACTION_STATE)
         partitions = list(self._partitions(logs, stable_ends, at_ms))
         self._count_cost(partitions)
         groups = self._state.memberships.groups
@@ -143,8 +145,9 @@ class Exporter(Collector):
             transactions=dict(self._state.transactions.open()),
             ended=dict(self._state.transactions.ended),
             hanging=list(self._state.transactions.hanging(opened, now_ms=at_ms, grace_ms=HANGING_GRACE_MS))
-            if knows_all
-            else [],
+            if has_topics and is_tracked
+            else None,
+            missing=0 if self._is_cluster else _missing(logs),
             blocked=blocked,
             queries=self._queries.checkpoints,
             states={group: one.name for group, one in self._queries.states.items()},
@@ -190,13 +193,13 @@ class Exporter(Collector):
         self._judge_queries(by_place, at_ms)
         for share, log in shared:
             yield self._share_partition(share, log, at_ms)
+        yield from self._unknown_shares({(one.topic_id, one.partition) for one, _ in shared})
         for key, one in self._state.commits.found.items():
             log = by_place.get((key.topic, key.partition))
             if log is not None:
                 yield self._partition(key, one, log, ids.get(key.topic), at_ms)
             else:
-                facts = PartitionFacts(status=None, lag=None, offset=one.offset, **self._of_group(key))
-                yield PartitionLag(key, one.offset, None, None, judge(facts).name, Status.NOTFOUND)
+                yield self._unknown(key, one.offset)
         for known, key, log in uncommitted:
             yield self._without_commit(known, key, log, ids.get(key.topic), at_ms)
 
@@ -271,6 +274,20 @@ class Exporter(Collector):
         key = GroupPartition(one.group, log.topic, log.partition)
         return PartitionLag(key, one.start_offset, lag, time_lag_ms, verdict.name, Status.OK)
 
+    def _unknown_shares(self, known: Collection[tuple[str, int]]) -> Iterator[PartitionLag]:
+        """Yield the partitions of share groups without a log, and those without a state."""
+        shares, names = self._state.shares, self._state.shares.names
+        for one in shares:
+            if (one.topic_id, one.partition) not in known:
+                key = GroupPartition(one.group, names.get(one.topic_id, one.topic_id), one.partition)
+                yield self._unknown(key, one.start_offset)
+        for place in shares.without_state():
+            yield self._unknown(GroupPartition(place.group, place.topic, place.partition), None, has_state=False)
+
+    def _unknown(self, key: GroupPartition, offset: int | None, *, has_state: bool = True) -> PartitionLag:
+        facts = PartitionFacts(status=None, lag=None, offset=offset, has_state=has_state, **self._of_group(key))
+        return PartitionLag(key, offset, None, None, judge(facts).name, Status.NOTFOUND)
+
     def _verdict(self, key: GroupPartition, one: Committed, log: LiveLog, basis: Status) -> Verdict:
         lags = [commit.lag for commit in one.window]
         is_known = sum(lag is not None for lag in lags) >= _KNOWN_LAGS_MIN
@@ -320,6 +337,11 @@ class Exporter(Collector):
             known = self._state.memberships.groups.get(group)
             if known is not None and group in before:
                 known.ended.lag_cost += max(self._lags.get(group, 0) - before[group], 0)
+
+
+def _missing(logs: Iterable[LiveLog]) -> int:
+    """Return how many logs of coordinators a directory lacks, as far as their numbers tell."""
+    return sum(len(gaps(log.partition for log in logs if log.topic == topic)) for topic in TOPICS)
 
 
 def _shared(shares: Iterable[SharePartition], logs: Iterable[LiveLog]) -> Iterator[tuple[SharePartition, LiveLog]]:

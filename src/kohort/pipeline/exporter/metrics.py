@@ -49,6 +49,8 @@ class Snapshot:
     Attributes:
         at_ms: the instant of the values, see `sources.instants`; of logs that grow, `polled_ms`.
         polled_ms: the end of the poll, by the clock of this machine.
+        hanging: None if it is unknown.
+        missing: how many logs of coordinators are not there, as far as their numbers tell.
         queries, states: Spark queries and their states, by group.
     """
 
@@ -62,7 +64,8 @@ class Snapshot:
     commits: Mapping[str, int] = field(default_factory=dict)
     transactions: Mapping[str, Transaction] = field(default_factory=dict)
     ended: Mapping[str, int] = field(default_factory=dict)
-    hanging: Sequence[OpenProducer] = ()
+    hanging: Sequence[OpenProducer] | None = ()
+    missing: int = 0
     blocked: Mapping[tuple[str, int], int] = field(default_factory=dict)
     queries: Mapping[str, Checkpoint] = field(default_factory=dict)
     states: Mapping[str, str] = field(default_factory=dict)
@@ -107,6 +110,7 @@ def families(now: Snapshot, schemes: Collection[str]) -> Families:
     _add_transactions(found, now)
     found.add("kohort_exporter_up", not now.problems)
     found.add("kohort_exporter_problems", len(now.problems))
+    found.add("kohort_exporter_missing_logs", now.missing)
     found.add("kohort_exporter_last_poll_seconds", now.polled_ms / 1000)
     found.add("kohort_exporter_poll_duration_seconds", now.took_s)
     found.add("kohort_exporter_records_total", now.records)
@@ -252,8 +256,9 @@ def _add_transactions(found: Families, now: Snapshot) -> None:
         found.add("kohort_transactions_ended_total", count, outcome)
     for start_ms, name, one in opened[:EXPORTED_OPEN_TRANSACTIONS_MAX]:
         found.add("kohort_transaction_open_seconds", _seconds(now.at_ms - start_ms), name, one.state)
-    found.add("kohort_hanging_transactions", len(now.hanging))
-    for hanging in sorted(now.hanging, key=lambda one: one.last_ms)[:EXPORTED_OPEN_TRANSACTIONS_MAX]:
+    if now.hanging is not None:
+        found.add("kohort_hanging_transactions", len(now.hanging))
+    for hanging in sorted(now.hanging or (), key=lambda one: one.last_ms)[:EXPORTED_OPEN_TRANSACTIONS_MAX]:
         place = (hanging.partition.topic, str(hanging.partition.partition), str(hanging.producer_id))
         found.add("kohort_hanging_transaction_seconds", _seconds(now.at_ms - hanging.last_ms), *place)
     for (topic, partition), records in sorted(now.blocked.items()):

@@ -5,12 +5,13 @@ Source: Apache Kafka 4.2.1, ShareCoordinatorShard; KIP-932, KIP-1226 (share lag 
 count).
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from kohort.model.limits import EXPORTED_PARTITIONS_MAX
-from kohort.pipeline.tables.shares.share_history import SNAPSHOT, UPDATE, ShareHistory
+from kohort.pipeline.tables.shares.share_history import INITIALISED, SNAPSHOT, UPDATE, ShareHistory
 
 
 class SharePartition(NamedTuple):
@@ -21,6 +22,15 @@ class SharePartition(NamedTuple):
     partition: int
     start_offset: int
     done: int
+
+
+class Initialised(NamedTuple):
+    """A partition in which a group coordinator knows that a share group has a state."""
+
+    group: str
+    topic_id: str
+    topic: str
+    partition: int
 
 
 @dataclass(slots=True)
@@ -34,6 +44,17 @@ class Shares:
 
     dropped: int = 0
     _found: dict[tuple[str, str, int], tuple[int, ShareHistory]] = field(default_factory=dict)
+    _initialised: dict[str, tuple[int, list[Initialised]]] = field(default_factory=dict)
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Names of topics by their ids, as far as group coordinators tell them."""
+        return {one.topic_id: one.topic for _, places in self._initialised.values() for one in places}
+
+    def without_state(self) -> Iterator[Initialised]:
+        """Yield the partitions whose state is missing: the log of their share coordinator is not there."""
+        for _, places in self._initialised.values():
+            yield from (one for one in places if (one.group, one.topic_id, one.partition) not in self._found)
 
     def __iter__(self) -> Iterator[SharePartition]:
         for key, (_, history) in self._found.items():
@@ -57,6 +78,27 @@ class Shares:
             pass
         if history.state is None:
             del self._found[key]
+
+    def initialise(self, row: Mapping[str, Any]) -> None:
+        """Apply one row of the log of a group coordinator, in the order of the log."""
+        if row["record_type"] != INITIALISED:
+            return
+        self._initialised.pop(row["group"], None)
+        if row["tombstone"]:
+            return
+        places = [
+            Initialised(row["group"], one["topicId"], one["topicName"], partition)
+            for one in json.loads(row["value"])["initializedTopics"]
+            for partition in one["partitions"]
+        ]
+        if len(places) + sum(len(known) for _, known in self._initialised.values()) > EXPORTED_PARTITIONS_MAX:
+            self.dropped += 1
+        else:
+            self._initialised[row["group"]] = row["log_partition"], places
+
+    def forget_initialised(self, log_partition: int) -> None:
+        """Forget everything that was read from the log of a group coordinator: it began again."""
+        self._initialised = {group: one for group, one in self._initialised.items() if one[0] != log_partition}
 
     def forget(self, log_partition: int) -> None:
         """Forget everything that was read from one partition of the log: it began again."""

@@ -62,6 +62,7 @@ class CoordinatorState:
         if topic == CONSUMER_OFFSETS:
             self.commits.forget(partition)
             self.memberships.forget(partition)
+            self.shares.forget_initialised(partition)
         elif topic == TRANSACTION_STATE:
             self.transactions.forget(partition)
         else:
@@ -85,6 +86,8 @@ class CoordinatorState:
                 self.commits.replay((row,), ends or {})
             else:
                 self.memberships.replay(row)
+                if row["kind"] == schemas.COORDINATOR:
+                    self.shares.initialise(row)
 
     def _rows(self, topic: str, batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
         """Return rows in the order of the log. The decoder gives rows of different kinds in different batches."""

@@ -25,7 +25,7 @@ from kohort.pipeline.decode.schemas import (
     TRANSACTION,
     subset,
 )
-from kohort.pipeline.decode.segments import list_segments, newest_segments
+from kohort.pipeline.decode.segments import list_segments, newest_segments, partition_directories
 from kohort.pipeline.engines.dispatch import cores, is_local, kept
 from kohort.pipeline.jobs.query_commits import QueryCommits
 from kohort.pipeline.sources import progress
@@ -33,8 +33,9 @@ from kohort.pipeline.sources.first_unread import can_find, find_unread
 from kohort.pipeline.sources.instants import end_of_directory, newest_reads
 from kohort.pipeline.sources.live import is_live, list_logs
 from kohort.pipeline.sources.options import PACK_BYTES, SourceOptions, connecting
-from kohort.pipeline.sources.positions import TopicPartition, is_complete
+from kohort.pipeline.sources.positions import TopicPartition, gaps, is_complete
 from kohort.pipeline.sources.topic_ids import topic_ids
+from kohort.pipeline.sources.unwritten import unwritten
 from kohort.pipeline.tables import topic_names
 from kohort.pipeline.tables.groups import group_history
 from kohort.pipeline.tables.incarnations import BATCH_COLUMNS
@@ -255,7 +256,8 @@ class Reading:
     def share_state(self) -> Any:
         """The state of share groups."""
         found = self._read([COORDINATOR], share_history.INPUT_COLUMNS, [SHARE_GROUP_STATE])
-        return kept(share_state.share_state(self._of_group(found)))
+        state = share_state.share_state(self._of_group(found))
+        return kept(share_state.with_unknown(state, self.member_records))
 
     @cached_property
     def all_batches(self) -> Any:
@@ -279,9 +281,24 @@ class Reading:
         Whether the source has the logs of all transaction coordinators: those of a broker among several have gaps between their
         numbers.
         """
+        return self.is_live or is_complete(number for topic, number in self.places if topic == TRANSACTION_STATE)
+
+    @cached_property
+    def places(self) -> Collection[TopicPartition]:
+        """The logs that the source has; those of a running cluster are all there."""
         if self.is_live:
-            return True
-        return is_complete(one.partition for one in list_segments(self.directory, topics={TRANSACTION_STATE}))
+            return ()
+        return {(topic, partition) for topic, partition, _ in partition_directories(self.directory)} | {
+            *self._unwritten
+        }
+
+    @cached_property
+    def _unwritten(self) -> Collection[TopicPartition]:
+        return () if self.is_live else unwritten(self.directory)
+
+    def gaps(self, topic: str) -> list[TopicPartition]:
+        """Return the logs of a topic that are missing below the one with the greatest number."""
+        return [(topic, number) for number in gaps(number for name, number in self.places if name == topic)]
 
     @property
     def all_transactions(self) -> Any:
@@ -336,12 +353,20 @@ class Reading:
     def end_offsets(self, topics: Collection[str]) -> Any:
         """Return the log end offsets of some topics."""
         if self.as_of_ms is not None:
-            return offset_lag.ends_as_of(self.batches(topics), at_ms=self.as_of_ms)
+            return self._with_unwritten(offset_lag.ends_as_of(self.batches(topics), at_ms=self.as_of_ms))
         if self.logs_in != self.directory:
             logs = list_logs(self.logs_in, topics=topics, security=self.security) if topics else ()
             rows = [{"topic": one.topic, "partition": one.partition, "end_offset": one.end} for one in logs]
             return self._spark.createDataFrame(pa.Table.from_pylist(rows, _ENDS))
-        return offset_lag.end_offsets(self._read([SEGMENT], offset_lag.INPUT_COLUMNS, topics, newest=True))
+        ends = offset_lag.end_offsets(self._read([SEGMENT], offset_lag.INPUT_COLUMNS, topics, newest=True))
+        return self._with_unwritten(ends)
+
+    def _with_unwritten(self, ends: Any) -> Any:
+        """Add the logs of a Kohort broker that have no record yet, and so no directory."""
+        if not self._unwritten:
+            return ends
+        rows = [{"topic": topic, "partition": number, "end_offset": 0} for topic, number in self._unwritten]
+        return ends.unionByName(self._spark.createDataFrame(pa.Table.from_pylist(rows, _ENDS)))
 
     def unread(self, offsets: Any) -> tuple[Any, Any] | None:
         """

@@ -144,8 +144,8 @@ def share(page: GroupPage) -> str:
     body = (
         f'<tr><td>{escape(place_name(row))}</td><td class="n">{number(row["start_offset"])}</td>'
         f'<td class="n">{number(row["end_offset"])}</td>{lag_cell(row["lag"], page.worst)}'
-        f'<td class="n">{number(max(row["delivery_complete_count"], 0))}</td><td class="n">{number(_again(row))}</td>'
-        f'<td class="n">{number(max((one["deliveries"] for one in row["batches"]), default=None))}</td>'
+        f'<td class="n">{number(_done(row))}</td><td class="n">{number(_again(row))}</td>'
+        f'<td class="n">{number(max((one["deliveries"] for one in row["batches"] or ()), default=None))}</td>'
         f'<td class="t">{instant(row["written_at_ms"])}</td></tr>'
         for row in sorted(page.share, key=lambda row: (-(row["lag"] or 0), place_name(row)))
     )
@@ -153,8 +153,15 @@ def share(page: GroupPage) -> str:
     return card("Share state", head, body, of=page.name, note=f'<p class="soft">{note}</p>')
 
 
+def _done(row: Row) -> int | None:
+    count: int | None = row["delivery_complete_count"]
+    return None if count is None else max(count, 0)
+
+
 def _again(row: Row) -> int:
-    return sum(one["last_offset"] - one["first_offset"] + 1 for one in row["batches"] if one["state"] == "available")
+    return sum(
+        one["last_offset"] - one["first_offset"] + 1 for one in row["batches"] or () if one["state"] == "available"
+    )
 
 
 def rebalances(page: GroupPage) -> str:

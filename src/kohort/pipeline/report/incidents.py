@@ -122,7 +122,7 @@ def _why(page: GroupPage, row: Row, now: Moment) -> str:
     stock = str(row["why"]).partition("; it waits at ")[0]
     if verdict == UNKNOWN:
         absent = f", no member since {now.at(page.emptied_ms)}" if page.emptied_ms is not None else ""
-        return f"the log of {place_name(row)} is not here{absent}{committed}"
+        return f"{_log(row)} is not here{absent}{committed}"
     if verdict == LOST:
         absent = f"; no member since {now.at(page.emptied_ms)}" if page.emptied_ms is not None else ""
         waits = "" if row["is_behind"] else "; nothing else waits"
@@ -161,7 +161,7 @@ def step(page: GroupPage, now: Moment) -> str:
     if opened is not None:
         return f"look at the program of {_producer(opened)}: it neither commits nor aborts"
     if verdict == UNKNOWN:
-        return f"make the report where the log of {place} is, or of the cluster: kafka://HOST:PORT"
+        return f"make the report where {_log(row)} is, or of the cluster: kafka://HOST:PORT"
     if page.query is not None:
         return query_step(page.query, verdict)
     if verdict == LOST and not row["is_behind"]:
@@ -176,6 +176,11 @@ def step(page: GroupPage, now: Moment) -> str:
     if _rebalancing(page) is not None:
         return "find the member that does not join again: its poll takes too long, or it is gone"
     return _step_of_members(page, row, place)
+
+
+def _log(row: Row) -> str:
+    """Name the log that is missing, from the reason of UNKNOWN."""
+    return str(row["why"]).partition(" is not here")[0].replace("the partition", place_name(row))
 
 
 def _step_of_members(page: GroupPage, row: Row, place: str) -> str:

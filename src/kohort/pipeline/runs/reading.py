@@ -105,7 +105,8 @@ class BronzeReading(Reading):
 
     @cached_property
     def has_all_transactions(self) -> bool:
-        logs = (partition for topic, partition in self._state.positions if topic == TRANSACTION_STATE)
+        known = {*self._state.positions, *self._unwritten}
+        logs = (partition for topic, partition in known if topic == TRANSACTION_STATE)
         return is_live(self.directory) or is_complete(logs)
 
     @property

@@ -185,10 +185,10 @@ class Run:
             )
             is_current = before is not None and published.is_of_this_release(before, self.request.tables)
             if before is not None and is_current and not self.is_anew and not ended and following == state:
-                return RunOutcome(before.version, is_new=False, problems=queries.problems)
+                return RunOutcome(before.version, is_new=False, problems=tuple(queries.problems))
             version = 1 if before is None else before.version + 1
             outcome = self._publish(stack, before, version, state, following, ended)
-            return replace(outcome, lost=lost, ended=ended, problems=queries.problems)
+            return replace(outcome, lost=lost, ended=ended, problems=tuple(queries.problems))
 
     @property
     def logs(self) -> Logs:

@@ -69,7 +69,13 @@ def parse(text: str, name: str) -> int | Positions:
         ) from exc
 
 
+def gaps(partitions: Iterable[int]) -> list[int]:
+    """Return the numbers that are missing below the greatest one: a directory does not tell how many partitions a topic has."""
+    found = set(partitions)
+    return [number for number in range(max(found, default=0)) if number not in found]
+
+
 def is_complete(partitions: Iterable[int]) -> bool:
     """Tell whether some partitions are all of a topic, as far as their numbers tell: there is one, and no gap below it."""
     found = set(partitions)
-    return bool(found) and found == set(range(len(found)))
+    return bool(found) and not gaps(found)

@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 from uuid import UUID
 
 import numpy as np
@@ -35,6 +36,13 @@ _CATALOG = "__kohort_catalog"
 _TOPIC_KEY = b"topic:"
 
 
+class CatalogTopic(NamedTuple):
+    """A topic of a Kohort broker."""
+
+    name: str
+    partitions: int
+
+
 def topic_ids(path: str, security: Security = PLAINTEXT) -> dict[str, str]:
     """
     Return the names of existing topics by topic id, in Kafka's text form of ids.
@@ -48,7 +56,9 @@ def topic_ids(path: str, security: Security = PLAINTEXT) -> dict[str, str]:
     """
     if live.is_live(path):
         return _of_cluster(path, security)
-    return {} if storage.is_remote(path) else _of_catalog(path) | _of_directory(path)
+    if storage.is_remote(path):
+        return {}
+    return {topic_id: topic.name for topic_id, topic in catalog_topics(path).items()} | _of_directory(path)
 
 
 def _of_cluster(path: str, security: Security) -> dict[str, str]:
@@ -76,9 +86,9 @@ def id_beside(directory: str | Path) -> str | None:
     return fields.get("topic_id")
 
 
-def _of_catalog(path: str) -> dict[str, str]:
-    """Return the topics in the catalog of a Kohort broker; none in other directories. Unreadable entries are ignored."""
-    found: dict[str, str] = {}
+def catalog_topics(path: str) -> dict[str, CatalogTopic]:
+    """Return the topics in the catalog of a Kohort broker by id; none in other directories. Unreadable entries are ignored."""
+    found: dict[str, CatalogTopic] = {}
     for key, value in _catalog_records(path):
         if not key.startswith(_TOPIC_KEY):
             continue
@@ -87,7 +97,8 @@ def _of_catalog(path: str) -> dict[str, str]:
             if value is None:
                 found.pop(topic_id, None)
             else:
-                found[topic_id] = str(json.loads(value)["topic"]["name"])
+                topic = json.loads(value)["topic"]
+                found[topic_id] = CatalogTopic(str(topic["name"]), int(topic["partition_count"]))
     return found
 
 

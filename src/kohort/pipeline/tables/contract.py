@@ -158,7 +158,7 @@ unowned_ms               | duration | time without an owner
 start_offset             | bigint   | first offset
 delivery_complete_count  | int      | records from the start offset on whose delivery is complete; -1 if unknown
 batches                  | array<struct<first_offset:bigint,last_offset:bigint,state:string,deliveries:int>> | batches in flight
-state_epoch              | int      | epoch of the share state
+state_epoch              | int      | epoch of the share state; null if the log of its share coordinator is not there
 written_at_ms            | instant  | when the state was written
 transactional_id         | string   | transactional id; null if it is not known
 producer_id              | bigint   | producer id

@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from kohort.pipeline.decode.schemas import COORDINATOR, OFFSET_COMMIT
 from kohort.pipeline.engines.dispatch import fn, over_frames
+from kohort.pipeline.tables.shares.share_history import INITIALISED
 
 INPUT_COLUMNS = ("kind", "topic", "topic_id", "record_type", "tombstone", "value", "log_partition", "log_offset")
 """Columns to read of `kind` offset_commit and coordinator."""
 
 _SCHEMA = pa.schema([("topic_id", pa.string()), ("topic", pa.string())])
-_SHARE_TOPICS = "ShareGroupStatePartitionMetadata"
 _TOPIC = "array<struct<topicId:string,topicName:string>>"
 _VALUE = f"struct<initializingTopics:{_TOPIC},initializedTopics:{_TOPIC}>"
 
@@ -35,7 +35,7 @@ def topic_names(records: Any) -> Any:
         fn.coalesce(value["initializedTopics"], fn.array().cast(_TOPIC)),
     )
     shared = (
-        records.where((fn.col("kind") == COORDINATOR) & (fn.col("record_type") == _SHARE_TOPICS))
+        records.where((fn.col("kind") == COORDINATOR) & (fn.col("record_type") == INITIALISED))
         .where(~fn.col("tombstone"))
         .select(fn.explode(listed).alias("named"))
         .select(fn.col("named.topicId").alias("topic_id"), fn.col("named.topicName").alias("topic"))

@@ -19,7 +19,8 @@ Burrow's status (`evaluator`) is the base. It looks at commits and log ends only
 - Records that the group can no longer read: deleted before it read them, or a committed offset beyond the end of the log. The
   verdict is LOST.
 - A Spark query: its checkpoint tells whether it stands, without the span of a window, see `checkpoints.state`. STOP.
-- A log that is not there, as in a copy of `__consumer_offsets` alone. Nobody knows the lag, and the verdict is UNKNOWN.
+- A log that is not there, as in a copy of `__consumer_offsets` alone. Nobody knows the lag, and the verdict is UNKNOWN. The
+  same for a partition of a share group whose state is in the log of a share coordinator that is not there.
 
 Plain functions over rows, without Spark.
 """
@@ -73,6 +74,7 @@ class PartitionFacts:
         waits_at: the open transaction at the committed offset, in words.
         query: the state of the Spark query that the group is, of `checkpoints.state`; None for other groups.
         query_why: its reason.
+        has_state: whether the state of a share group is known.
     """
 
     status: str | None
@@ -90,6 +92,7 @@ class PartitionFacts:
     waits_at: str = ""
     query: str | None = None
     query_why: str = ""
+    has_state: bool = True
     allowed_lag: int = 0
 
 
@@ -156,8 +159,8 @@ def _of_query(facts: PartitionFacts) -> Verdict:
 
 
 def _without_lag(facts: PartitionFacts) -> Verdict:
-    if facts.end_offset is None:
-        told = "the log of the partition is not here"
+    if facts.end_offset is None or not facts.has_state:
+        told = f"the log of {'the partition' if facts.has_state else 'the share coordinator'} is not here"
         return Verdict(UNKNOWN, f"{told}; {_no_members(facts)}" if facts.has_members is False else told)
     if facts.is_all_read or facts.end_offset <= facts.allowed_lag:
         return Verdict(OK)
@@ -208,7 +211,8 @@ def verdicts(
         status: rows of table `status`.
         rebalances: rows of table `rebalances`, for the members of groups and their subscriptions.
         share: rows of table `share_state`. Share groups commit no offsets, so Burrow has no status; without members they are
-            STOP like other groups. An unknown topic has its id as name. Without a start offset the group has not begun.
+            STOP like other groups. An unknown topic has its id as name. Without a start offset the group has not begun; without
+            a state epoch nobody knows.
         blocking: rows of table `blocking_transactions`; the reason names the one that a group waits at.
         owned: rows of table `assignments`, at least of groups that own partitions without a committed offset.
         queries: rows of table `spark_queries`.
@@ -230,7 +234,7 @@ def verdicts(
         found = _row(row, by_place.get(place), facts)
         rows.append(found | {"since_ms": _since(found, facts, change, since.get(place))})
     for row in share:
-        if row["start_offset"] is not None:
+        if row["start_offset"] is not None or row["state_epoch"] is None:
             change = changes.get(row["group"])
             rows.append(_share_row(row, change, _who_left(change, at_ms), allowed_lag))
     return sorted(rows, key=worst_first)
@@ -345,6 +349,7 @@ def _share_row(row: Row, change: Row | None, who_left: str, allowed_lag: int) ->
         end_offset=row["end_offset"],
         has_members=has_members,
         who_left=who_left,
+        has_state=row["state_epoch"] is not None,
         allowed_lag=allowed_lag,
     )
     found = _judged(row, facts)

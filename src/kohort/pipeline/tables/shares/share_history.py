@@ -30,6 +30,8 @@ INPUT_COLUMNS = (
 """Columns that a history reads, of `kind` coordinator of `__share_group_state`."""
 
 SNAPSHOT, UPDATE = "ShareSnapshot", "ShareUpdate"
+INITIALISED = "ShareGroupStatePartitionMetadata"
+"""The record of a group coordinator that names the partitions in which a group has a state."""
 STATES = {0: "available", 1: "acquired", 2: "acknowledged", 3: "archiving", 4: "archived"}
 """RecordState by id; ACQUIRED is never written, ARCHIVING while a record is copied to the dead-letter topic."""
 _UNKNOWN = -1

@@ -6,10 +6,12 @@ from kohort.pipeline.decode.schemas import COORDINATOR
 from kohort.pipeline.engines.dispatch import fn, over_frames
 from kohort.pipeline.tables.contract import COLUMNS, arrow_schema
 from kohort.pipeline.tables.replayed import replayed
-from kohort.pipeline.tables.shares.share_history import INPUT_COLUMNS, SNAPSHOT, UPDATE, ShareHistory
+from kohort.pipeline.tables.shares.share_history import INITIALISED, INPUT_COLUMNS, SNAPSHOT, UPDATE, ShareHistory
 
 _ADDED = ("topic", "end_offset", "lag")
 """Columns of the table that `share_lag` adds."""
+_PLACE = ("group", "topic_id", "partition")
+_PARTITIONS = "array<struct<topicId:string,partitions:array<int>>>"
 
 
 @over_frames
@@ -35,10 +37,32 @@ def _history(_: int, group: str, topic_id: str, partition: int) -> ShareHistory:
 
 
 @over_frames
+def with_unknown(state: Any, records: Any) -> Any:
+    """
+    Add a row of nulls for each partition that a group has initialised and whose state is missing: a group coordinator knows it,
+    and the log of the share coordinator is not there.
+
+    Args:
+        state: as `share_state` returns it.
+        records: of group coordinators, with columns `kind`, `record_type`, `group`, `log_offset` and `value`.
+    """
+    ours = records.where((fn.col("kind") == COORDINATOR) & (fn.col("record_type") == INITIALISED))
+    value = fn.max_by("value", "log_offset")
+    known = ours.groupBy("group").agg(fn.from_json(value, f"struct<initializedTopics:{_PARTITIONS}>").alias("told"))
+    topics = known.select("group", fn.explode("told.initializedTopics").alias("one"))
+    places = topics.select(
+        "group", fn.col("one.topicId").alias("topic_id"), fn.explode("one.partitions").alias("partition")
+    )
+    missing = places.join(state.select(*_PLACE), on=[*_PLACE], how="left_anti")
+    return state.unionByName(missing, allowMissingColumns=True)
+
+
+@over_frames
 def share_lag(state: Any, names: Any, ends: Any) -> Any:
     """
     Add `topic`, `end_offset` and `lag` to `share_state`: records from the start offset on whose delivery is not complete. Both
     are null if there is no log of the partition, or no start offset yet: then `start_offset` is null, too, as in Kafka's Admin.
+    Without the state (`with_unknown`) `state_epoch` is null, too.
 
     Source: KIP-1226 (share lag is end offset - start offset - delivery complete count).
 
