@@ -110,6 +110,23 @@ def test_a_run_without_the_fixtures_imports_nothing_of_kohort(tmp_path: Path) ->
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_the_assertions_of_kohort_are_not_rewritten(tmp_path: Path) -> None:
+    """pytest marks all modules of a wheel with a plug-in; here the test does."""
+    tests = """
+        import pytest
+
+        pytest.register_assert_rewrite("kohort.model", "kohort.wire")
+
+        def test_loaders(kohort_broker):
+            import kohort.model.addresses, kohort.wire.apis
+
+            for module in (kohort.model.addresses, kohort.wire.apis):
+                assert "Rewrit" not in type(module.__loader__).__name__
+        """
+    done = run(tmp_path, "-q", tests=tests)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_a_failure_shows_the_last_requests(tmp_path: Path) -> None:
     tests = """
         from kohort.client import Client

@@ -14,8 +14,12 @@ The plug-in is loaded in every run of pytest: modules of Kohort are imported by 
 """
 
 import os
-from collections.abc import Callable, Generator, Iterator
+import sys
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,6 +31,25 @@ if TYPE_CHECKING:
     from kohort.testing.kit.scope import Scope
 
 _REQUESTS_SHOWN = 20
+
+
+class _AsTheyAre(MetaPathFinder):
+    """
+    Finds the modules of Kohort before pytest does, which rewrites the assertions of each module of a distribution with a
+    plug-in. That takes seconds where nothing is cached, and Kohort's assertions are not for readers of tests.
+    """
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None, /
+    ) -> ModuleSpec | None:
+        return PathFinder.find_spec(name, path, target) if name.startswith("kohort.") else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests() -> None:
+    """Import Kohort without changes from now on."""
+    if not any(isinstance(finder, _AsTheyAre) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _AsTheyAre())
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
