@@ -4,8 +4,8 @@ Kohort in a minute: `make demo`, or `python examples/demo.py`.
 Starts a broker on a new directory, produces records, and runs a consumer group with aiokafka, kafka-python and confluent-kafka
 as members, each in its own process (demo_members.py). One member leaves, one is killed. Then the broker is killed while members
 commit, and started again. A transactional application (demo_application.py) is killed in the middle of a transaction, and
-resumed. At the end, the pipeline (demo_pipeline.py) explains from the broker's logs what happened: with PySpark, in one
-process, and as a stream.
+resumed. A worker of a queue (demo_worker.py), which is a member of a share group, is killed with jobs in its hands. At the end,
+the pipeline (demo_pipeline.py) explains from the broker's logs what happened: with PySpark, in one process, and as a stream.
 
 Every claim is checked. If one does not hold, the exit code is 1.
 """
@@ -47,6 +47,7 @@ from demo_queries import (
     end_offsets,
     read_everything,
 )
+from demo_queue import Worker, work
 from demo_transactions import transact
 from rich.console import Console
 
@@ -209,8 +210,15 @@ def run(narrator: Narrator, root: Path, *, has_pipeline: bool, keep: bool) -> di
             return application
 
         runs = transact(narrator, broker, start_application)
-        tables: dict[str, Any] = {}
+
+        def start_worker(*options: str) -> Worker:
+            worker = Worker(broker, root, *options)
+            closing.callback(worker.close)
+            return worker
+
         missing = why_no_pipeline() if has_pipeline else "--no-pipeline was given"
+        work(narrator, broker, start_worker, has_pipeline=missing is None)
+        tables: dict[str, Any] = {}
         if missing is None:
             tables = explain(narrator, broker, runs, root)
         else:

@@ -87,6 +87,13 @@ class Broker:
         """Start the broker, wait for its ready line, and return the seconds it took."""
         begun = time.monotonic()
         command = [KOHORT, "serve", "--host", "127.0.0.1", "--port", str(self.port), "--data-dir", str(self.data_dir)]
+        # Members of share groups cannot choose timeouts; a group can, from here on.
+        command += [
+            "--set",
+            "group.share.min.session.timeout.ms=6000",
+            "--set",
+            "group.share.min.heartbeat.interval.ms=500",
+        ]
         with self._log.open("a") as log:
             self._process = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True

@@ -37,10 +37,12 @@ def test_the_demo_succeeds_without_java(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "no acknowledged commit is lost" in done.stderr
     assert "exactly once: " in done.stderr
+    assert "were at their second delivery" in done.stderr
     assert "Everything held" in done.stderr
     assert "Spark is skipped, because" in done.stderr
     tables = json.loads(done.stdout)
     if tables:
+        assert "available, delivered once" in done.stderr
         assert {it["group"] for it in tables["lag"]} == {"shop", "audit", "receipts"}
         assert {it["outcome"] for it in tables["transactions"]} == {"committed", "aborted"}
         assert (tmp_path / "demo" / "report.html").stat().st_size > 0
