@@ -2,8 +2,8 @@
 
 import pytest
 
-from kohort.broker.shares.delayed_share_fetch import FEW_BYTES
 from kohort.broker.shares.log_batches import reaches
+from kohort.broker.shares.share_reads import FEW_BYTES
 from kohort.wire.batches import BatchRecord, build_batch
 from tests.broker.shares.members import Member, configure, sharing
 

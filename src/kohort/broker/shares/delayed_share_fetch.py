@@ -9,62 +9,28 @@ Source: Kafka DelayedShareFetch, ShareFetchUtils.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable, Sequence
+from collections.abc import Generator, Hashable, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar
-from uuid import UUID
+from typing import Any
 
 from kohort.broker.partitions import Partition
 from kohort.broker.ports import Context
 from kohort.broker.records.log_reads import LogRead
 from kohort.broker.shares.acquisition import Acquisition, archive_aborted
 from kohort.broker.shares.led_share_partition import LedSharePartition
-from kohort.broker.shares.log_batches import ReadBatches, reaches
+from kohort.broker.shares.log_batches import ReadBatches
+from kohort.broker.shares.record_states import ShareSettings
 from kohort.broker.shares.share_acknowledge import Acknowledging, Asked, Results
 from kohort.broker.shares.share_broker import ShareBroker
+from kohort.broker.shares.share_fetch_answer import NOTHING_FETCHED, Fetched, ShareFetchAnswer
 from kohort.broker.shares.share_partition import Acquired
-from kohort.broker.shares.share_sessions import FINAL_EPOCH, INITIAL_EPOCH, ShareSession, TopicIdPartition
+from kohort.broker.shares.share_reads import FEW_BYTES, ReadData, ShareRead, may_have
+from kohort.broker.shares.share_sessions import FINAL_EPOCH, ShareSession, TopicIdPartition
 from kohort.machine.shard import Reply
 from kohort.model.errors import ErrorCode, StorageError
 from kohort.runtime.purgatory import Delayed
-from kohort.storage.log import Log, ReadView
 from kohort.storage.producer_states import AbortedTxn
 from kohort.wire import messages as m
-
-_LEADER_ERRORS: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
-_NOTHING: Final = b""
-FEW_BYTES: Final = 64 << 10
-
-D = TypeVar("D", bytes, bytes | None)
-
-ReadData = tuple[bytes, Sequence[AbortedTxn]]
-
-
-class _Found(NamedTuple):
-    """The part of an answer about one partition."""
-
-    error: ErrorCode
-    records: bytes = _NOTHING
-    acquired: Sequence[Acquired] = ()
-
-
-class _Read(NamedTuple):
-    """A share partition that is read for this request: from where on, and how much."""
-
-    where: TopicIdPartition
-    led: LedSharePartition
-    offset: int
-    bytes_max: int
-    few_bytes: int
-    """Read first: mostly enough, where many short records are asked for."""
-    last: int
-    """No record behind this offset and the end of its batch can be acquired."""
-
-    def enough(self, read: Callable[[int], D]) -> D:
-        """Read few bytes, and again more if more records can be acquired. Each argument of `read` is a number of bytes."""
-        records = read(self.few_bytes)
-        is_enough = not records or self.few_bytes == self.bytes_max or reaches(records, self.last)
-        return records if is_enough else read(self.bytes_max)
 
 
 class DelayedShareFetch(Delayed):
@@ -105,7 +71,7 @@ class DelayedShareFetch(Delayed):
         self._epoch = session.epoch
         self._targets: dict[TopicIdPartition, LedSharePartition] = {}
         self._by_partition: dict[Hashable, LedSharePartition] = {}
-        self._found: dict[TopicIdPartition, _Found] = {}
+        self._found: dict[TopicIdPartition, Fetched] = {}
         self._acknowledged: Results = {}
         self._is_acknowledged = False
         self._has_fetched = False
@@ -133,7 +99,7 @@ class DelayedShareFetch(Delayed):
             return
         self._find_targets()
         if request.max_bytes < 0:
-            self._found.update(dict.fromkeys(self._targets, _Found(ErrorCode.UNKNOWN_SERVER_ERROR)))
+            self._found.update(dict.fromkeys(self._targets, Fetched(ErrorCode.UNKNOWN_SERVER_ERROR)))
         if not self._targets or not request.max_records or request.max_bytes <= 0:
             self._end_fetch()
             return
@@ -170,7 +136,7 @@ class DelayedShareFetch(Delayed):
                 continue
             if found is ErrorCode.UNKNOWN_TOPIC_ID and where.topic_id in session.known:
                 found = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            self._found[where] = _Found(found)
+            self._found[where] = Fetched(found)
 
     # -- tries -------------------------------------------------------------------------------------------------
 
@@ -193,7 +159,7 @@ class DelayedShareFetch(Delayed):
             self._check_targets()
         if self._found:
             return self.force_complete()
-        if self._request.max_records < 0 or not any(map(_may_have, self._targets.values())):
+        if self._request.max_records < 0 or not any(map(may_have, self._targets.values())):
             return self._request.min_bytes < 1 and self._has_ready and self.force_complete()
         return self._read_all(is_over=False)
 
@@ -207,7 +173,11 @@ class DelayedShareFetch(Delayed):
         if led.error:
             self._check_targets()
             return True
-        return _may_have(led) or (self._request.min_bytes < 1 and led.is_ready)
+        return may_have(led) or (self._request.min_bytes < 1 and led.is_ready)
+
+    @property
+    def _settings(self) -> ShareSettings:
+        return self._broker.settings.of(self._session.group_id).of_records
 
     @property
     def _has_ready(self) -> bool:
@@ -228,7 +198,7 @@ class DelayedShareFetch(Delayed):
             if not led.error:
                 self._broker.leader.check(led)
             if led.error:
-                self._found[where] = _Found(led.error)
+                self._found[where] = Fetched(led.error)
                 gone.append(where)
         for where in gone:
             del self._targets[where]
@@ -245,24 +215,31 @@ class DelayedShareFetch(Delayed):
 
     # -- reading -----------------------------------------------------------------------------------------------
 
-    def _wanted(self) -> list[_Read]:
+    def _wanted(self) -> list[ShareRead]:
         """The possible reads. A share partition that was just read comes last. Source: DelayedShareFetch.readFromLog."""
         before: list[tuple[TopicIdPartition, LedSharePartition, int]] = []
         behind: list[tuple[TopicIdPartition, LedSharePartition, int]] = []
-        ready = [(where, led) for where, led in self._targets.items() if led.is_ready]
-        total = self._broker.fetches.bytes_max(self._request, self._context)
-        for where, led in ready:
+        settings = self._settings
+        for where, led in self._targets.items():
             records = led.records
-            assert records is not None, "it is ready"
-            if not records.may_fetch(led.settings.of_records.locks_max):
+            if not led.is_ready or records is None or not records.may_fetch(settings.locks_max):
                 continue
             offset = records.next_offset()
             (before if offset == led.seen_offset else behind).append((where, led, offset))
             led.seen_offset = offset
+        total = self._broker.fetches.bytes_max(self._request, self._context)
         share = max(total // max(len(before) + len(behind), 1), 1)
         few = min(share, max(FEW_BYTES, self._request.min_bytes))
         return [
-            _Read(where, led, offset, share, few, max(offset, _end_of(led) + 1) + self._request.max_records)
+            ShareRead(
+                where,
+                led,
+                offset,
+                share,
+                few,
+                max(offset, _end_of(led) + 1) + self._request.max_records,
+                settings.is_committed,
+            )
             for where, led, offset in before + behind
         ]
 
@@ -282,9 +259,9 @@ class DelayedShareFetch(Delayed):
             if size and size >= room:
                 break
             try:
-                found = self._read_cached(each)
+                found = each.cached()
             except StorageError as error:
-                self._found[each.where] = _Found(error.code)
+                self._found[each.where] = Fetched(error.code)
                 continue
             if found is None:
                 self._load(wanted, is_over=is_over)
@@ -305,29 +282,7 @@ class DelayedShareFetch(Delayed):
         """End the wait without `on_complete`: the records are here."""
         return self.cancel()
 
-    def _read_cached(self, each: _Read) -> ReadData | None:
-        """
-        Records in memory; None if the disk is needed.
-
-        Raises:
-            StorageError: the log refuses.
-        """
-        partition = each.led.partition
-        partition.check()
-        log = partition.log
-        is_committed = each.led.settings.of_records.is_committed
-        up_to = log.last_stable_offset if is_committed else log.high_watermark
-        if not log.log_start_offset <= each.offset < up_to:
-            return _NOTHING, ()
-        records = each.enough(lambda bytes_max: log.read_cached(each.offset, bytes_max=bytes_max, up_to=up_to))
-        if records is None:
-            return None
-        if not is_committed or not records:
-            return records, ()
-        transactions = log.aborted_cached(each.offset, records)
-        return None if transactions is None else (records, transactions)
-
-    def _load(self, wanted: Sequence[_Read], *, is_over: bool) -> None:
+    def _load(self, wanted: Sequence[ShareRead], *, is_over: bool) -> None:
         """Read from the disk, with the share partitions held: other fetches leave them out meanwhile."""
         self._is_busy = True
         for each in wanted:
@@ -339,7 +294,7 @@ class DelayedShareFetch(Delayed):
     def _answer_nothing(self, _response: object) -> None:
         """The answer is given by `_end_fetch`."""
 
-    def _load_in_steps(self, wanted: Sequence[_Read]) -> Generator[Any, None, None]:
+    def _load_in_steps(self, wanted: Sequence[ShareRead]) -> Generator[Any, None, None]:
         data: dict[TopicIdPartition, ReadData] = {}
         try:
             room = self._broker.fetches.bytes_max(self._request, self._context)
@@ -349,16 +304,16 @@ class DelayedShareFetch(Delayed):
                     break
                 found = None
                 try:
-                    found = self._read_cached(each)
+                    found = each.cached()
                     if found is None:
-                        read = self._reading = _log_read(each)
+                        read = self._reading = each.log_read()
                         yield partial(self._broker.fetches.log_reads.begin, read)
                         self._reading = None
                         if not read.is_done:
                             break
                         found = read.result()
                 except StorageError as error:
-                    self._found[each.where] = _Found(error.code)
+                    self._found[each.where] = Fetched(error.code)
                     continue
                 data[each.where] = found
                 size += len(found[0])
@@ -371,14 +326,14 @@ class DelayedShareFetch(Delayed):
             self._take(wanted, {} if self._is_outdated else data)
         self._wake(wanted)
 
-    def _wake(self, wanted: Sequence[_Read]) -> None:
+    def _wake(self, wanted: Sequence[ShareRead]) -> None:
         """Wake the requests that have left out what this one held."""
         for each in wanted:
             self._broker.fetches.waiting.check_and_complete(each.led)
 
     # -- acquisition -------------------------------------------------------------------------------------------
 
-    def _take(self, wanted: Sequence[_Read], data: dict[TopicIdPartition, ReadData]) -> None:
+    def _take(self, wanted: Sequence[ShareRead], data: dict[TopicIdPartition, ReadData]) -> None:
         """Acquire records of what was read, and answer."""
         left = self._request.max_records
         for each in wanted:
@@ -389,18 +344,18 @@ class DelayedShareFetch(Delayed):
                 left -= sum(last - first + 1 for first, last, _ in found.acquired)
         self._end_fetch()
 
-    def _acquire(self, each: _Read, data: bytes, transactions: Sequence[AbortedTxn], left: int) -> _Found:
+    def _acquire(self, each: ShareRead, data: bytes, transactions: Sequence[AbortedTxn], left: int) -> Fetched:
         led, request = each.led, self._request
         records = led.records
         if records is None:
-            return _Found(ErrorCode.NONE)
+            return NOTHING_FETCHED
         log_start = led.partition.log.log_start_offset
         if each.offset < log_start:
             records.on_log_start(log_start)
-            return _Found(ErrorCode.NONE)
+            return NOTHING_FETCHED
         if not data or left <= 0:
-            return _Found(ErrorCode.NONE)
-        settings = led.settings.of_records
+            return NOTHING_FETCHED
+        settings = self._settings
         is_new = records.is_drained or each.offset > records.end_offset
         batches = ReadBatches(data, each.offset, left if is_new else 0)
         acquisition = Acquisition(
@@ -416,8 +371,8 @@ class DelayedShareFetch(Delayed):
             acquired = archive_aborted(records, acquired, batches.aborted(transactions))
         led.watch_locks()
         if not acquired:
-            return _Found(ErrorCode.NONE)
-        return _Found(ErrorCode.NONE, batches.between(acquired[0].first, acquired[-1].last), acquired)
+            return NOTHING_FETCHED
+        return Fetched(ErrorCode.NONE, batches.between(acquired[0].first, acquired[-1].last), acquired)
 
     # -- the answer --------------------------------------------------------------------------------------------
 
@@ -433,78 +388,16 @@ class DelayedShareFetch(Delayed):
         if not self._has_fetched or not self._is_acknowledged or self._reply is None:
             return
         reply, self._reply = self._reply, None
-        response = self._response()
-        if self._request.share_session_epoch == FINAL_EPOCH:
+        is_final = self._request.share_session_epoch == FINAL_EPOCH
+        answer = ShareFetchAnswer(
+            self._broker, self._session, self._request, self._context, self._found, self._acknowledged
+        )
+        response = answer.outdated() if self._is_outdated and not is_final else answer.make()
+        if is_final:
             self._broker.sessions.close(self._session)
         self._targets = {}
         self._by_partition = {}
         reply(response)
-
-    def _response(self) -> m.ShareFetchResponse:
-        lock_ms = self._broker.settings.of(self._session.group_id).of_records.lock_ms
-        if self._request.share_session_epoch != FINAL_EPOCH and self._is_outdated:
-            return m.ShareFetchResponse(
-                error_code=ErrorCode.INVALID_SHARE_SESSION_EPOCH, acquisition_lock_timeout_ms=lock_ms
-            )
-        is_first = self._request.share_session_epoch == INITIAL_EPOCH
-        results = self._acknowledged
-        topics: dict[UUID, list[m.ShareFetchResponsePartitionData]] = {}
-        leaders: set[int] = set()
-        size = 0
-        for where, found in self._found.items():
-            is_named = self._session.is_named(
-                where, has_records=bool(found.records), has_error=bool(found.error), is_first=is_first
-            )
-            if is_named or where in results:
-                size += len(found.records)
-                topics.setdefault(where.topic_id, []).append(self._partition(where, found, leaders))
-        for where in results:
-            if where not in self._found:
-                topics.setdefault(where.topic_id, []).append(self._partition(where, _Found(ErrorCode.NONE), leaders))
-        self._broker.fetches.turns.count(size)
-        return m.ShareFetchResponse(
-            throttle_time_ms=self._throttle(size),
-            acquisition_lock_timeout_ms=lock_ms,
-            responses=[
-                m.ShareFetchableTopicResponse(topic_id=topic_id, partitions=partitions)
-                for topic_id, partitions in topics.items()
-            ],
-            node_endpoints=[
-                m.ShareFetchResponseNodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
-                for node_id, host, port, rack in self._broker.endpoints(leaders, self._context.listener)
-            ],
-        )
-
-    def _partition(
-        self, where: TopicIdPartition, found: _Found, leaders: set[int]
-    ) -> m.ShareFetchResponsePartitionData:
-        code, message = self._acknowledged.get(where, (ErrorCode.NONE, None))
-        leader = m.ShareFetchResponseLeaderIdAndEpoch()
-        if found.error in _LEADER_ERRORS or code in _LEADER_ERRORS:
-            leader_id, leader_epoch = self._broker.current_leader(where)
-            leaders.add(leader_id)
-            leader = m.ShareFetchResponseLeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch)
-        return m.ShareFetchResponsePartitionData(
-            partition_index=where.partition,
-            error_code=found.error,
-            acknowledge_error_code=code,
-            acknowledge_error_message=message,
-            current_leader=leader,
-            records=found.records,
-            acquired_records=[
-                m.ShareFetchResponseAcquiredRecords(first_offset=first, last_offset=last, delivery_count=count)
-                for first, last, count in found.acquired
-            ],
-        )
-
-    def _throttle(self, size: int) -> int:
-        quotas = self._broker.fetches.quotas
-        if not quotas.limits_fetch:
-            return 0
-        throttle_ms = quotas.record_fetch(self._context.client_id, size)
-        if throttle_ms:
-            self._context.throttle(throttle_ms)
-        return throttle_ms
 
     def abandon(self) -> None:
         """The client has disconnected. A read that another thread has begun ends by itself."""
@@ -514,29 +407,6 @@ class DelayedShareFetch(Delayed):
             self._broker.fetches.log_reads.drop(self._reading)
 
 
-def _may_have(led: LedSharePartition) -> bool:
-    """Whether a fetch may find records of a share partition, or has to follow the start of the log."""
-    if not led.is_ready or led.records is None:
-        return False
-    log = led.partition.log
-    settings = led.settings.of_records
-    offset = led.records.next_offset()
-    up_to = log.last_stable_offset if settings.is_committed else log.high_watermark
-    return (offset < up_to or offset < log.log_start_offset) and led.records.may_fetch(settings.locks_max)
-
-
 def _end_of(led: LedSharePartition) -> int:
     assert led.records is not None, "it is ready"
     return led.records.end_offset
-
-
-def _log_read(each: _Read) -> LogRead[ReadData]:
-    log, offset = each.led.partition.log, each.offset
-    is_committed = each.led.settings.of_records.is_committed
-    up_to = log.last_stable_offset if is_committed else log.high_watermark
-
-    def work(view: ReadView | Log) -> ReadData:
-        records = each.enough(lambda bytes_max: view.read(offset, bytes_max=bytes_max, up_to=up_to))
-        return records, view.aborted_transactions(offset, records) if is_committed else ()
-
-    return LogRead(log, work)
