@@ -12,15 +12,21 @@ DOCS = Path(__file__).parents[2] / "docs"
 _BLOCK = re.compile(r"^( *)```python\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize(("page", "count", "mistakes"), [("runtime.md", 9, 1), ("howto/embed-the-runtime.md", 3, 0)])
-def test_a_guide_runs(page: str, count: int, mistakes: int, tmp_path: Path) -> None:
-    """Mistakes: how many operations fail on purpose, which the runtime logs."""
+@pytest.mark.parametrize(
+    ("page", "count", "mistakes", "runs"), [("runtime.md", 9, 1, 1), ("howto/embed-the-runtime.md", 3, 0, 2)]
+)
+def test_a_guide_runs(page: str, count: int, mistakes: int, runs: int, tmp_path: Path) -> None:
+    """
+    Runs: in one directory, one after the other, as readers try a guide. Mistakes: how many operations fail on purpose, which
+    the runtime logs.
+    """
     blocks = [textwrap.dedent(body) for _, body in _BLOCK.findall((DOCS / page).read_text())]
     assert len(blocks) == count
     (tmp_path / "guide.py").write_text("\n".join(blocks))
-    done = subprocess.run([sys.executable, "guide.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.count("Traceback") == mistakes, done.stderr
+    for _ in range(runs):
+        done = subprocess.run([sys.executable, "guide.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.count("Traceback") == mistakes, done.stderr
 
 
 def test_every_public_name_is_there() -> None:

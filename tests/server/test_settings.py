@@ -109,3 +109,35 @@ def test_a_line_for_machines() -> None:
         "client": "/127.0.0.1",
         "error": "not the protocol",
     }
+
+
+def test_a_name_of_a_client_makes_no_field() -> None:
+    """The fields of a line are those of its format: a client that chooses a name cannot lower the level of the line."""
+    name = "billing level=DEBUG event=all.well other=1"
+    made = record("group.refused group=%r client=%s-%d error=%s", name, name, 7, "level=INFO no room")
+    assert json.loads(JsonFormatter().format(made)) == {
+        "time_ms": 1_700_000_000_250,
+        "level": "INFO",
+        "logger": "kohort.storage",
+        "event": "group.refused",
+        "group": repr(name),
+        "client": f"{name}-7",
+        "error": "level=INFO no room",
+    }
+
+
+def test_an_argument_alone_has_fields_of_its_own() -> None:
+    line = json.loads(JsonFormatter().format(record("coordinator.new_epoch %s broker=%d", "partition=a-0 epoch=3", 1)))
+    assert (line["event"], line["partition"], line["epoch"], line["broker"]) == (
+        "coordinator.new_epoch",
+        "a-0",
+        "3",
+        "1",
+    )
+
+
+def test_words_of_a_sentence_belong_to_the_field_before_them() -> None:
+    line = JsonFormatter().format(record("log.repaired offset=%d cut at 50%% of %s", 5, "a-0"))
+    assert json.loads(line)["offset"] == "5 cut at 50% of a-0"
+    line = JsonFormatter().format(record("100% of the log"))
+    assert json.loads(line)["event"] == "100% of the log"

@@ -9,6 +9,7 @@ memory left, a line says so: some memory is reserved for it.
 import json
 import logging
 import os
+import re
 import resource
 import selectors
 import sys
@@ -17,6 +18,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import islice
 from types import TracebackType
 from typing import Final, TextIO, TypeAlias
 
@@ -32,6 +34,8 @@ MEMORY_SECONDS: Final = 1.0
 """The shortest time between two lines about a lack of memory."""
 _RESERVE_BYTES: Final = 4 * 1024 * 1024
 """Address space for the line about a lack of memory. Nothing is written to it, so it takes no memory."""
+_ARGUMENT: Final = re.compile(r"%[^%a-zA-Z]*[a-zA-Z]")
+"""A conversion of a format."""
 _ExcInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
 
@@ -55,14 +59,14 @@ class KeyValueFormatter(logging.Formatter):
 
 class JsonFormatter(logging.Formatter):
     """
-    One JSON object for each line: time, level, logger, event, and the fields of the event by name.
+    One JSON object for each line: time, level, logger, event, and the fields of the event by name. The format of a record names
+    the fields, whatever its arguments contain.
 
     A record with the attribute `is_text` (`extra={"is_text": True}`) is a sentence, which is the event as a whole.
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        text = record.getMessage()
-        event, *pairs = (text,) if getattr(record, "is_text", False) else text.split(" ")
+        event, *pairs = (record.getMessage(),) if getattr(record, "is_text", False) else _words(record)
         fields: dict[str, object] = {
             "time_ms": int(record.created * 1000),
             "level": record.levelname,
@@ -83,6 +87,18 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)
         return printable_json(json.dumps(fields, ensure_ascii=False))
+
+
+def _words(record: logging.LogRecord) -> Iterator[str]:
+    """Yield the words of a format, complete with its arguments. An argument alone (`%s`) has words of its own, as fields."""
+    if not isinstance(record.args, tuple):
+        yield from record.getMessage().split(" ")
+        return
+    arguments = iter(record.args)
+    for word in str(record.msg).split(" "):
+        needed = tuple(islice(arguments, len(_ARGUMENT.findall(word))))
+        text = word % needed if record.args else word
+        yield from text.split(" ") if word == "%s" else (text,)
 
 
 class RepeatLimit(logging.Filter):
