@@ -12,7 +12,7 @@ from kohort.model.ids import TopicPartition
 from kohort.model.limits import CHECKPOINT_COMMITS_MAX
 from kohort.pipeline.checkpoints import checkpoint as module
 from kohort.pipeline.checkpoints.checkpoint import Checkpoint as Found
-from kohort.pipeline.checkpoints.checkpoint import read_checkpoint
+from kohort.pipeline.checkpoints.checkpoint import Extent, read_checkpoint
 from kohort.pipeline.checkpoints.files import Content, LocalFiles
 from kohort.pipeline.checkpoints.formats import UnknownVersionError
 from kohort.pipeline.checkpoints.named import Named, read_named
@@ -22,8 +22,8 @@ ORDERS = TopicPartition("orders", 0)
 SECOND = 1_000
 
 
-def read(query: Checkpoint, *, has_history: bool = True) -> Found:
-    return read_checkpoint(LocalFiles(), "g", str(query.path), has_history=has_history)
+def read(query: Checkpoint, extent: Extent = Extent.ALL) -> Found:
+    return read_checkpoint(LocalFiles(), "g", str(query.path), extent)
 
 
 def three(path: Path, *, last_finished: bool = True) -> Checkpoint:
@@ -64,6 +64,13 @@ def test_a_restart_reads_a_partition_that_was_added_from_its_begin(tmp_path: Pat
     assert read(query).replayed == 4 + 7
 
 
+def test_a_first_batch_of_a_query_that_does_not_tell_where_it_began(tmp_path: Path) -> None:
+    query = Checkpoint(tmp_path / "c")
+    query.batch(0, {"orders": {0: 34}}, at_ms=BEGAN_MS, finished_ms=None)
+    found = read(query)
+    assert (found.open_batch, found.replayed) == (0, 0)
+
+
 def test_a_file_system_whose_clock_is_late(tmp_path: Path) -> None:
     query = three(tmp_path / "c")
     for number in range(3):
@@ -74,7 +81,22 @@ def test_a_file_system_whose_clock_is_late(tmp_path: Path) -> None:
 
 
 def test_only_the_last_batch(tmp_path: Path) -> None:
-    assert list(read(three(tmp_path / "c"), has_history=False).commits.batches) == [2]
+    assert list(read(three(tmp_path / "c"), Extent.LAST).commits.batches) == [2]
+
+
+def test_each_extent_knows_where_the_query_stands(tmp_path: Path) -> None:
+    query = Checkpoint(tmp_path / "c")
+    for number in range(150):
+        at_ms = BEGAN_MS + number * number * SECOND
+        query.batch(number, {"orders": {0: number}}, at_ms=at_ms, finished_ms=at_ms + SECOND)
+    last, times, recent, whole = (read(query, one) for one in Extent)
+    assert {(one.batch, one.finished_ms, one.retained, *one.position.items()) for one in (last, times, recent)} == {
+        (149, whole.finished_ms, 150, (ORDERS, 149))
+    }
+    for one in (times, recent):
+        assert (one.began_ms, one.took_ms, one.earlier) == (whole.began_ms, whole.took_ms, whole.earlier)
+    batches = [list(one.commits.batches) for one in (last, times, recent, whole)]
+    assert batches == [[149], [149], list(range(50, 150)), list(range(150))]
 
 
 def test_a_plan_that_is_half_written(tmp_path: Path) -> None:
@@ -155,7 +177,7 @@ def test_a_newer_spark_is_refused(tmp_path: Path) -> None:
 def test_one_checkpoint_among_many_that_cannot_be_read(tmp_path: Path) -> None:
     three(tmp_path / "a")
     three(tmp_path / "b").write("offsets/2", b"v3\n{}\n{}", BEGAN_MS)
-    found = read_named([Named(None, str(tmp_path))], None, has_history=True)
+    found = read_named([Named(None, str(tmp_path))], None)
     assert [one.group for one in found.checkpoints] == ["a"]
     assert found.problems[0].startswith("the checkpoint of b is left out: ")
 
@@ -189,11 +211,11 @@ class Changing(LocalFiles):
 
 def test_a_checkpoint_that_changes_while_it_is_read(tmp_path: Path) -> None:
     files = Changing(three(tmp_path / "c"), times=3)
-    found = read_checkpoint(files, "g", str(files.query.path), has_history=True)
+    found = read_checkpoint(files, "g", str(files.query.path))
     assert (found.batch, found.position) == (5, {ORDERS: 50})
     busy = Changing(three(tmp_path / "busy"), times=99)
     with pytest.raises(ConfigError, match="changes while it is read"):
-        read_checkpoint(busy, "g", str(busy.query.path), has_history=True)
+        read_checkpoint(busy, "g", str(busy.query.path))
 
 
 def test_more_history_than_there_is_room_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,16 +51,16 @@ def test_tables_are_equal(spark: Any, lake: Path) -> None:
 def test_all_ways_to_files_find_the_same(spark: Any, lake: Path) -> None:
     uri = f"file://{lake}/lake"
     with LocalSession() as session:
-        by_python = read_named([Named(None, f"{lake}/lake")], None, has_history=True)
-        by_arrow = read_named([Named(None, uri)], session, has_history=True)
-    by_hadoop = read_named([Named(None, uri)], spark, has_history=True)
+        by_python = read_named([Named(None, f"{lake}/lake")], None)
+        by_arrow = read_named([Named(None, uri)], session)
+    by_hadoop = read_named([Named(None, uri)], spark)
     for found in (by_arrow, by_hadoop):
         for one in found.checkpoints:
             one.path = one.path.removeprefix("file://")
         assert found.checkpoints == by_python.checkpoints
         assert found.problems == by_python.problems
     with pytest.raises(ConfigError, match="no files in it"):
-        read_named([Named(None, f"{uri}/nowhere")], spark, has_history=True)
+        read_named([Named(None, f"{uri}/nowhere")], spark)
 
 
 def test_a_query_has_a_name_of_its_own(spark: Any, lake: Path) -> None:

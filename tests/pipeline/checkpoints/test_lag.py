@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from kohort.cli.pipeline.commands import app
+from kohort.pipeline.checkpoints.checkpoint import Extent
 from kohort.pipeline.jobs.local import local_table
 from tests.pipeline.checkpoints.written import BEGAN_MS, QUERY_ID, Checkpoint, write_topic
 
@@ -98,6 +99,12 @@ def test_a_partition_that_was_added_is_read_from_its_begin(logs: Path, billing: 
     assert told(rows) == [("orders", 0, 30, 30), ("orders", 1, 8, 32), ("orders", 2, 0, 7)]
 
 
+def test_a_partition_before_those_that_a_query_chose_is_not_added(logs: Path, tmp_path: Path) -> None:
+    query = Checkpoint(tmp_path / "chosen")
+    query.batch(0, {"orders": {1: 8}}, at_ms=BEGAN_MS, finished_ms=BEGAN_MS + 900)
+    assert told(lag_of(logs, str(query.path))) == [("orders", 1, 8, 32)]
+
+
 def command(*arguments: str) -> Any:
     return CliRunner().invoke(app, [*arguments, "--engine", "local"])
 
@@ -121,3 +128,15 @@ def test_wrong_checkpoints_are_sentences(
     twice = [word for _ in range(2) for word in ("--checkpoint", str(billing.path))]
     done = command("lag", str(logs), *twice)
     assert (done.exit_code, "both named 'billing'" in capfd.readouterr().err) == (2, True)
+
+
+@pytest.mark.parametrize("name", ["lag", "time_lag", "spark_queries", "status"])
+def test_a_table_reads_as_many_batches_as_it_needs(logs: Path, billing: Checkpoint, name: str) -> None:
+    for number in range(120):
+        at_ms = BEGAN_MS + 60_000 + number * (5_000 if number else 0)
+        place = {"orders": {0: 30, 1: 20 if number < 15 else 25}}
+        billing.batch(number + 3, place, at_ms=at_ms, finished_ms=at_ms + 700)
+    named, whole = f"billing={billing.path}", {"extent": Extent.ALL, "is_latest_only": False}
+    found = lag_of(logs, named, name=name)
+    assert found == lag_of(logs, named, name=name, **whole)
+    assert found

@@ -99,10 +99,10 @@ def from_checkpoint(path: str) -> list[FileOffset]:
     Raises:
         ConfigError: it is no checkpoint, it cannot be read, or it has no position yet.
     """
-    from kohort.pipeline.checkpoints.checkpoint import read_checkpoint
+    from kohort.pipeline.checkpoints.checkpoint import Extent, read_checkpoint
     from kohort.pipeline.checkpoints.files import files_of
 
-    found = read_checkpoint(files_of(path, None), "", path, has_history=False)
+    found = read_checkpoint(files_of(path, None), "", path, Extent.LAST)
     if not found.position:
         raise ConfigError(f"{path} has no position of a Kafka source yet")
     if found.problems:

@@ -160,11 +160,13 @@ def _open_tables(options: CommandOptions, stderr: TextIO, name: str = "offsets")
     """Start an engine, show progress, and provide the tables of a source."""
     import tempfile
 
+    from kohort.pipeline.checkpoints.checkpoint import Extent
     from kohort.pipeline.decode.storage import is_remote
     from kohort.pipeline.engines.choice import choose
-    from kohort.pipeline.jobs.reading import LATEST_ONLY, Reading
+    from kohort.pipeline.jobs.reading import EXTENTS, LATEST_ONLY, Reading
     from kohort.pipeline.sources.live import is_live
     from kohort.pipeline.sources.options import connecting
+    from kohort.pipeline.tables.burrow.evaluator import BURROWS
 
     as_of_ms = parse_as_of(options.as_of)
     source = options.source if is_remote(options.source) else str(Path(options.source).absolute())
@@ -173,6 +175,7 @@ def _open_tables(options: CommandOptions, stderr: TextIO, name: str = "offsets")
     security = connecting(connection)
     topic = TRANSACTION_STATE if "transaction" in name else CONSUMER_OFFSETS
     log_bytes = _log_bytes(options.source, topic, security, is_needed=not options.named)
+    # A report contains history.
     needs = "report" if options.report_file is not None else name
     chosen = choose(
         options.engine, source, needs, is_past=as_of_ms is not None, master=options.master, security=security
@@ -192,11 +195,12 @@ def _open_tables(options: CommandOptions, stderr: TextIO, name: str = "offsets")
             group=options.group,
             as_of_ms=as_of_ms,
             progress_directory=notes,
-            # A report contains history.
-            is_latest_only=name in LATEST_ONLY and options.report_file is None,
+            is_latest_only=needs in LATEST_ONLY,
             connection=connection,
             ends=options.ends,
             checkpoints=options.named,
+            # Other rules of Burrow may need more batches.
+            extent=EXTENTS.get(needs, Extent.ALL) if options.rules in (None, BURROWS) else Extent.ALL,
         )
         if notes is not None:
             stack.enter_context(shown_progress(stderr, reading))

@@ -16,6 +16,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from statistics import median
 from typing import Final
 
@@ -30,6 +31,7 @@ from kohort.pipeline.checkpoints.formats import (
     parse_plan,
     parse_query_id,
     parse_start,
+    parse_times,
 )
 
 RECENT: Final = 100
@@ -40,6 +42,19 @@ _ATTEMPTS: Final = 5
 _METADATA, _OFFSETS, _COMMITS, _SOURCES = "metadata", "offsets", "commits", "sources"
 _SOURCES_MAX: Final = 32
 """Sources of a query whose begin is looked for."""
+
+
+class Extent(IntEnum):
+    """The batches of a checkpoint that are read: each more than the one before."""
+
+    LAST = 0
+    """The last finished batch."""
+    TIMES = 1
+    """And the times of the recent ones."""
+    RECENT = 2
+    """The recent ones, as `RECENT` says."""
+    ALL = 3
+    """All, or, of more than `CHECKPOINT_COMMITS_MAX` rows, the recent ones and evenly spaced ones before them."""
 
 
 @dataclass(slots=True)
@@ -116,14 +131,12 @@ class Checkpoint:
         return _median(self.took_ms)
 
 
-def read_checkpoint(files: Files, group: str, path: str, *, has_history: bool, is_recent: bool = False) -> Checkpoint:
+def read_checkpoint(files: Files, group: str, path: str, extent: Extent = Extent.ALL) -> Checkpoint:
     """
     Read a checkpoint. Its query may be running.
 
     Args:
-        has_history: the rows of all batches that it has, or, of more than `CHECKPOINT_COMMITS_MAX` rows, of the last ones and
-            of evenly spaced ones before them. Otherwise of the last finished batch, without the usual times of batches.
-        is_recent: of the last `RECENT` batches only.
+        extent: the batches that have rows in `Checkpoint.commits`.
 
     Raises:
         ConfigError: it is no checkpoint, it cannot be read, or Spark changes it too quickly.
@@ -134,14 +147,12 @@ def read_checkpoint(files: Files, group: str, path: str, *, has_history: bool, i
         # A plan is written before its commit: commits first, so that each has its plan.
         commits, plans = _numbers(files, _at(path, _COMMITS)), _numbers(files, _at(path, _OFFSETS))
         found = Checkpoint(group, path)
-        if _is_read(files, found, plans, commits, has_history=has_history, is_recent=is_recent):
+        if _is_read(files, found, plans, commits, extent):
             return found
     raise ConfigError(f"{path} changes while it is read: batches are deleted within moments")
 
 
-def _is_read(
-    files: Files, found: Checkpoint, plans: Sequence[int], commits: Sequence[int], *, has_history: bool, is_recent: bool
-) -> bool:
+def _is_read(files: Files, found: Checkpoint, plans: Sequence[int], commits: Sequence[int], extent: Extent) -> bool:
     """Read the files of a listing; False if Spark has deleted those that count meanwhile."""
     about = files.read(found.path, [_METADATA]).get(_METADATA)
     if about is None and not plans and not commits:
@@ -159,13 +170,13 @@ def _is_read(
     _stand(files, found, log, known, plans)
     if found.batch is None:
         found.commits.add(START, found.finished_ms or 0, found.position)
-    if has_history:
-        wanted = _wanted(plans, partitions=len(found.position), has_older=not is_recent)
+    if extent > Extent.LAST:
+        wanted = _wanted(plans, partitions=len(found.position), has_older=extent is Extent.ALL)
     else:
         wanted = plans[-2:]
         if found.batch is not None and found.batch not in wanted:
             wanted = [found.batch, *wanted]
-    log.walk(wanted, has_history=has_history)
+    log.walk(wanted, has_rows=extent > Extent.TIMES)
     return True
 
 
@@ -179,11 +190,11 @@ class _Log:
     def content(self, number: int) -> Content | None:
         return self._files.read(_at(self._found.path, _OFFSETS), [str(number)]).get(str(number))
 
-    def plan(self, number: int, content: Content) -> Plan | None:
-        """Return a plan; None if it is damaged."""
+    def plan(self, number: int, content: Content, *, has_offsets: bool = True) -> Plan | None:
+        """Return a plan, or its times only; None if it is damaged."""
         name = f"{_OFFSETS}/{number}"
         try:
-            return parse_plan(content.data)
+            return parse_plan(content.data) if has_offsets else parse_times(content.data)
         except UnknownVersionError as exc:
             raise UnknownVersionError(f"{self._found.path}/{name}: {exc}") from exc
         except (ValueError, RecursionError) as exc:
@@ -211,8 +222,8 @@ class _Log:
             self._damaged.add(name)
             self._found.problems.append(f"{name} is damaged ({exc})")
 
-    def walk(self, wanted: Sequence[int], *, has_history: bool) -> None:
-        """Read plans in order, and keep the rows and times of those that have finished."""
+    def walk(self, wanted: Sequence[int], *, has_rows: bool) -> None:
+        """Read plans in order, and keep times of those that have finished, and their rows, or only those of the last one."""
         found, last, recent = self._found, self._found.batch, set(wanted[-RECENT:])
         began: list[int] = []
         took: list[int] = []
@@ -230,11 +241,13 @@ class _Log:
                 found.earlier = at_ms, plan.offsets
             if number == last:
                 found.finished_ms = at_ms
-            if has_history or number == last:
+            if has_rows or number == last:
                 found.commits.add(number, at_ms, found.position if number == last else plan.offsets)
 
         for number, content, written_ms in self._contents(wanted):
-            plan = None if content is None else self.plan(number, content)
+            # The first one tells the earlier position, and those of the last two are known.
+            has_offsets = has_rows or before is None
+            plan = None if content is None else self.plan(number, content, has_offsets=has_offsets)
             if plan is None:
                 continue
             finish(plan.began_ms)

@@ -12,8 +12,8 @@ Source: Spark OffsetSeqLog, OffsetSeqMetadata, CommitLog, HDFSMetadataLog, Kafka
 """
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kohort.model.errors import ConfigError
@@ -71,14 +71,10 @@ def parse_plan(data: bytes) -> Plan:
         UnknownVersionError: a newer Spark wrote it.
         ValueError: it is damaged, or not complete.
     """
-    version, lines = _lines(data, OFFSETS_VERSION_MAX, "offset log")
-    if len(lines) < 2:
-        raise ValueError("a line with offsets is missing")
-    about = _object(lines[0]) if lines[0].strip() else {}
-    sources = [line.partition(":")[::2] if version > 1 else (str(at), line) for at, line in enumerate(lines[1:])]
+    plan, texts = _head(data)
     found: dict[TopicPartition, int] = {}
     others = []
-    for name, text in sources:
+    for name, text in texts:
         if text == _NO_OFFSET:
             continue
         offsets = _source(text)
@@ -86,14 +82,34 @@ def parse_plan(data: bytes) -> Plan:
             others.append(f"source {name} ({offsets})")
         else:
             found |= {place: min(at, found.get(place, at)) for place, at in offsets.items()}
+    return replace(plan, offsets=found, others=tuple(others))
+
+
+def parse_times(data: bytes) -> Plan:
+    """
+    Parse `offsets/N` without the offsets, which is most of the work.
+
+    Raises:
+        UnknownVersionError, ValueError: as for `parse_plan`, but for the offsets.
+    """
+    return _head(data)[0]
+
+
+def _head(data: bytes) -> tuple[Plan, Sequence[tuple[str, str]]]:
+    """Return a plan without offsets, and the name and offsets of each source as text."""
+    version, lines = _lines(data, OFFSETS_VERSION_MAX, "offset log")
+    if len(lines) < 2:
+        raise ValueError("a line with offsets is missing")
+    about = _object(lines[0]) if lines[0].strip() else {}
+    named = (line.partition(":")[::2] if version > 1 else (str(at), line) for at, line in enumerate(lines[1:]))
     settings = about.get("conf")
-    return Plan(
+    plan = Plan(
         _whole(about, "batchTimestampMs"),
         _whole(about, "batchWatermarkMs"),
         {str(name): str(value) for name, value in settings.items()} if isinstance(settings, dict) else {},
-        found,
-        tuple(others),
+        {},
     )
+    return plan, list(named)
 
 
 def check_commit(data: bytes) -> None:

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from kohort.client.security import Security
 from kohort.model.errors import ConfigError
-from kohort.pipeline.checkpoints.checkpoint import START, read_checkpoint
+from kohort.pipeline.checkpoints.checkpoint import START, Extent, read_checkpoint
 from kohort.pipeline.checkpoints.committer import Committer, Finished
 from kohort.pipeline.checkpoints.files import files_of
 from kohort.pipeline.checkpoints.formats import kafka_offsets
@@ -97,7 +97,7 @@ class OffsetListener(StreamingQueryListener):  # type: ignore[misc]
             return None
         path = path.removeprefix(_FILE) if path.startswith(_FILE) and not path.startswith(f"{_FILE}//") else path
         try:
-            found = read_checkpoint(files_of(path, _session()), self._group, path, has_history=False)
+            found = read_checkpoint(files_of(path, _session()), self._group, path, Extent.LAST)
         except ConfigError as exc:
             # A new query has no checkpoint yet.
             _log.info("The checkpoint of query %s is not read: %s", query_id, exc)

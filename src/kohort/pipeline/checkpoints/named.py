@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from kohort.model.errors import ConfigError
-from kohort.pipeline.checkpoints.checkpoint import Checkpoint, read_checkpoint
+from kohort.pipeline.checkpoints.checkpoint import Checkpoint, Extent, read_checkpoint
 from kohort.pipeline.checkpoints.files import Files, files_of
 
 _MARKS = ("offsets", "commits", "metadata")
@@ -47,14 +47,14 @@ def parse_named(text: str) -> Named:
 
 
 def read_named(
-    named: Iterable[Named], session: Any, *, has_history: bool, is_recent: bool = False, files: Files | None = None
+    named: Iterable[Named], session: Any, extent: Extent = Extent.ALL, *, files: Files | None = None
 ) -> Found:
     """
     Read checkpoints. In a directory of many, one that cannot be read does not hide the others.
 
     Args:
         session: of an engine; None without one.
-        has_history, is_recent: as for `read_checkpoint`.
+        extent: as for `read_checkpoint`.
         files: how the paths are read, if not as `files_of` says.
 
     Raises:
@@ -70,7 +70,7 @@ def read_named(
                 raise ConfigError(f"the checkpoints {groups[group]} and {path} are both named {group!r}")
             groups[group] = path
             try:
-                read = read_checkpoint(reader, group, path, has_history=has_history, is_recent=is_recent)
+                read = read_checkpoint(reader, group, path, extent)
             except ConfigError as exc:
                 if len(members) == 1:
                     raise

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kohort.pipeline.checkpoints.checkpoint import Checkpoint
+from kohort.pipeline.checkpoints.checkpoint import Checkpoint, Extent
 from kohort.pipeline.checkpoints.named import parse_named, read_named
 from kohort.pipeline.checkpoints.rows import commit_rows
 from kohort.pipeline.decode.log import Decoder
@@ -42,7 +42,7 @@ class CheckpointTask(RangeTask):
 
 
 def checkpoint_task(
-    task: int, texts: Collection[str], session: Any, *, has_history: bool, from_ms: int | None, to_ms: int | None
+    task: int, texts: Collection[str], session: Any, extent: Extent, *, from_ms: int | None, to_ms: int | None
 ) -> CheckpointTask:
     """
     Read checkpoints, and return the task that gives their rows.
@@ -50,9 +50,10 @@ def checkpoint_task(
     Args:
         texts: `NAME=DIR`.
         session: as for `files_of`.
+        extent: as for `read_checkpoint`.
 
     Raises:
         ConfigError: one cannot be read.
     """
-    found = read_named(map(parse_named, texts), session, has_history=has_history)
+    found = read_named(map(parse_named, texts), session, extent)
     return CheckpointTask(task, tuple(found.checkpoints), from_ms, to_ms)

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from kohort.model.errors import ConfigError
-from kohort.pipeline.checkpoints.checkpoint import START, Checkpoint
+from kohort.pipeline.checkpoints.checkpoint import START, Checkpoint, Extent
 from kohort.pipeline.checkpoints.files import Content, Files, files_of
 from kohort.pipeline.checkpoints.named import Named, read_named
 from kohort.pipeline.checkpoints.state import QueryState, state_of
@@ -42,7 +42,7 @@ class Queries:
         problems: list[str] = []
         for one, files in self._named:
             try:
-                found = read_named([one], None, has_history=True, is_recent=True, files=files)
+                found = read_named([one], None, Extent.RECENT, files=files)
             except ConfigError as exc:
                 problems.append(str(exc))
                 continue

@@ -12,9 +12,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from kohort.pipeline.checkpoints.checkpoint import Extent
 from kohort.pipeline.checkpoints.named import parse_named
 from kohort.pipeline.jobs.publish import sorted_table
-from kohort.pipeline.jobs.reading import LATEST_ONLY, Reading
+from kohort.pipeline.jobs.reading import EXTENTS, LATEST_ONLY, Reading
 from kohort.pipeline.jobs.tables import Tables
 from kohort.pipeline.tables.burrow.evaluator import Rules
 
@@ -30,6 +31,7 @@ def local_tables(
     progress_directory: Path | None = None,
     rules: Rules | None = None,
     checkpoints: Sequence[str] = (),
+    extent: Extent = Extent.ALL,
 ) -> Iterator[Tables]:
     """
     Provide the tables of a source; one read serves several of them.
@@ -39,6 +41,7 @@ def local_tables(
         group, as_of_ms, is_latest_only, connection, progress_directory: as for `reading.Reading`.
         rules: Burrow's settings.
         checkpoints: of Spark queries, as `NAME=DIR`.
+        extent: as for `reading.Reading`.
 
     Raises:
         ConfigError: the connection options are invalid.
@@ -55,6 +58,7 @@ def local_tables(
             is_latest_only=is_latest_only,
             connection=connection,
             checkpoints=[parse_named(one) for one in checkpoints],
+            extent=extent,
         )
         yield Tables(reading, rules=rules)
 
@@ -71,6 +75,7 @@ def local_table(source: str | Path, name: str, **options: Any) -> pa.Table:
         ConfigError: the source cannot be read.
     """
     options.setdefault("is_latest_only", name in LATEST_ONLY)
+    options.setdefault("extent", EXTENTS.get(name, Extent.ALL))
     with local_tables(source, **options) as tables:
         found = getattr(tables, name).toArrow()
     return sorted_table(found, name)

@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import Any
 
 from kohort.model.errors import ConfigError
-from kohort.pipeline.checkpoints.checkpoint import Checkpoint
+from kohort.pipeline.checkpoints.checkpoint import Checkpoint, Extent
 from kohort.pipeline.checkpoints.named import Named, read_named
 from kohort.pipeline.checkpoints.rows import commit_frame
 from kohort.pipeline.decode import schemas
@@ -19,20 +19,20 @@ class QueryCommits:
         problems: sentences about what could not be read.
     """
 
-    def __init__(self, session: Any, named: Sequence[Named], *, has_history: bool, as_of_ms: int | None) -> None:
+    def __init__(self, session: Any, named: Sequence[Named], extent: Extent, *, as_of_ms: int | None) -> None:
         """
         Args:
-            has_history: as for `read_checkpoint`.
+            extent: as for `read_checkpoint`.
             as_of_ms: later batches are left out.
         """
         self.problems: list[str] = []
         self._session, self._named = session, named
-        self._has_history, self._as_of_ms = has_history, as_of_ms
+        self._extent, self._as_of_ms = extent, as_of_ms
 
     @cached_property
     def checkpoints(self) -> Sequence[Checkpoint]:
         """The checkpoints, read now."""
-        found = read_named(self._named, self._session, has_history=self._has_history)
+        found = read_named(self._named, self._session, self._extent)
         self.problems += found.problems
         return found.checkpoints
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from kohort.client.security import PLAINTEXT, Security
 from kohort.model.errors import ConfigError
 from kohort.model.ids import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
-from kohort.pipeline.checkpoints.checkpoint import Checkpoint
+from kohort.pipeline.checkpoints.checkpoint import Checkpoint, Extent
 from kohort.pipeline.checkpoints.named import Named
 from kohort.pipeline.decode.log_starts import log_starts
 from kohort.pipeline.decode.schemas import (
@@ -110,8 +110,10 @@ def task_bytes(log_bytes: int, cores: int, *, bytes_max: int) -> int:
     return max(_TASK_BYTES_MIN, min(bytes_max, -(-log_bytes // (cores * _TASKS_PER_CORE))))
 
 
-LATEST_ONLY = ("offsets", "lag")
+LATEST_ONLY = ("offsets", "lag", "time_lag", "spark_queries")
 """Tables that need only the latest commit of each key, not the history."""
+EXTENTS = {**dict.fromkeys(LATEST_ONLY, Extent.LAST), "spark_queries": Extent.TIMES, "status": Extent.RECENT}
+"""The batches of Spark queries that a table needs; others need all. Burrow's rules need as many as `PAUSES`."""
 
 
 class Reading:
@@ -134,6 +136,7 @@ class Reading:
         connection: Mapping[str, str] | None = None,
         ends: str | None = None,
         checkpoints: Sequence[Named] = (),
+        extent: Extent = Extent.ALL,
     ) -> None:
         """
         Args:
@@ -145,6 +148,7 @@ class Reading:
             connection: how to connect to a cluster, as options of the source (`kafka.*`).
             ends: a running cluster (`kafka://HOST:PORT`), in whose logs the offsets of the source count; for the present only.
             checkpoints: of Spark queries, which are groups, too.
+            extent: the batches of them that the tables need, for the present.
 
         Raises:
             ConfigError: the connection options are invalid.
@@ -157,9 +161,8 @@ class Reading:
         self.security = connecting(self.connection)
         self.logs_in = ends or self.directory
         self.planned_bytes = 0
-        # The past of a query needs the times of its batches.
-        has_history = not is_latest_only or as_of_ms is not None
-        self.queries = QueryCommits(spark, checkpoints, has_history=has_history, as_of_ms=as_of_ms)
+        extent = extent if as_of_ms is None else Extent.ALL
+        self.queries = QueryCommits(spark, checkpoints, extent, as_of_ms=as_of_ms)
         self._opened_ms = int(time.time() * 1000)
         self._spark = spark
         self._progress_directory = progress_directory

@@ -28,7 +28,7 @@ from typing import Any
 
 from kohort.model.errors import ConfigError
 from kohort.model.ids import CONSUMER_OFFSETS, INTERNAL_TOPICS
-from kohort.pipeline.checkpoints.checkpoint import Checkpoint
+from kohort.pipeline.checkpoints.checkpoint import Checkpoint, Extent
 from kohort.pipeline.checkpoints.named import Named, read_named
 from kohort.pipeline.decode.schemas import BATCH, OFFSET_COMMIT
 from kohort.pipeline.decode.segments import list_segments
@@ -163,7 +163,7 @@ class Run:
             # A killed run may have left parts.
             bronze.Bronze(self.out).keep(self._named(before))
             # Before the ends of logs, so that no position is beyond one.
-            queries = read_named(self.source.checkpoints, None, has_history=True)
+            queries = read_named(self.source.checkpoints, None)
             self._queries = queries.checkpoints
             bounds, ids = self._bounds(state)
             self._check(bounds)
@@ -206,7 +206,7 @@ class Run:
         has_grown = any(state.positions.get(place) != end for place, (_, end) in bounds.items())
         if has_grown or changed_topics(state, ids):
             return True
-        queries = read_named(self.source.checkpoints, None, has_history=False).checkpoints
+        queries = read_named(self.source.checkpoints, None, Extent.LAST).checkpoints
         return following_queries(queries, state.queries) != state.queries
 
     def _bounds(self, state: RunState) -> tuple[Mapping[TopicPartition, tuple[int, int]], Mapping[str, str]]:

@@ -26,12 +26,12 @@ def tasks_of(options: SourceOptions, session: Any = None) -> Sequence[RangeTask]
     # Spark requires at least one partition.
     tasks = [*_tasks(options)] or [SliceTask(0, ())]
     if options.checkpoints and OFFSET_COMMIT in options.kinds:
+        from kohort.pipeline.checkpoints.checkpoint import Extent
         from kohort.pipeline.checkpoints.task import checkpoint_task
 
+        extent = Extent.LAST if options.compact else Extent.ALL
         times = {"from_ms": options.from_ms, "to_ms": options.to_ms}
-        tasks.append(
-            checkpoint_task(len(tasks), options.checkpoints, session, has_history=not options.compact, **times)
-        )
+        tasks.append(checkpoint_task(len(tasks), options.checkpoints, session, extent, **times))
     return tasks
 
 
