@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from kohort.cli.pipeline.commands import app
 from kohort.pipeline.checkpoints.checkpoint import Checkpoint as Read
+from kohort.pipeline.checkpoints.retention import Moved, time_left_ms
 from kohort.pipeline.checkpoints.state import RUNNING, STOPPED, STUCK, UNKNOWN, WAITING, state_of
-from kohort.pipeline.sources.retention import Moved, time_left_ms
 from tests.pipeline.checkpoints.written import BEGAN_MS, Checkpoint, write_topic
 
 SECOND, HOUR = 1_000, 3_600_000

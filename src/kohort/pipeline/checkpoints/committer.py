@@ -23,7 +23,7 @@ TIMEOUT_S: Final = 10.0
 PAUSE_FIRST_S: Final = 0.5
 PAUSE_LAST_S: Final = 30.0
 BEHIND_S: Final = 60.0
-"""How old the oldest position that is not committed may be before the log says so."""
+"""The age of the oldest position that is not committed, from which on the log says so."""
 _CLIENT_ID: Final = "kohort-commit-offsets"
 _LIVE: Final = frozenset(
     {

@@ -21,7 +21,7 @@ def query_rows(
     Args:
         time_lag: rows of table `time_lag`.
         at_ms: its instant.
-        left_ms: how long until retention reaches a query, where that is known and happens; see `sources.retention`.
+        left_ms: how long until retention reaches a query, where that is known and happens; see `checkpoints.retention`.
     """
     by_group: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for row in time_lag:

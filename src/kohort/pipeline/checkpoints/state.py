@@ -1,5 +1,5 @@
 """
-What a query is doing, told from its checkpoint and its lag: a query that stopped is told apart from one that waits for data.
+The state of a query, told from its checkpoint and its lag: a query that stopped is told apart from one that waits for data.
 
 A running query plans its next batch as soon as records are there, or with the next interval of its trigger. So, if records have
 waited for much longer than the longest time between two of its last batches and no batch was planned, it stopped. A batch that

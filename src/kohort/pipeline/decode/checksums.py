@@ -123,7 +123,7 @@ def _applied(tables: Tables, state: Words) -> Words:
 
 @cache
 def _word_tables() -> Tables:
-    """How a state changes over four bytes that are zero."""
+    """The change of a state over four bytes that are zero."""
     state = np.concatenate(
         [np.arange(_HALF + 1, dtype=np.uint32), np.arange(_HALF + 1, dtype=np.uint32) << np.uint32(_HALF_BITS)]
     )
@@ -134,7 +134,7 @@ def _word_tables() -> Tables:
 
 @cache
 def _piece_tables() -> Tables:
-    """How a state changes over a piece of bytes that are zero."""
+    """The change of a state over a piece of bytes that are zero."""
     low = np.arange(_HALF + 1, dtype=np.uint32)
     high = low << np.uint32(_HALF_BITS)
     for _ in range(_PIECE_BYTES // _WORD_BYTES):

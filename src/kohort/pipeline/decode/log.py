@@ -139,7 +139,7 @@ class Decoder:
             yield records if chosen is None else records.select(chosen)
 
     def _in_time(self, timestamp_ms: Ints) -> Bools | None:
-        """Which timestamps are within the limits; None for all."""
+        """The timestamps that are within the limits; None for all."""
         if self.from_ms is None and self.to_ms is None:
             return None
         chosen = np.ones(len(timestamp_ms), np.bool_)

@@ -1,5 +1,5 @@
 """
-Where the logs of a data directory start: the first offset that a client can read.
+The starts of the logs in a data directory: the first offset that a client can read.
 
 A broker keeps the log start offset of a log in `log-start-offset-checkpoint`, unless it is the first offset of the first
 segment file. Deleted records (DeleteRecords, `kafka-delete-records.sh`) stay in their segment until the whole segment goes, so

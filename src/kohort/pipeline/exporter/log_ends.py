@@ -23,7 +23,7 @@ from kohort.wire.batch_header import CONTROL, TRANSACTIONAL
 
 
 class Scanned(NamedTuple):
-    """How far a segment file was scanned: the end of its last whole batch, and its size at that time."""
+    """The scanned part of a segment file: the end of its last whole batch, and its size at that time."""
 
     base_offset: int
     path: str

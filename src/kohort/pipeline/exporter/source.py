@@ -1,5 +1,5 @@
 """
-What an exporter follows: the logs of a running cluster or of a data directory.
+The source that an exporter follows: the logs of a running cluster or of a data directory.
 
 A log that was deleted and created again, or truncated below what was read, begins again. Positions are offsets, so compaction
 does not matter: a poll ends when the log returns no further batch, not at a record that compaction may have removed.

@@ -1,20 +1,20 @@
-"""What a source adds to checkpoints: partitions that their queries will read, and the distance of retention."""
+"""Facts that a source adds to checkpoints: partitions that their queries will read, and the distance of retention."""
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 from kohort.model import ids
 from kohort.pipeline.checkpoints.checkpoint import Checkpoint
+from kohort.pipeline.checkpoints.retention import Moved, retention_by_topic, time_left_ms
 from kohort.pipeline.decode.segments import list_segments
 from kohort.pipeline.jobs.reading import Reading
 from kohort.pipeline.sources.first_unread import can_find, find_unread
 from kohort.pipeline.sources.live import is_live, list_logs
 from kohort.pipeline.sources.options import SourceOptions
 from kohort.pipeline.sources.positions import TopicPartition
-from kohort.pipeline.sources.retention import Moved, retention_by_topic, time_left_ms
 
 CLOCKS_MS: Final = 5_000
-"""How much the clocks of producers and of a driver may differ."""
+"""The greatest difference between the clocks of producers and of a driver."""
 
 
 def added_partitions(reading: Reading) -> Iterator[dict[str, Any]]:
@@ -59,8 +59,8 @@ def _is_added(query: Checkpoint, place: TopicPartition) -> bool:
 
 def retention_left_ms(reading: Reading, time_lag: Collection[Mapping[str, Any]]) -> dict[str, int]:
     """
-    Return how long until retention reaches the position of each query, in the first of its partitions; see `sources.retention`.
-    A directory does not tell the retention of its topics.
+    Return how long until retention reaches the position of each query, in the first of its partitions. A directory does not
+    tell the retention of its topics.
 
     Args:
         time_lag: rows of table `time_lag`.

@@ -82,7 +82,7 @@ class Tables:
 
     @cached_property
     def commit_frequency(self) -> Any:
-        """How often groups commit."""
+        """The frequency of the commits of groups."""
         return commit_frequency.commit_frequency(self.offset_commits)
 
     @cached_property
@@ -108,7 +108,7 @@ class Tables:
 
     @cached_property
     def partition_flapping(self) -> Any:
-        """How often partitions changed their owner."""
+        """The changes of owners of partitions, counted."""
         return ownership.partition_flapping(self.assignments, self.members)
 
     @cached_property

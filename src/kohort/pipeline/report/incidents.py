@@ -23,7 +23,7 @@ Row = dict[str, Any]
 @dataclass(frozen=True, slots=True)
 class Moment:
     """
-    What incidents are told against.
+    The facts that incidents are told against.
 
     Attributes:
         at_ms: the instant of the tables.

@@ -21,7 +21,7 @@ COLOURS = 8
 BARS_MAX = 4000
 """Of a group whose partitions change owners all the time, bars that lie close together become one."""
 LEFT_MIN, LEFT_MAX = 56, 150
-"""Where the time axis begins: after the labels of the lines. All charts of a group begin there."""
+"""The begin of the time axis: after the labels of the lines. All charts of a group begin there."""
 _ROW, _BAR, _TITLE = 18, 11, 20
 _RIGHT, _TOP, _BOTTOM = 12, 8, 26
 _CHARACTER = 6.4

@@ -14,7 +14,7 @@ Row = dict[str, Any]
 
 WIDTH = 720
 OVERTAKEN, IN_PROGRESS = "overtaken", "in progress"
-"""What became of a rebalance that has not completed: a newer one began, or it goes on."""
+"""The fate of a rebalance that has not completed: a newer one began, or it goes on."""
 _ROW = 26
 _LEFT, _RIGHT, _TOP, _BOTTOM = 190, 14, 8, 26
 _NAME_LENGTH_MAX = 26

@@ -43,7 +43,7 @@ VALUES_MAX = 10_000
 @dataclass(frozen=True, slots=True)
 class Affected:
     """
-    What is made again.
+    The parts of tables that are made again.
 
     Attributes:
         groups, transactional_ids: their rows are made again.

@@ -12,7 +12,7 @@ from kohort.pipeline.checkpoints.rows import commit_rows
 
 class Kept(NamedTuple):
     """
-    How far a query is kept.
+    The end of the kept batches of a query.
 
     Attributes:
         query_id: another one is another query.

@@ -1,5 +1,5 @@
 """
-When the first unread record behind committed offsets was produced: point lookups in the logs of topics.
+The times when the first unread records behind committed offsets were produced: point lookups in the logs of topics.
 
 A directory is read at the position that the offset index names; a cluster by one small fetch for each offset. Only the batches
 behind the offset are looked at, usually one. The frames of all batches give the same (`tables.lag.time_lag`), without the
@@ -43,7 +43,7 @@ _FETCH_BYTES_MAX = 4 << 20
 
 
 class Produced(NamedTuple):
-    """When a record was produced, and whether that is the time of the record itself, not of its batch."""
+    """The time when a record was produced, and whether it is that of the record itself, not of its batch."""
 
     at_ms: int
     is_exact: bool = True

@@ -24,7 +24,7 @@ from kohort.wire.batch_header import CONTROL
 SKEW_MS = 5_000
 """By how much the clocks of brokers and producers may differ and count as right."""
 SILENCE_MAX_MS = 7 * 86_400_000
-"""How much later than the last write of a coordinator a record counts: after that its groups have expired, which is a write."""
+"""The time after the last write of a coordinator in which a record counts: then its groups have expired, which is a write."""
 PROOFS_MAX = 50_000
 """Committed offsets that are looked up; of more, none is."""
 

@@ -53,7 +53,7 @@ _ALIASES = {
 }
 """Options of Spark's Kafka source with another name here."""
 _OF_TABLES = frozenset({"owner", "location", "provider", "serialization.format"})
-"""What Spark adds for `CREATE TABLE ... USING kohort`."""
+"""Options that Spark adds for `CREATE TABLE ... USING kohort`."""
 _OF_TABLE = "option."
 
 

@@ -82,7 +82,7 @@ class SegmentIndex:
 
 
 class ScannedSegment(NamedTuple):
-    """How far a segment was scanned, with its last entry: the part of an index that runs store."""
+    """The end of the scanned part of a segment, with its last entry: the part of an index that runs store."""
 
     path: str
     identity: int

@@ -1,5 +1,5 @@
 """
-How far a stream is behind its source, from the progress that Spark reports of a query.
+The distance of a stream behind its source, from the progress that Spark reports of a query.
 
 The Kafka connector of Spark adds metrics to it, which a source in Python cannot. But Spark reports the end of the micro-batch
 and the end of the logs of each source.

@@ -15,12 +15,12 @@ from itertools import pairwise
 
 INTERVALS = 10
 REFRESH_MS = 10_000
-"""How often Burrow polls log end offsets, by default."""
+"""The time between two polls of log end offsets by Burrow, by default."""
 EXPIRE_MS = 604_800_000
 PAUSES = 100
 """Commits whose pauses are usual."""
 PAUSE_FACTOR = 2
-"""How many times as long as the longest of its last pauses a group may be silent without STOP as a verdict."""
+"""The silence of a group that is no STOP as a verdict, as a multiple of the longest of its last pauses."""
 
 
 @dataclass(frozen=True, slots=True)

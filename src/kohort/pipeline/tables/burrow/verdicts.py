@@ -42,13 +42,13 @@ BAD = SEVERITIES[SEVERITIES.index(STOP) :]
 NUMBERS: Mapping[str, int] = {OK: 0, WARN: 1, STOP: 2, "STALL": 3, "REWIND": 4, LOST: 5, UNKNOWN: 6}
 """Numbers of verdicts in metrics."""
 UNCOMMITTED_MS = 60_000
-"""How long a member may own a partition with records without a commit."""
+"""The time that a member may own a partition with records without a commit."""
 GAP_MS = 300_000
-"""How long a partition may be without an owner, as between two starts of a member that crashes, and count as owned."""
+"""The time that a partition may be without an owner, as between two starts of a member that crashes, and count as owned."""
 
 _PLACE = ("group", "topic", "partition")
 _NAMES_MAX = 3
-"""How many of the members that left a reason names."""
+"""The number of members that left, as far as a reason names them."""
 _RISING_MIN = 4
 """Known lags in the window below which no trend is told."""
 
@@ -358,7 +358,7 @@ def _share_row(row: Row, change: Row | None, who_left: str, allowed_lag: int) ->
 
 
 def _who_left(change: Row | None, at_ms: int) -> str:
-    """Who left a group without members, and when. The log does not tell whether a member left or its session expired."""
+    """The members that left an empty group, and when. The log does not tell whether a member left or its session expired."""
     left = [] if change is None or change["members"] else change.get("left") or []
     if change is None or not left:
         return ""

@@ -1,4 +1,4 @@
-"""How often groups commit, and whether their offsets advance."""
+"""The frequency of the commits of groups, and whether their offsets advance."""
 
 from typing import Any
 

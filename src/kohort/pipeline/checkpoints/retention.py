@@ -1,5 +1,5 @@
 """
-How long until retention reaches the position of a query, at its present rate.
+The time until retention reaches the position of a query, at its present rate.
 
 Retention deletes a record when it is `retention.ms` old. The query's position moves through the times of records at some speed:
 1 if it keeps up with the producers, 0 if it stands. The distance to the oldest record that retention leaves shrinks by the
@@ -23,7 +23,7 @@ _DELETE: Final = "delete"
 
 class Moved(NamedTuple):
     """
-    When the first unread record behind two positions was produced: an earlier one, and that of now.
+    The times when the first unread record behind two positions was produced: an earlier one, and that of now.
 
     Attributes:
         earlier_ms: when the earlier position was reached.

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from kohort.client.security import PLAINTEXT
-from kohort.pipeline.sources.retention import retention_by_topic
+from kohort.pipeline.checkpoints.retention import retention_by_topic
 from kohort.testing.served import ServedKohort
 from tests.clients.kohort_command import kohort
 
