@@ -1,8 +1,10 @@
 """Consumers of share groups: librdkafka's, Apache Kafka's own, and franz-go's, and what each can do with a record."""
 
+import json
 import os
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from confluent_kafka import Producer, ShareConsumer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from tests.clients.conftest import Broker
+from tests.clients.java_tools import JavaTools
 from tests.clients.jvm import Jvm
 from tests.clients.waiting import PATIENCE_S, wait_until
 from tests.conftest import NIGHTLY
@@ -121,3 +124,46 @@ def test_franz_go_passes_its_own_tests_of_share_groups(broker: Broker) -> None:
     passed = [line.split()[2] for line in done.stdout.splitlines() if line.startswith("--- PASS")]
     assert done.returncode == 0, done.stdout[-4_000:]
     assert {"TestShareGroup", "TestShareGroupETL", "TestShareGroupAckOnClose"} <= set(passed)
+
+
+CONSOLE = "org.apache.kafka.tools.consumer.ConsoleShareConsumer"
+VERIFIABLE = "org.apache.kafka.tools.VerifiableShareConsumer"
+
+
+def test_the_console_consumer_reads_a_queue(
+    broker: Broker, java: JavaTools, make_topic: Callable[..., str], group: str
+) -> None:
+    topic = make_topic(2)
+    configure(broker.bootstrap, group, share_auto_offset_reset="earliest")
+    values = [f"v{number}" for number in range(20)]
+    produce(broker.bootstrap, topic, values)
+    words = ("--bootstrap-server", broker.bootstrap, "--topic", topic, "--group", group)
+    printed = java.run(CONSOLE, *words, "--max-messages", "20", "--timeout-ms", "60000")
+    assert sorted(printed.split()) == sorted(values)
+
+
+def test_the_verifiable_consumer_acknowledges(
+    broker: Broker, java: JavaTools, make_topic: Callable[..., str], group: str
+) -> None:
+    """What it releases, and what it has renewed when it closes, comes again."""
+    topic = make_topic(1)
+    produce(broker.bootstrap, topic, [f"v{number}" for number in range(12)])
+    words = ("--bootstrap-server", broker.bootstrap, "--topic", topic, "--group-id", group)
+    more = ("--acknowledgement-mode", "sync", "--offset-reset-strategy", "earliest")
+
+    def acknowledged(messages: int, pattern: str) -> tuple[list[int], Counter[str]]:
+        """The offsets, and how many records were acknowledged in each way."""
+        printed = java.run(VERIFIABLE, *words, *more, "--ack-pattern", pattern, "--max-messages", str(messages))
+        events = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+        offsets: list[int] = []
+        kinds: Counter[str] = Counter()
+        for event in events:
+            if event["name"] == "offsets_acknowledged":
+                assert event["success"], event
+                offsets += event["partitions"][0]["offsets"]
+                kinds.update(event["ackTypeCounts"])
+        return sorted(offsets), kinds
+
+    kinds = Counter(ACCEPT=3, RELEASE=3, REJECT=3, RENEW=3)
+    assert acknowledged(12, "accept,release,reject,renew") == (list(range(12)), kinds)
+    assert acknowledged(6, "accept") == ([1, 3, 5, 7, 9, 11], Counter(ACCEPT=6))
