@@ -13,8 +13,10 @@ from uuid import UUID
 
 from kohort.model.ids import TopicPartition
 from kohort.storage.disk import DiskStore
+from kohort.storage.postgres import PostgresStore
 from kohort.testing.virtual import VirtualNode
 from kohort.wire.batches import BatchRecord, build_batch
+from tests.storage.database import shared_database
 
 TOPIC_ID = UUID(int=7)
 PARTITION = TopicPartition("orders", 0)
@@ -74,6 +76,17 @@ class Owner:
         options = {**defaults, **options}
         return DiskStore(
             data_dir, defer=self.defer, call_soon_threadsafe=self.call_soon_threadsafe, clock=self.clock, **options
+        )
+
+    def postgres(self, schema: str | None = None, **options: Any) -> PostgresStore:
+        """A store in a database, a new one without a schema, which reads from the database what is there."""
+        database = shared_database()
+        return PostgresStore(
+            database.url,
+            defer=self.defer,
+            call_soon_threadsafe=self.call_soon_threadsafe,
+            schema=database.new_schema() if schema is None else schema,
+            **{"written_bytes_kept": 0, **options},
         )
 
 

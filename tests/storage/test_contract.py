@@ -25,7 +25,7 @@ from kohort.storage.memory import MemoryStore
 from kohort.wire.batches import BatchRecord, build_batch, check_crc, read_header, read_records
 from tests.storage.owner import PARTITION, TOPIC_ID, Owner, batch
 
-STORES = ("memory", "disk-commit", "disk-os")
+STORES = ("memory", "disk-commit", "disk-os", "postgres")
 SMALL = LogConfig(segment_bytes=300, index_interval_bytes=100)
 """A new segment every few batches, an index entry every other."""
 
@@ -33,6 +33,8 @@ SMALL = LogConfig(segment_bytes=300, index_interval_bytes=100)
 def make_store(kind: str, owner: Owner, data_dir: Path) -> LogStore:
     if kind == "memory":
         return MemoryStore(owner.defer)
+    if kind == "postgres":
+        return owner.postgres()
     return owner.disk(data_dir, flush=kind.removeprefix("disk-"))
 
 

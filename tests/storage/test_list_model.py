@@ -15,9 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kohort.model.errors import CoordinatorError, ErrorCode
-from kohort.storage.disk import DiskStore
 from kohort.storage.log import LogConfig, TimestampOffset
-from kohort.storage.logs.disklog import DiskLog
 from kohort.wire.batches import BatchRecord, build_batch, iter_batches, read_header, read_records
 from kohort_lab.faulty_files import FaultyFiles
 from tests.conftest import LONG
@@ -82,8 +80,8 @@ class Run(ExitStack):
         self.open()
 
     def open(self) -> None:
-        self.store: DiskStore = self.owner.disk(self.path)
-        self.log: DiskLog = self.store.open(PARTITION, TOPIC_ID, self.config)
+        self.store: Any = self.owner.disk(self.path)
+        self.log: Any = self.store.open(PARTITION, TOPIC_ID, self.config)
         self.epoch = max(self.epoch, self.log.leader_epoch)
 
     # What happens
@@ -257,6 +255,10 @@ class Run(ExitStack):
         cut_power(self.files, seed, self.path)
         self.files = self.enter_context(FaultyFiles(self.path))
         self.open()
+        self.take_up(acknowledged)
+
+    def take_up(self, acknowledged: int) -> None:
+        """Go on with what the start after a crash has found."""
         assert acknowledged <= self.log.end_offset <= self.model.end
         assert self.model.durable_start <= self.log.log_start_offset <= self.model.start
         self.model.cut(self.log.end_offset)

@@ -16,7 +16,7 @@ from kohort.broker.acls.acl_apis import AclApis
 from kohort.broker.acls.authorizer import AclAuthorizer, authorizer_of
 from kohort.broker.admin.absent_apis import WHILE_ENABLED, StepwiseWhileEnabled, WhileEnabled, absent_handlers
 from kohort.broker.admin.client_quotas import ClientQuotaApis
-from kohort.broker.admin.log_dirs import LogDirs, log_dir_name
+from kohort.broker.admin.log_dirs import LogDirs
 from kohort.broker.admin.quorum import Quorum
 from kohort.broker.admin.reassignments import Reassignments
 from kohort.broker.admin.scram_credentials import ScramCredentials
@@ -118,7 +118,7 @@ class Broker:
         elsewhere_searches: Elsewhere = at_once,
         authorizer: Authorizer | None = None,
     ) -> None:
-        config.log_dir = log_dir_name(store)
+        config.log_dir = store.location
         check_start(config)
         self.config = config
         self.features = Features(release=config.release) if features is None else features

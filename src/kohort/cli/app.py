@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from kohort import __version__
-from kohort.cli import config, log, offsets, top
+from kohort.cli import config, log, offsets, store, top
 from kohort.cli.brokers import commands as brokers
 from kohort.cli.completion import ServeCommand
 from kohort.cli.control import events, faults, holds, times, waits
@@ -38,9 +38,10 @@ too. TLS and SASL settings are read from a --command-config FILE. --json prints 
   kohort top                                   watch what a broker does
   kohort fault add api=Produce error=NOT_ENOUGH_REPLICAS       let a request of a client fail
   kohort log dump FILE                         print a segment or an index
+  kohort store init postgresql://db/kohort     make a store in a database, for `kohort serve --store`
   kohort pipeline --help                       explain what groups did, from their logs
 
-Exit codes: 0; 1 when `log verify` finds damage; 2 after an error, with a sentence on stderr;
+Exit codes: 0; 1 when `log verify` or `store verify` finds damage; 2 after an error, with a sentence on stderr;
 130 after an interrupt."""
 
 app = new_app(
@@ -102,3 +103,4 @@ app.add_typer(times.snapshot)
 app.command("reset", epilog=times.RESET_EPILOG)(times.reset)
 app.command("requests", epilog=waits.REQUESTS_EPILOG)(waits.requests)
 app.add_typer(log.app)
+app.add_typer(store.app)

@@ -57,6 +57,7 @@ examples:
   kohort serve --data-dir ./data
   kohort serve --memory --port 0 --set num.partitions=3 --set group.initial.rebalance.delay.ms=0
   kohort serve --for-tests --json --exit-with-parent
+  kohort serve --store postgresql://db.example/kohort
   kohort serve --memory --brokers 3 --racks a,b,c
   kohort serve --memory --kafka 4.4
   kohort serve --memory --user alice:secret --tls
@@ -140,12 +141,17 @@ def parser() -> argparse.ArgumentParser:
         help="take the place of Apache Kafka's image: variables KAFKA_* are configurations, and lines of its log say when the "
         "broker is ready, as Testcontainers expects",
     )
-    data = options.add_argument_group("storage (give one of the two)")
+    data = options.add_argument_group("storage (give one of the three)")
     data.add_argument(
         "--data-dir",
         type=Path,
         metavar="DIR",
         help="data directory, in Apache Kafka's layout; created if it does not exist",
+    )
+    data.add_argument(
+        "--store",
+        metavar="URL",
+        help="PostgreSQL database with a store that `kohort store init URL` has made, as postgresql://HOST/DATABASE",
     )
     data.add_argument("--memory", action="store_true", help="keep everything in memory; nothing survives a stop")
     options.add_argument(
@@ -235,8 +241,9 @@ def _run(log: "LogWriter", settings: "Settings", options: argparse.Namespace) ->
     # The process ends even if nobody reads stderr: the log's thread writes these lines too.
     line = "kohort stopped"
     if failures:
+        repair = "Repair the disk" if settings.store is None else "Repair the database"
         line = (
-            f"kohort: {failures[0]}. Nothing was acknowledged after the failure. Repair the disk and start again: "
+            f"kohort: {failures[0]}. Nothing was acknowledged after the failure. {repair} and start again: "
             "acknowledged data is recovered"
         )
     elif missing_data is not None:

@@ -59,7 +59,7 @@ def ready_values(node: "Node", settings: "Settings", control_port: int | None = 
         "port": port,
         "bootstrap": ",".join(_text(_WILDCARDS.get(each.host, each.host), each.port) for each in first.values()),
         "cluster_id": node.cluster_id,
-        "data": "memory" if settings.data_dir is None else str(settings.data_dir),
+        "data": node.location if settings.data_dir is None else str(settings.data_dir),
     }
     if node.metrics_port is not None:
         values["metrics_port"] = node.metrics_port

@@ -74,14 +74,28 @@ def node_settings(options: argparse.Namespace, environment: Mapping[str, str]) -
     Raises:
         ConfigError: options exclude each other, or a configuration is invalid.
     """
-    if options.memory and options.data_dir is not None:
-        raise ConfigError("--memory and --data-dir exclude each other; give one of them")
-    if not (options.memory or options.for_tests) and options.data_dir is None:
-        raise ConfigError("no storage given; use --data-dir DIR, or --memory to keep nothing")
+    given = [
+        name
+        for name, is_given in (
+            ("--memory", options.memory),
+            ("--data-dir", options.data_dir is not None),
+            ("--store", options.store is not None),
+        )
+        if is_given
+    ]
+    if len(given) > 1:
+        raise ConfigError(f"{' and '.join(given)} exclude each other; give one of them")
+    if not given and not options.for_tests:
+        raise ConfigError("no storage given; use --data-dir DIR, --store URL, or --memory to keep nothing")
+    if options.store is not None and options.flush != "commit":
+        raise ConfigError(
+            f"--flush {options.flush} is for a data directory: with --store a write is acknowledged when the database has "
+            "committed it"
+        )
 
     from kohort.broker.configs.definitions import BrokerConfig
     from kohort.broker.features import parse_features
-    from kohort.server.settings import Settings, parse_host_port
+    from kohort.server.settings import Secret, Settings, parse_host_port
 
     users = users_of(options, environment)
     sets = [*(configs_of(environment) if options.kafka_image else ()), *options.set]
@@ -99,6 +113,7 @@ def node_settings(options: argparse.Namespace, environment: Mapping[str, str]) -
             metrics_token=metrics_token(options),
             allow_anonymous=options.allow_anonymous,
             data_dir=options.data_dir,
+            store=None if options.store is None else Secret(options.store),
             flush=options.flush,
             protocol=default_protocol(users, is_encrypted=options.tls),
             users=users,

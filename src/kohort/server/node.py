@@ -235,6 +235,17 @@ class Node:
 
     def _make_store(self, content: Content, newer: bytes) -> LogStore:
         settings = self._settings
+        if settings.store is not None:
+            from kohort.storage.postgres import PostgresStore
+
+            store_in_database = PostgresStore(
+                settings.store,
+                defer=self._ready_queue.defer,
+                call_soon_threadsafe=self._call_soon_threadsafe,
+                on_offline=self._on_failure,
+            )
+            self.cluster_id = store_in_database.cluster_id
+            return store_in_database
         if settings.data_dir is None:
             from kohort.storage.memory import MemoryStore
 
@@ -398,6 +409,11 @@ class Node:
         return None if self._metrics_server is None else int(self._metrics_server.sockets[0].getsockname()[1])
 
     @property
+    def location(self) -> str:
+        """The place of the logs: the path of the data directory, the address of the database, or `memory`."""
+        return self._store.location
+
+    @property
     def missing_data(self) -> str | None:
         """A sentence about data that the stop found missing."""
         return self._store.missing_data
@@ -494,7 +510,7 @@ class Node:
         What the node has stored.
 
         Raises:
-            ConfigError: it is on a disk.
+            ConfigError: it is not in memory.
         """
         from kohort.storage.memory import MemoryStore
 

@@ -36,7 +36,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         advertised: host and port that clients are told; None for the address of the listener.
         metrics_port: port of the metrics listener on the same host; 0 takes a free port, None serves no metrics.
         metrics_token: what scrapers of other machines show; without one they are refused. `repr()` shows it not.
-        data_dir: None keeps everything in memory.
+        data_dir: None keeps everything in memory, or in `store`.
+        store: address of the database with the logs; it may have a password, and `repr()` shows it not.
         flush: "commit": records are flushed before they are acknowledged; "os": the operating system writes them back when
             it decides to, which is Kafka's default.
         allow_anonymous: whether a listener that is not on loopback may serve clients without authentication.
@@ -59,6 +60,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     metrics_port: int | None = None
     metrics_token: Secret | None = None
     data_dir: Path | None = None
+    store: Secret | None = None
     flush: Literal["commit", "os"] = "commit"
     allow_anonymous: bool = False
     protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT

@@ -1,5 +1,5 @@
 """
-Protocols of a partition's log and of the store of all logs; `memory` and `disk` implement them.
+Protocols of a partition's log and of the store of all logs; `memory`, `disk` and `postgres` implement them.
 
 `kohort.runtime.ports.PartitionLog` is the part that the coordinators' runtime needs. The broker also needs offsets by time,
 leader epochs, sizes, and a store that opens and deletes logs. Not thread-safe: call from the node's thread, which also calls
@@ -313,7 +313,11 @@ class LogStore(Protocol):
 
     @property
     def data_dir(self) -> Path | None:
-        """The directory of the logs; None if they are in memory."""
+        """The directory of the logs; None if they are in memory or in a database."""
+
+    @property
+    def location(self) -> str:
+        """The place of the logs for people: the path of the directory, the address of the database, or `memory`."""
 
     @property
     def offline_reason(self) -> str | None:

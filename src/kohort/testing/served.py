@@ -25,7 +25,8 @@ class ServerFailedError(AssertionError):
 
 class ServedKohort:
     """
-    One broker, or several virtual brokers, on one data directory. As a context manager, it starts on entry and stops on exit.
+    One broker, or several virtual brokers, on one data directory or store. As a context manager, it starts on entry and stops
+    on exit.
 
     Every end of the process, by `stop` or `kill`, checks the log entries written since the last check: an entry of level ERROR
     or with a traceback raises `ServerFailedError`, unless it matches a pattern of `expected`.
@@ -53,6 +54,7 @@ class ServedKohort:
         racks: Sequence[str] = (),
         options: Sequence[str] = (),
         kafka: str = DEFAULT_RELEASE,
+        store: str | None = None,
     ) -> None:
         """
         Args:
@@ -66,6 +68,7 @@ class ServedKohort:
             racks: of the brokers.
             options: of `kohort serve`, such as `--tls`.
             kafka: the release of Apache Kafka that the brokers are like, such as 4.2.
+            store: the address of a database with a store, in place of the data directory.
         """
         directory.mkdir(parents=True, exist_ok=True)
         self.data_dir = directory / "data"
@@ -82,8 +85,7 @@ class ServedKohort:
             "serve",
             "--flush",
             flush,
-            "--data-dir",
-            str(self.data_dir),
+            *(("--data-dir", str(self.data_dir)) if store is None else ("--store", store)),
             "--port",
             str(self.port),
         ]

@@ -2,13 +2,12 @@
 DescribeLogDirs (35), versions 1 to 5, and AlterReplicaLogDirs (34), versions 1 and 2, of the only log directory.
 
 v3 of Describe adds an error of the whole request, v4 the size of the volume, v5 whether the directory is cordoned. A broker
-without disk answers `MEMORY` as its directory, and no size of a volume.
+without disk answers the store's location as its directory, and no size of a volume.
 
 Source: KIP-113, KIP-827; Kafka ReplicaManager.describeLogDirs, alterReplicaLogDirs.
 """
 
 from collections.abc import Generator, Iterable
-from typing import Final
 
 from kohort.broker.catalog import Catalog
 from kohort.broker.cluster import Cluster
@@ -19,14 +18,6 @@ from kohort.machine.shard import Reply
 from kohort.model.errors import ErrorCode, StorageError
 from kohort.storage.log import LogStore
 from kohort.wire import messages as m
-
-MEMORY: Final = "memory"
-"""The name of the log directory of a broker that keeps its logs in memory."""
-
-
-def log_dir_name(store: LogStore) -> str:
-    """The name of the only log directory."""
-    return MEMORY if store.data_dir is None else str(store.data_dir.absolute())
 
 
 class LogDirs:
@@ -42,7 +33,7 @@ class LogDirs:
         self._partitions = partitions
         self._cluster = cluster
         self._store = store
-        self._name = log_dir_name(store)
+        self._name = store.location
 
     @property
     def _is_cordoned(self) -> bool:

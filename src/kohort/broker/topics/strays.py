@@ -63,10 +63,10 @@ def check_directory(data_dir: Path) -> None:
     refuse_foreign(data_dir, partitions, is_known)
 
 
-def catalog_missing(data_dir: Path | None, partitions: Collection[TopicPartition]) -> ConfigError:
+def catalog_missing(location: Path | str, partitions: Collection[TopicPartition]) -> ConfigError:
     """The refusal of a directory with partitions, of which no catalog says to which topics they belong."""
     return ConfigError(
-        f"{data_dir} has {len(partitions)} partitions (the first is {min(partitions)}), but {CATALOG}, the catalog of their "
+        f"{location} has {len(partitions)} partitions (the first is {min(partitions)}), but {CATALOG}, the catalog of their "
         "topics, is missing or empty. No partition was changed. Put the catalog back if it was removed; else choose another "
         "data directory. `kohort pipeline`, `kohort log dump` and `kohort log verify` read this one as it is."
     )
@@ -118,7 +118,7 @@ def rename_strays(store: LogStore, catalog: Catalog) -> int:
         if topic_partition != CATALOG and _topic_of(topic_partition, catalog) is None
     ]
     if strays and catalog.is_new:
-        raise catalog_missing(store.data_dir, strays)
+        raise catalog_missing(store.location, strays)
     for topic_partition in strays:
         store.rename_to_stray(topic_partition)
     return len(strays)

@@ -176,6 +176,10 @@ class DiskStore:
             check(self.data_dir)
 
     @property
+    def location(self) -> str:
+        return str(self.data_dir.absolute())
+
+    @property
     def offline_reason(self) -> str | None:
         return self._flush_coordinator.offline_reason
 

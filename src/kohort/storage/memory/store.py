@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Final
 from uuid import UUID
 
 from kohort.model.errors import UnavailableError
@@ -11,6 +12,9 @@ from kohort.runtime.timers.clock import SystemClock
 from kohort.storage.log import CallSoon, CleanerConfig, CleanerMetrics, FlushMetrics, LogConfig, LogMetrics, Volume
 from kohort.storage.memory.cleaner import MemoryCleaner
 from kohort.storage.memory.log import LogContent, MemoryLog, Watermarks
+
+MEMORY: Final = "memory"
+"""The name of the place of the logs."""
 
 
 class MemoryStore:
@@ -24,6 +28,7 @@ class MemoryStore:
     """
 
     data_dir: Path | None = None
+    location: str = MEMORY
     offline_reason: str | None = None
     missing_data: str | None = None
 

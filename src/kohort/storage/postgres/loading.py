@@ -1,0 +1,78 @@
+"""What the database knows of all logs, for the start of a node: everything but the batches."""
+
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from kohort.model.errors import CorruptError
+from kohort.model.ids import TopicPartition
+from kohort.storage.epochs import EpochCache
+from kohort.storage.postgres.connect import Connection
+from kohort.storage.postgres.writes import unpack_state
+from kohort.storage.producer_states import AbortedTxn, ProducerStateEntry
+
+_LOGS: Final = b"""
+SELECT log_id, topic, partition, topic_id, leader_epoch, next_offset, start_offset, attempt, size_bytes
+FROM log WHERE state = 0 ORDER BY log_id
+"""
+_EPOCHS: Final = b"SELECT log_id, leader_epoch, start_offset FROM epoch ORDER BY log_id, start_offset"
+_PRODUCERS: Final = b"SELECT log_id, producer_id, state FROM producer"
+_ABORTED: Final = b"""
+SELECT log_id, producer_id, first_offset, last_offset, last_stable_offset FROM aborted ORDER BY log_id, last_offset
+"""
+_NOT_REMOVED: Final = b"""
+SELECT log_id, CASE WHEN state = 0 THEN start_offset END FROM log
+WHERE state = 2 OR (state = 0 AND EXISTS (
+  SELECT 1 FROM batch WHERE batch.log_id = log.log_id AND batch.last_offset < log.start_offset
+))
+"""
+
+
+class LoadedLog(msgspec.Struct):
+    """The row of a log, and what depends on its batches."""
+
+    log_id: int
+    topic_partition: TopicPartition
+    topic_id: UUID
+    leader_epoch: int
+    next_offset: int
+    start_offset: int
+    attempt: int
+    size_bytes: int
+    epochs: EpochCache = msgspec.field(default_factory=EpochCache)
+    producers: list[ProducerStateEntry] = msgspec.field(default_factory=list)
+    aborted: list[AbortedTxn] = msgspec.field(default_factory=list)
+
+
+def load_logs(connection: Connection) -> list[LoadedLog]:
+    """
+    Raises:
+        CorruptError: the state of a producer cannot be read.
+    """
+    logs = {
+        log_id: LoadedLog(log_id, TopicPartition(topic, partition), *values)
+        for log_id, topic, partition, *values in connection.execute(_LOGS)
+    }
+    for log_id, leader_epoch, start_offset in connection.execute(_EPOCHS):
+        if log_id in logs:
+            logs[log_id].epochs.assign(leader_epoch, start_offset)
+    for log_id, producer_id, state in connection.execute(_PRODUCERS, binary=True):
+        if log_id in logs:
+            try:
+                logs[log_id].producers.append(unpack_state(producer_id, state))
+            except msgspec.DecodeError as error:
+                raise CorruptError(
+                    f"the state of producer {producer_id} of {logs[log_id].topic_partition} is damaged: {error}"
+                ) from None
+    for log_id, *values in connection.execute(_ABORTED):
+        if log_id in logs:
+            logs[log_id].aborted.append(AbortedTxn(*values))
+    for log in logs.values():
+        log.epochs.truncate_from_start(log.start_offset)
+    return list(logs.values())
+
+
+def not_removed(connection: Connection) -> list[tuple[int, int | None]]:
+    """What an earlier run has not removed: the batches of a log before an offset; a deleted log for None."""
+    return [(row[0], row[1]) for row in connection.execute(_NOT_REMOVED)]

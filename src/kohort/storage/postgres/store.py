@@ -1,0 +1,286 @@
+"""
+The store of one node in a PostgreSQL database.
+
+An append goes to memory; at the end of the turn it goes to the writer's thread, with the appends of all logs, in one statement
+(`writer.py`). The high watermarks advance when it is committed. What is not in memory is read from the database by any
+thread (`reads.py`). The database has leader epochs, states of producers and aborted transactions beside the batches that they
+come from, so that a start reads no batches.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import psycopg
+
+from kohort.model.errors import ConfigError, UnavailableError
+from kohort.model.ids import TopicPartition
+from kohort.model.limits import WRITTEN_BYTES_KEPT
+from kohort.runtime.ports import Defer
+from kohort.storage.epochs import EpochCache
+from kohort.storage.log import CallSoon, CleanerConfig, CleanerMetrics, FlushMetrics, LogConfig, LogMetrics, Volume
+from kohort.storage.postgres.connect import Target, sentence, shown
+from kohort.storage.postgres.loading import load_logs, not_removed
+from kohort.storage.postgres.log import PostgresLog
+from kohort.storage.postgres.reads import BatchReads
+from kohort.storage.postgres.removal import Removals
+from kohort.storage.postgres.schema import SCHEMA
+from kohort.storage.postgres.session import WriterSession
+from kohort.storage.postgres.writer import Writer
+from kohort.storage.postgres.writes import Gathering, LogWrite, Removal
+from kohort.storage.producers import ProducerStateManager
+
+_log = logging.getLogger("kohort.storage")
+
+STOP_S = 20.0
+"""How long a stop waits for a database that does not answer. What it has not taken was not acknowledged."""
+LOCK_S = 15.0
+"""How long a start waits until the database has ended the connections of a node that was killed."""
+_BATCH_COST = 100
+"""The memory that a batch takes beside its bytes."""
+
+
+def _ignore(_size_bytes: int) -> None:
+    """A removed log has no size."""
+
+
+class PostgresStore:
+    """
+    Args:
+        url: of the database, as libpq takes it.
+        call_soon_threadsafe: runs a callback on the owner's thread; called by the threads that write and remove.
+        schema: of the tables.
+        written_bytes_kept: the memory of the newest appends after they were written.
+        stop_s: how long `close` waits for the database.
+        lock_s: how long a start waits for the end of another node.
+        on_offline: called with the reason when this node must not write any more; nothing is acknowledged from then on.
+
+    Raises:
+        ConfigError: the database cannot be used: its address, its promises, its schema, another node.
+        CorruptError: what it has of a log cannot be read.
+    """
+
+    data_dir: Path | None = None
+    missing_data: str | None = None
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        defer: Defer,
+        call_soon_threadsafe: CallSoon,
+        schema: str = SCHEMA,
+        written_bytes_kept: int = WRITTEN_BYTES_KEPT,
+        stop_s: float = STOP_S,
+        lock_s: float = LOCK_S,
+        on_offline: Callable[[str], None] = lambda _reason: None,
+    ) -> None:
+        self.location = shown(url)
+        self.offline_reason: str | None = None
+        self._call_soon_threadsafe = call_soon_threadsafe
+        self._on_offline = on_offline
+        self._stop_s = stop_s
+        self._is_closed = False
+        self._done: deque[Callable[[], None]] = deque()
+        """Actions that the threads leave to the owner."""
+        self._kept: deque[tuple[PostgresLog, int, int]] = deque()
+        """Batches in memory that were written: their log, their number and their cost."""
+        self._kept_bytes = 0
+        self._kept_bytes_max = written_bytes_kept
+        target = Target(url, schema)
+        writer_target = Target(url, schema, f"kohort {uuid4()}")
+        try:
+            session = WriterSession(writer_target, lock_s)
+        except psycopg.Error as error:
+            raise ConfigError(
+                f"the database {self.location} cannot be used: {sentence(error)}. Start it, or correct the address"
+            ) from None
+        self.cluster_id = session.cluster_id
+        self._reads = BatchReads(target)
+        self._removals = Removals(target)
+        try:
+            loaded, left = load_logs(session.connection), not_removed(session.connection)
+        except BaseException:
+            session.connection.close()
+            raise
+        self._writer = Writer(
+            writer_target,
+            session,
+            lock_s=lock_s,
+            post=self._post,
+            on_written=self._on_written,
+            on_failed=self._on_failed,
+            on_offline=self._go_offline,
+            on_removal=self._removals.submit,
+        )
+        self._gathering = Gathering(self._writer, defer)
+        self._logs = {
+            each.topic_partition: PostgresLog(
+                each.topic_partition,
+                each.topic_id,
+                LogConfig(),
+                gathering=self._gathering,
+                stored=self._reads,
+                epochs=each.epochs,
+                producers=ProducerStateManager(each.producers),
+                log_start_offset=each.start_offset,
+                end_offset=each.next_offset,
+                log_id=each.log_id,
+                attempt=each.attempt,
+                sealed_epoch=each.leader_epoch,
+                stored_bytes=each.size_bytes,
+                aborted=each.aborted,
+            )
+            for each in loaded
+        }
+        by_id = {log.log_id: log for log in self._logs.values()}
+        for log_id, offset in left:
+            log = by_id.get(log_id)
+            self._removals.submit(log_id, offset, _ignore if log is None else partial(self._on_removed, log))
+
+    # Logs
+
+    def open(self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig) -> PostgresLog:
+        if self._is_closed or self.offline_reason is not None:
+            raise UnavailableError(self.offline_reason or f"{self.location} is closed")
+        log = self._logs.get(topic_partition)
+        if log is not None:
+            if log.topic_id == topic_id:
+                log.config = config
+                return log
+            self.rename_to_stray(topic_partition)
+        log = self._logs[topic_partition] = PostgresLog(
+            topic_partition,
+            topic_id,
+            config,
+            gathering=self._gathering,
+            stored=self._reads,
+            epochs=EpochCache(),
+            producers=ProducerStateManager(),
+            aborted=[],
+        )
+        return log
+
+    def get(self, topic_partition: TopicPartition) -> PostgresLog | None:
+        return self._logs.get(topic_partition)
+
+    def missing(self) -> Iterable[TopicPartition]:
+        return ()
+
+    def forget_missing(self, topic_partition: TopicPartition) -> None:
+        """No partition is missing."""
+
+    def partitions(self) -> Iterable[TopicPartition]:
+        return sorted(self._logs)
+
+    def delete(self, topic_partition: TopicPartition) -> None:
+        self._remove(topic_partition, "was deleted", is_stray=False)
+
+    def rename_to_stray(self, topic_partition: TopicPartition) -> None:
+        self._remove(topic_partition, "belongs to no topic", is_stray=True)
+
+    def _remove(self, topic_partition: TopicPartition, what: str, *, is_stray: bool) -> None:
+        log = self._logs.pop(topic_partition, None)
+        if log is not None:
+            self._gathering.act(Removal(log, is_stray))
+            log.refusal = f"{topic_partition} {what}"
+            log.forget_listeners()
+
+    # Durability
+
+    def _post(self, action: Callable[[], None]) -> None:
+        """On any thread."""
+        self._done.append(action)
+        self._call_soon_threadsafe(self._drain)
+
+    def _drain(self) -> None:
+        while self._done:
+            self._done.popleft()()
+
+    def _on_written(self, writes: list[LogWrite]) -> None:
+        for write in writes:
+            log, count = write.log, len(write.batches)
+            self._gathering.unwritten_bytes -= write.size_bytes
+            if count:
+                assert isinstance(log, PostgresLog), "the writes of this store are of its logs"
+                cost = write.size_bytes + count * _BATCH_COST
+                self._kept.append((log, count, cost))
+                self._kept_bytes += cost
+        # A listener may read what is committed: it finds it in memory.
+        for write in writes:
+            write.log.advance(write.next_offset)
+        while self._kept_bytes > self._kept_bytes_max:
+            log, count, cost = self._kept.popleft()
+            log.tail.forget(count)
+            self._kept_bytes -= cost
+
+    def _on_failed(self, write: LogWrite, reason: str) -> None:
+        self._gathering.unwritten_bytes -= write.size_bytes
+        write.log.fail(reason)
+
+    def _on_removed(self, log: PostgresLog, size_bytes: int) -> None:
+        """On the thread that removes."""
+        self._post(partial(log.on_removed, size_bytes))
+
+    def _go_offline(self, reason: str) -> None:
+        if self.offline_reason is None:
+            self.offline_reason = reason
+            _log.error("store.offline database=%s reason=%r", self.location, reason)
+            for log in self._logs.values():
+                log.refusal = reason
+            self._on_offline(reason)
+
+    def flush(self) -> None:
+        self._flush(None)
+
+    def _flush(self, timeout_s: float | None) -> None:
+        """
+        Raises:
+            UnavailableError: the database has not taken everything.
+        """
+        while True:
+            self._gathering.end_turn()
+            is_done = self._writer.wait_until_idle(timeout_s)
+            self._drain()
+            if not is_done:
+                raise UnavailableError(
+                    self.offline_reason or self._writer.problem or f"the database {self.location} has not answered"
+                )
+            self._gathering.end_turn()
+            if self._writer.is_idle:
+                return
+
+    def flush_aged(self) -> None:
+        """Nothing waits for a flush."""
+
+    def clean(self, config: CleanerConfig) -> None:
+        """No log is compacted."""
+
+    def log_metrics(self) -> Iterator[LogMetrics]:
+        return (log.metrics() for log in list(self._logs.values()))
+
+    def volume(self) -> Volume:
+        return Volume(problem=self._writer.problem)
+
+    def flush_metrics(self) -> FlushMetrics:
+        return FlushMetrics(self._writer.statements, self._writer.statement_seconds)
+
+    def cleaner_metrics(self) -> CleanerMetrics:
+        return CleanerMetrics()
+
+    def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            self._flush(self._stop_s)
+        except UnavailableError as error:
+            _log.warning("store.closed_uncleanly database=%s error=%r", self.location, str(error))
+        self._removals.stop(self._stop_s)
+        self._writer.stop(self._stop_s)
+        self._reads.close()
+        for topic_partition, log in self._logs.items():
+            log.close(f"{topic_partition} is closed")
