@@ -442,7 +442,7 @@ def test_a_lag_that_is_unknown_is_no_zero() -> None:
     ]
     assert rows[0][11] == "the log of orders-0 is not here; last commit at 09:20:34"
     assert "lag in 1 partition unknown: the logs of the topics are not here" in text
-    assert tiles(text)["stuck groups"] == "0"
+    assert tiles(text)["stuck groups"] == dash
     assert tiles(text)["groups of unknown lag"] == "1"
 
 
@@ -502,6 +502,21 @@ def test_the_first_answer_is_how_many_groups_are_stuck() -> None:
         "rebalances in the last hour": "2",
         "stuck since (UTC), the first": "09:20:34",
     }
+
+
+def test_where_no_lag_is_known_none_is_told() -> None:
+    """0 stuck groups would be an answer. With a log of one partition, the groups that are known are counted."""
+    unread = shared(0, start_offset=None, end_offset=None, lag=None, batches=None, state_epoch=None)
+    unread |= {"delivery_complete_count": None, "written_at_ms": None}
+    text = render(ReportData("/", T, 1, share_state=[unread]))
+    dash = "\N{EN DASH}"
+    told = {name: tiles(text)[name] for name in ("stuck groups", "groups with growing lag", "records behind")}
+    assert told == dict.fromkeys(told, dash)
+    assert tiles(text)["groups of unknown lag"] == "1"
+    assert "the log of the share coordinator is not here" in text
+    assert "make the report where the log of the share coordinator is, or of the cluster" in text
+    text = render(ReportData("/", T, 1, lag=whole().lag, status=whole().status, share_state=[unread], at_ms=T))
+    assert tiles(text)["stuck groups (2 STOP)"] == "2"
 
 
 def test_old_data_is_said_to_be_old() -> None:

@@ -176,17 +176,23 @@ def _tiles(data: ReportData, listed: Sequence[GroupPage]) -> str:
     stuck = sum(standing[name] for name in BAD)
     of = ", ".join(f"{standing[name]} {name}" for name in reversed(SEVERITIES) if name in BAD and standing[name])
     total_lag = sum(row["lag"] or 0 for row in (*data.lag, *data.share_state))
+    # Where nothing is known, 0 would be an answer.
+    is_told = not standing[UNKNOWN] or any(name not in ("", UNKNOWN) for name in standing)
     waits = [group.time_lag_ms for group in listed if group.time_lag_ms is not None]
     since = [group.since_ms for group in listed if group.worst in BAD and group.since_ms is not None]
     recent = sum(
         row["event"] == "rebalanced" and changed_at_ms(row) > data.at_ms - RECENT_MS for row in data.rebalances
     )
     facts = [
-        ("behind" if stuck else "", number(stuck), f"stuck groups ({of})" if of else "stuck groups"),
-        ("warned" if standing[WARN] else "", number(standing[WARN]), "groups with growing lag"),
+        (
+            "behind" if stuck else "",
+            number(stuck if is_told else None),
+            f"stuck groups ({of})" if of else "stuck groups",
+        ),
+        ("warned" if standing[WARN] else "", number(standing[WARN] if is_told else None), "groups with growing lag"),
         *([("warned", number(standing[UNKNOWN]), "groups of unknown lag")] if standing[UNKNOWN] else []),
         ("", number(sum(not group.is_deleted for group in listed)), "groups"),
-        ("", number(total_lag), "records behind"),
+        ("", number(total_lag if is_told else None), "records behind"),
         *([("behind", moment(min(since), data.at_ms), "stuck since (UTC), the first")] if since else []),
         ("", duration(max(waits, default=None)), "longest wait"),
         ("", number(recent), "rebalances in the last hour"),
