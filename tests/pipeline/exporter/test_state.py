@@ -1,5 +1,6 @@
 """The exporter's state equals the truth of generated logs, in whatever pieces it is read, also after compaction."""
 
+import json
 from collections import Counter, deque
 from pathlib import Path
 from random import Random
@@ -12,9 +13,10 @@ from kohort.model import limits
 from kohort.model.ids import CONSUMER_OFFSETS, TopicPartition
 from kohort.pipeline.decode.segments import list_segments
 from kohort.pipeline.decode.storage import mapped
-from kohort.pipeline.exporter import commits, memberships, state, transactions
+from kohort.pipeline.exporter import commits, memberships, shares, state, transactions
 from kohort.pipeline.exporter.commits import Commits, GroupPartition, newest_rows
 from kohort.pipeline.exporter.memberships import GroupState, Memberships
+from kohort.pipeline.exporter.shares import Shares
 from kohort.pipeline.exporter.state import TOPICS, CoordinatorState, decoder
 from kohort.pipeline.exporter.transactions import OpenProducer, Transactions
 from kohort.pipeline.sources.live import whole_batches
@@ -284,6 +286,38 @@ def test_state_is_bounded(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
             ids.replay(transaction(f"id{at}", "Ongoing"))
         assert (len(ids.found), ids.dropped) == (2, 3)
     assert limits.EXPORTED_PARTITIONS_MAX == 100_000
+
+
+def initialised(group: str, partitions: list[int], *, log_partition: int = 0) -> dict[str, Any]:
+    topics = [{"topicId": "id", "topicName": "t", "partitions": partitions}]
+    value = json.dumps({"initializingTopics": [], "initializedTopics": topics, "deletingTopics": []})
+    return {
+        "record_type": "ShareGroupStatePartitionMetadata",
+        "group": group,
+        "log_partition": log_partition,
+        "tombstone": not partitions,
+        "value": value if partitions else None,
+    }
+
+
+def test_partitions_of_share_groups_that_coordinators_know_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last record of a group counts, and a deleted group makes room."""
+    monkeypatch.setattr(shares, "EXPORTED_PARTITIONS_MAX", 3)
+    found = Shares()
+
+    def known() -> list[tuple[str, int]]:
+        return [(one.group, one.partition) for one in found.without_state()]
+
+    for _ in range(2):
+        found.initialise(initialised("a", [0, 1]))
+    found.initialise(initialised("b", [0, 1]))
+    assert (known(), found.dropped) == ([("a", 0), ("a", 1)], 1)
+    found.initialise(initialised("b", [5], log_partition=1))
+    found.initialise(initialised("a", []))
+    assert (known(), found.names) == ([("b", 5)], {"id": "t"})
+    found.forget_initialised(1)
+    found.initialise(initialised("c", [0, 1, 2]))
+    assert (known(), found.dropped) == ([("c", 0), ("c", 1), ("c", 2)], 1)
 
 
 def test_the_window_is_burrows() -> None:

@@ -6,7 +6,7 @@ count).
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -39,12 +39,13 @@ class Shares:
     All partitions of share groups.
 
     Attributes:
-        dropped: records of partitions beyond `EXPORTED_PARTITIONS_MAX`.
+        dropped: records of partitions beyond `EXPORTED_PARTITIONS_MAX`, of share coordinators and of group coordinators.
     """
 
     dropped: int = 0
     _found: dict[tuple[str, str, int], tuple[int, ShareHistory]] = field(default_factory=dict)
-    _initialised: dict[str, tuple[int, list[Initialised]]] = field(default_factory=dict)
+    _initialised: dict[str, tuple[int, Sequence[Initialised]]] = field(default_factory=dict)
+    _count: int = 0
 
     @property
     def names(self) -> dict[str, str]:
@@ -83,7 +84,7 @@ class Shares:
         """Apply one row of the log of a group coordinator, in the order of the log."""
         if row["record_type"] != INITIALISED:
             return
-        self._initialised.pop(row["group"], None)
+        self._count -= len(self._initialised.pop(row["group"], (0, ()))[1])
         if row["tombstone"]:
             return
         places = [
@@ -91,14 +92,16 @@ class Shares:
             for one in json.loads(row["value"])["initializedTopics"]
             for partition in one["partitions"]
         ]
-        if len(places) + sum(len(known) for _, known in self._initialised.values()) > EXPORTED_PARTITIONS_MAX:
+        if self._count + len(places) > EXPORTED_PARTITIONS_MAX:
             self.dropped += 1
-        else:
-            self._initialised[row["group"]] = row["log_partition"], places
+            return
+        self._initialised[row["group"]] = row["log_partition"], places
+        self._count += len(places)
 
     def forget_initialised(self, log_partition: int) -> None:
         """Forget everything that was read from the log of a group coordinator: it began again."""
         self._initialised = {group: one for group, one in self._initialised.items() if one[0] != log_partition}
+        self._count = sum(len(places) for _, places in self._initialised.values())
 
     def forget(self, log_partition: int) -> None:
         """Forget everything that was read from one partition of the log: it began again."""
