@@ -4,7 +4,7 @@ from copy import deepcopy
 
 import pytest
 
-from tests.broker.shares.story_player import StoryPlayer
+from tests.broker.shares.player import SharePlayer
 from tests.share.stories import story
 
 STORIES: dict[str, int] = {
@@ -53,6 +53,6 @@ def test_a_story(name: str) -> None:
     steps = deepcopy(story(name))
     number, later_ms = LATER_MS.get(name, (0, 0))
     steps[number]["delay_ms"] = steps[number].get("delay_ms", 0) + later_ms
-    player = StoryPlayer(name, frozenset(PASSED.get(name, ())))
+    player = SharePlayer(name, frozenset(PASSED.get(name, ())))
     player.play(steps)
     assert player.calls == STORIES[name]

@@ -15,6 +15,7 @@ from kohort.group.share.alter_offsets import alter_offsets, alteration_refused
 from kohort.group.share.delete_offsets import DeletedOffsets, offset_deletion_refused, prepare_deletion
 from kohort.group.share.describe import GroupPicture, describe_failed, describe_in_steps, picture_of
 from kohort.group.share.describe_offsets import describe_offsets
+from kohort.group.share.errors import SENTENCES
 from kohort.group.share.heartbeat import HeartbeatAnswer, heartbeat_refused, share_group_heartbeat
 from kohort.group.share.initialization import begin_initialization
 from kohort.group.share.member import JOIN_EPOCH, LEAVE_EPOCH
@@ -138,7 +139,7 @@ class ShareApis:
         return self._front.runner.read(
             self._front.partition_for(group_id),
             lambda shard, at: picture_of(shard.context, group_id, committed_offset=at),
-            lambda error: describe_failed(group_id, append_error(error)),
+            lambda error: _failed(group_id, error),
         )
 
     # Offsets, and the deletion of groups
@@ -194,3 +195,8 @@ class ShareApis:
 
 def _heartbeat_failed(error: Exception) -> HeartbeatAnswer:
     return HeartbeatAnswer(m.ShareGroupHeartbeatResponse(error_code=int(append_error(error))))
+
+
+def _failed(group_id: str, error: Exception) -> m.ShareGroupDescribeResponseDescribedGroup:
+    code = append_error(error)
+    return describe_failed(group_id, code, SENTENCES.get(code))
