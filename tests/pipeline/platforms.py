@@ -28,18 +28,22 @@ SHORT_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _ALONGSIDE = ("pyspark", "py4j", "pyarrow", "pandas", "numpy", "numpy.libs", "dateutil", "pytz", "tzdata", "six.py")
 """PySpark, pyarrow, pandas and numpy with their own requirements."""
 _OF_PLATFORMS = {
+    "3.3": ("pyarrow<18", "pandas<2", "numpy<2", "setuptools"),
+    "3.4": ("pyarrow<18", "pandas<2", "numpy<2", "setuptools"),
     "3.5": ("pyarrow<18", "pandas<2.3", "numpy<2", "setuptools"),
     "4.0": ("pyarrow<20", "pandas<2.3", "numpy<2.3"),
 }
 """What platforms with these versions have; newer ones take what pip chooses, but pandas below 3."""
 _CONNECTORS = {
-    "3.5": ("2.12", "3.5.7", "3.5.7"),
-    "4.0": ("2.13", "4.0.1", "4.0.0"),
-    "4.1": ("2.13", "4.1.3", "4.2.0"),
-    "4.2": ("2.13", "4.2.0", "4.2.0"),
-    "4.3": ("2.13", "4.2.0", "4.2.0"),
+    "3.3": ("2.12", "3.3.4", "3.3.4", "3.4.1"),
+    "3.4": ("2.12", "3.4.4", "3.4.4", "3.9.2"),
+    "3.5": ("2.12", "3.5.7", "3.5.7", "3.9.2"),
+    "4.0": ("2.13", "4.0.1", "4.0.0", "3.9.2"),
+    "4.1": ("2.13", "4.1.3", "4.2.0", "3.9.2"),
+    "4.2": ("2.13", "4.2.0", "4.2.0", "3.9.2"),
+    "4.3": ("2.13", "4.2.0", "4.2.0", "3.9.2"),
 }
-"""The version of Scala, of the connector, and of its module for tokens, as far as the index has them."""
+"""The version of Scala, of the connector, of its module for tokens, and of Kafka's client, as far as the index has them."""
 _MASTER = re.compile(r"Starting Spark master at (spark://[\w.:]+)")
 _REGISTERED = "Successfully registered with master"
 _START_S = 60.0
@@ -142,12 +146,12 @@ def installed_python(version: str, work: Path) -> Platform:
 def kafka_jars(platform: Platform, work: Path) -> list[Path]:
     """The jars of Spark's Kafka connector for a PySpark, once from the package index."""
     (release,) = re.findall(r"__version__.*?(\d+\.\d+)", (platform.spark_home / "version.py").read_text())
-    scala, connector, tokens = _CONNECTORS[release]
+    scala, connector, tokens, clients = _CONNECTORS[release]
     directory = work / f"jars-{release}"
     wanted = (
         f"org.apache.spark:spark-sql-kafka-0-10_{scala}:{connector}",
         f"org.apache.spark:spark-token-provider-kafka-0-10_{scala}:{tokens}",
-        "org.apache.kafka:kafka-clients:3.9.2",
+        f"org.apache.kafka:kafka-clients:{clients}",
         "org.apache.commons:commons-pool2:2.13.1",
         *(("org.scala-lang.modules:scala-parallel-collections_2.13:1.2.0",) if scala == "2.13" else ()),
     )

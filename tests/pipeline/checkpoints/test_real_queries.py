@@ -7,6 +7,8 @@ import json
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from kohort.pipeline.checkpoints.named import Named
 from kohort.pipeline.engines.local.session import LocalSession
 from kohort.pipeline.jobs.reading import Reading
 from kohort.pipeline.jobs.tables import Tables
+from kohort.testing.kafka import KafkaNode, UnavailableKafkaError
 from kohort.testing.served import ServedKohort
 from tests.clients.kohort_command import kohort
 from tests.conftest import NIGHTLY
@@ -30,6 +33,7 @@ OWN = "own"
 VERSIONS = os.environ.get("KOHORT_SPARK_VERSIONS", OWN).split()
 WORK = Path(__file__).parents[3] / "build" / "pyspark"
 RECORDS = 240
+KAFKA, KOHORT = "kafka", "kohort"
 
 
 class Queries:
@@ -152,11 +156,21 @@ def check(found: dict[str, list[dict[str, Any]]], queries: Queries, names: list[
     return compared
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_checkpoints_say_what_spark_says(version: str, tmp_path: Path, record_property: Any) -> None:
+@contextmanager
+def started(broker: str, directory: Path) -> Iterator[str]:
+    """A broker; its address."""
+    try:
+        node = KafkaNode(directory) if broker == KAFKA else ServedKohort(directory)
+    except UnavailableKafkaError as exc:
+        pytest.skip(str(exc))
+    with node:
+        yield node.bootstrap
+
+
+@pytest.mark.parametrize(("version", "broker"), [*((version, KOHORT) for version in VERSIONS), (VERSIONS[-1], KAFKA)])
+def test_checkpoints_say_what_spark_says(version: str, broker: str, tmp_path: Path, record_property: Any) -> None:
     platform = own_python() if version == OWN else installed_python(version, WORK)
-    with ServedKohort(tmp_path / "broker") as broker:
-        bootstrap = broker.bootstrap
+    with started(broker, tmp_path / "broker") as bootstrap:
         for topic, partitions in (("orders", 3), ("refunds", 2)):
             kohort("topics", "create", topic, "--partitions", str(partitions), bootstrap=bootstrap)
             produce(bootstrap, topic, partitions, RECORDS)
@@ -193,4 +207,4 @@ def test_checkpoints_say_what_spark_says(version: str, tmp_path: Path, record_pr
         assert [lag[name, partition] for name in ("fast", "killed") for partition in range(4)] == [0] * 8
         assert compared > 60
         record_property("compared", compared)
-        print(f"\n{version}: {compared} values compared, 0 different")
+        print(f"\n{version}, {broker}: {compared} values compared, 0 different")

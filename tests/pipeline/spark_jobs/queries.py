@@ -4,7 +4,7 @@ Streaming queries of a user that read Kafka, of every kind that a checkpoint can
     spark-submit queries.py BOOTSTRAP CHECKPOINTS first|second
 
 It prints one JSON object a line: what Spark itself says of the progress of each query. `first` ends in a batch, to
-be killed there; `second` restarts that query. It runs on every PySpark from 3.5 on, with nothing else but the Kafka connector.
+be killed there; `second` restarts that query. It runs on every PySpark from 3.3 on, with nothing else but the Kafka connector.
 """
 
 import json
@@ -97,15 +97,11 @@ def first(queries: Listened) -> None:
 
 
 def second(queries: Listened) -> None:
-    killed = queries.start(
-        "killed",
-        queries.kafka(maxOffsetsPerTrigger=60),
-        trigger={"availableNow": True},
-        sink=lambda frame, _: frame.count(),
-    )
-    killed.awaitTermination(PATIENCE_S)
-    queries.say(killed)
-    queries.all_read(queries.start("fast", queries.kafka(), trigger={"processingTime": "0 seconds"}))
+    fast = {"processingTime": "0 seconds"}
+    # Not with availableNow: 3.4 and 4.0 then refuse a topic that got partitions after the batch was planned.
+    killed = queries.kafka(maxOffsetsPerTrigger=60)
+    queries.all_read(queries.start("killed", killed, trigger=fast, sink=lambda frame, _: frame.count()))
+    queries.all_read(queries.start("fast", queries.kafka(), trigger=fast))
 
 
 if __name__ == "__main__":
