@@ -16,7 +16,11 @@ from tests.crash.writers import RETENTION, Ledger, Writers, await_coordinators, 
 from tests.storage.database import Database
 
 ACKNOWLEDGEMENTS = (50, 1_500)
-SMALL = {"offsets.topic.num.partitions": "5", "transaction.state.log.num.partitions": "5"}
+SMALL = {
+    "offsets.topic.num.partitions": "5",
+    "transaction.state.log.num.partitions": "5",
+    "offsets.commit.timeout.ms": "60000",  # a database on a busy machine may take seconds to start
+}
 QUICK = {"group.initial.rebalance.delay.ms": "0"}
 
 

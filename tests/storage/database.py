@@ -22,21 +22,29 @@ from tests.storage.conftest import IN_MEMORY
 
 USER = "kohort"
 _WAIT_S = 60
+_ROOM_BYTES = 1 << 30
+"""A server has some 100 MB, and containers often have less than that in memory."""
 _FOR_OTHERS = 0o005
 
 
 class Database:
     """
-    A server on a Unix socket, with its data in memory where there is such a place.
+    A server on a Unix socket, with its data in memory where there is room.
 
     Args:
         options: settings of the server.
     """
 
     def __init__(self, **options: str) -> None:
-        self.directory = Path(tempfile.mkdtemp(prefix="kohort-pg-", dir=IN_MEMORY))
+        has_room = IN_MEMORY is not None and shutil.disk_usage(IN_MEMORY).free > _ROOM_BYTES
+        self.directory = Path(tempfile.mkdtemp(prefix="kohort-pg-", dir=IN_MEMORY if has_room else None))
         self.directory.chmod(0o755)
-        self._options = {"listen_addresses": "", "unix_socket_directories": str(self.directory), **options}
+        self._options = {
+            "listen_addresses": "",
+            "unix_socket_directories": str(self.directory),
+            "shared_buffers": "16MB",
+            **options,
+        }
         self._programs = _programs(self.directory)
         self._as_user: dict[str, Any] = {}
         data = self.directory / "data"
