@@ -62,6 +62,8 @@ def test_other_directories_stay_as_they_are(tmp_path: Path, capfd: pytest.Captur
         assert run(["demo", "--data-dir", str(place)]) == 2
         assert "is not empty, and not of an earlier demonstration" in capfd.readouterr().err
     assert mine.read_text() == "mine"
+    assert run(["demo", "--data-dir", str(mine / "below")]) == 2
+    assert "cannot be made: Not a directory; give another --data-dir DIR" in capfd.readouterr().err
 
 
 def test_a_directory_with_a_broker_is_not_emptied(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

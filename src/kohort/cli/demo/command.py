@@ -75,7 +75,7 @@ def _empty(data_dir: Path) -> None:
     Make the directory, or empty that of an earlier demonstration.
 
     Raises:
-        ConfigError: it has other contents, or a broker runs on it.
+        ConfigError: it has other contents, a broker runs on it, or it cannot be made.
     """
     from kohort.storage.files.checkpoint_formats import DirectoryLock
 
@@ -86,8 +86,11 @@ def _empty(data_dir: Path) -> None:
             )
         DirectoryLock(data_dir).release()
         shutil.rmtree(data_dir)
-    data_dir.mkdir(parents=True)
-    (data_dir / _MARKER).touch()
+    try:
+        data_dir.mkdir(parents=True)
+        (data_dir / _MARKER).touch()
+    except OSError as exc:
+        raise ConfigError(f"{data_dir} cannot be made: {exc.strerror}; give another --data-dir DIR") from exc
 
 
 def _answers(data_dir: Path) -> dict[str, list[dict[str, Any]]]:
