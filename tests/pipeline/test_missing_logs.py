@@ -120,3 +120,16 @@ def test_what_is_unknown_is_said(without: Callable[[str], Path], question: str) 
     assert whole[0] == ""
     found = {missing: told(question, answer(question, without(missing)), whole) for missing in TABLE[question]}
     assert found == TABLE[question]
+
+
+def test_the_log_of_groups_alone_names_the_partitions_that_members_own(
+    recorded: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Assignments have ids of topics. Their names are beside the logs of topics, and in commits."""
+    whole = recorded("main-4.4.0") / "logs"
+    for directory in whole.glob("__consumer_offsets-*"):
+        shutil.copytree(directory, tmp_path / directory.name)
+    found = [
+        {(row["group"], row["topic"], row["partition"]) for row in answer("lag", one)[1]} for one in (whole, tmp_path)
+    ]
+    assert found[0] == found[1]

@@ -19,7 +19,7 @@ from kohort.cli.pipeline.options import CommandOptions
 from kohort.cli.pipeline.progress import print_damage, shown_progress
 from kohort.cli.pipeline.run_command import connection_options, started
 from kohort.model.errors import ConfigError
-from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE
+from kohort.model.ids import CONSUMER_OFFSETS, INTERNAL_TOPICS, TRANSACTION_STATE
 from kohort.model.text import printable_lines
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ def _open_tables(options: CommandOptions, stderr: TextIO, name: str = "offsets")
             group=options.group,
             as_of_ms=as_of_ms,
             progress_directory=notes,
-            is_latest_only=needs in LATEST_ONLY,
+            is_latest_only=needs in LATEST_ONLY and _has_names(needs, source),
             connection=connection,
             ends=options.ends,
             checkpoints=options.named,
@@ -205,6 +205,14 @@ def _open_tables(options: CommandOptions, stderr: TextIO, name: str = "offsets")
         if notes is not None:
             stack.enter_context(shown_progress(stderr, reading))
         yield Tables(reading, rules=options.rules)
+
+
+def _has_names(table: str, source: str) -> bool:
+    """Tell whether the newest commits are enough. A copy of the coordinators' logs names topics in all commits only."""
+    from kohort.pipeline.decode.storage import is_remote
+    from kohort.pipeline.sources.topic_ids import topic_ids
+
+    return table != "lag" or is_remote(source) or not INTERNAL_TOPICS.issuperset(topic_ids(source).values())
 
 
 def _log_bytes(source: str, topic: str, security: "Security", *, is_needed: bool) -> int:
