@@ -5,6 +5,7 @@ Instructions of the processor for one request, counted by callgrind: steady on a
     make instructions INSTRUCTIONS="--out before.json"
     make instructions INSTRUCTIONS="--against before.json"  # and their ratio
     make instructions INSTRUCTIONS="--secured --against before.json"  # of a user, with 1 000 access rules
+    make instructions INSTRUCTIONS="--observed --against before.json"  # while the testing kit counts every request
 
 A node with its store in memory gets the frames of a client without a socket, on one thread. Each way is warmed
 up, then counted over `REQUESTS` requests. Two counts of one build mostly differ by less than a thousandth;
@@ -29,6 +30,8 @@ from typing import Any, Final, NamedTuple
 
 from kohort.broker.acls.authorizer import CLASS_NAME
 from kohort.broker.configs.definitions import BrokerConfig
+from kohort.control.kit import Kit
+from kohort.control.requests.faults import FaultSpec
 from kohort.model.principals import ANONYMOUS, Principal
 from kohort.security.operations import CLUSTER_NAME, Operation, ResourceType
 from kohort.server.connections.client_connections import ServedEndpoint
@@ -347,7 +350,7 @@ class NotCounted:
         print(name.decode())
 
 
-async def _count(library: ctypes.CDLL | NotCounted, *, is_secured: bool) -> None:
+async def _count(library: ctypes.CDLL | NotCounted, *, is_secured: bool, is_observed: bool) -> None:
     now = Time()
     one_partition = dict.fromkeys(("offsets.topic.num.partitions", "transaction.state.log.num.partitions"), "1")
     secured = {"authorizer.class.name": CLASS_NAME, "super.users": str(ADMIN)} if is_secured else {}
@@ -359,6 +362,8 @@ async def _count(library: ctypes.CDLL | NotCounted, *, is_secured: bool) -> None
         await add_rules(Client(node, ADMIN))
         client = Client(node, USER)
     counted = await ways(client)
+    if is_observed:
+        Kit(node, asyncio.get_running_loop()).add_fault(FaultSpec(observe=True, always=True))
     now.stop()
     for way in counted:
         steps = [way.frames(number) for number in range(WARM_UP + REQUESTS + 1)]
@@ -375,7 +380,7 @@ async def _count(library: ctypes.CDLL | NotCounted, *, is_secured: bool) -> None
             raise RuntimeError(f"{way.name}: the last request failed, so the counted ones may have failed, too")
 
 
-def counted(*, is_secured: bool) -> dict[str, int]:
+def counted(*options: str) -> dict[str, int]:
     """
     Run all ways under callgrind, in a process of its own: instructions by name.
 
@@ -396,7 +401,7 @@ def counted(*, is_secured: bool) -> dict[str, int]:
         subprocess.run(
             [
                 *(*command, sys.executable, "-m", "bench.instructions", "--within", str(library)),
-                *(["--secured"] if is_secured else []),
+                *options,
             ],
             check=True,
             env=os.environ | {"PYTHONHASHSEED": "0"},
@@ -417,19 +422,21 @@ def main() -> int:
     parser.add_argument("--out", type=Path, metavar="FILE", help="keep the counts, as JSON")
     parser.add_argument("--against", type=Path, metavar="FILE", help="show the ratio to these counts")
     parser.add_argument("--secured", action="store_true", help="ask the authorizer, with 1 000 access rules")
+    parser.add_argument("--observed", action="store_true", help="with one fault of the testing kit that only counts")
     parser.add_argument("--dry", action="store_true", help="send the requests without counting")
     parser.add_argument("--within", metavar="LIBRARY", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.dry or arguments.within:
         library = NotCounted() if arguments.dry else ctypes.CDLL(arguments.within)
-        asyncio.run(_count(library, is_secured=arguments.secured))
+        asyncio.run(_count(library, is_secured=arguments.secured, is_observed=arguments.observed))
         return 0
     if shutil.which("valgrind") is None or shutil.which("cc") is None:
         print(
             "make instructions needs valgrind and a C compiler. Debian: apt-get install valgrind gcc", file=sys.stderr
         )
         return 2
-    counts = counted(is_secured=arguments.secured)
+    chosen = {"--secured": arguments.secured, "--observed": arguments.observed}
+    counts = counted(*[option for option, is_on in chosen.items() if is_on])
     before = json.loads(arguments.against.read_text()) if arguments.against else {}
     for name, instructions in counts.items():
         ratio = f"{instructions / before[name]:8.3f}" if name in before else ""

@@ -40,7 +40,7 @@ A value comes from these sources; later sources win:
 5. a change at run time for all brokers, then one for this broker: `kafka-configs --alter`, or the admin API of any client.
 
 An invalid value ends the start with an error message and exit code 2. An unknown name is logged as `config.unknown`, with a similar
-known name if there is one, as Kafka does.
+known name if there is one, as Kafka does; `--for-tests` refuses it.
 
 A change at run time takes effect at once and is stored in the data directory. The column "change" says when it is possible: not at
 all (an empty cell), for one broker (per-broker), or for one broker and for all (cluster-wide). A topic configuration has the value that

@@ -49,6 +49,26 @@ def test_a_broker_for_tests_is_in_memory_on_a_free_port() -> None:
     assert not settings.config.unknown
 
 
+def test_the_preset_refuses_configurations_that_are_not_known() -> None:
+    misspelled = ("--set", "group.initial.rebalance.dely.ms=0")
+    hint = r"'group.initial.rebalance.dely.ms'; did you mean group.initial.rebalance.delay.ms\?"
+    with pytest.raises(ConfigError, match=f"nothing reads the configuration {hint}"):
+        settings_of("--for-tests", *misspelled)
+    with pytest.raises(ConfigError, match=r"nothing reads the configuration 'my_own-key' \("):
+        settings_of("--for-tests", "--set", "my_own-key=1")
+    assert settings_of("--memory", *misspelled).config.unknown
+    assert settings_of("--for-tests", "--kafka-image", *misspelled).config.unknown
+
+
+def test_the_preset_says_what_only_clients_can_set() -> None:
+    command = [*KOHORT, "serve", "--for-tests"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("kohort ready ")
+        process.terminate()
+        assert "heartbeat.interval.ms=100" in process.communicate(timeout=SECONDS_MAX)[1]
+
+
 def test_options_win_over_the_preset(tmp_path: Path) -> None:
     settings = settings_of(
         "--for-tests", "--port", "9999", "--data-dir", str(tmp_path), "--set", "group.initial.rebalance.delay.ms=7"

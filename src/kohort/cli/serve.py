@@ -19,7 +19,7 @@ from kohort.cli.kafka_image import started_lines
 from kohort.cli.serve_control import add_control_options, control_of
 from kohort.cli.serve_ready import ReadyFile, notify_service_manager, ready_json, ready_line
 from kohort.cli.serve_security import add_security_options
-from kohort.cli.serve_settings import PORT, node_settings
+from kohort.cli.serve_settings import CLIENTS_FOR_TESTS, PORT, node_settings
 from kohort.model.errors import ConfigError
 from kohort.model.numbers import is_number, is_port
 
@@ -324,6 +324,8 @@ async def _serve(settings: "Settings", options: argparse.Namespace, log: "LogWri
         content = ready_json(node, settings, port)
         ready_file.write(content)
         print(content.decode().rstrip() if options.json else ready_line(node, settings, port), flush=True)
+        if options.for_tests and not options.json:
+            print(CLIENTS_FOR_TESTS, file=sys.stderr, flush=True)
         if options.kafka_image:
             print(started_lines(next(iter(node.bound))), flush=True)
         notify_service_manager("READY=1")

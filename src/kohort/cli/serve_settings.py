@@ -57,6 +57,11 @@ short, internal topics are small, one broker is enough, and what has expired is 
 Kafka's default.
 """
 
+CLIENTS_FOR_TESTS: Final = (
+    "clients of the classic protocol have intervals of their own: heartbeat.interval.ms=100 makes their groups quick"
+)
+"""What `--for-tests` cannot set."""
+
 
 def configs_for_tests(release: str) -> dict[str, str]:
     """`FOR_TESTS`, without configurations that the release does not have or that have no effect."""
@@ -103,6 +108,9 @@ def node_settings(options: argparse.Namespace, environment: Mapping[str, str]) -
     made = make_certificates(options, load())
     defaults = default_configs(users, made) | (configs_for_tests(options.kafka) if options.for_tests else {})
     try:
+        config = load(defaults=defaults)
+        if options.for_tests and not options.kafka_image:
+            _refuse_unknown(config.unknown)
         yield Settings(
             host=options.host,
             port=port_of(options),
@@ -118,7 +126,7 @@ def node_settings(options: argparse.Namespace, environment: Mapping[str, str]) -
             protocol=default_protocol(users, is_encrypted=options.tls),
             users=users,
             made_certificates=None if made is None else made.directory,
-            config=load(defaults=defaults),
+            config=config,
             makes_internal_topics=options.for_tests,
             features=parse_features(options.feature),
             virtual_time=options.virtual_time,
@@ -126,6 +134,18 @@ def node_settings(options: argparse.Namespace, environment: Mapping[str, str]) -
     finally:
         if made is not None:
             made.remove()
+
+
+def _refuse_unknown(unknown: Mapping[str, str]) -> None:
+    """
+    Kafka starts with names that it does not know. A test that misspells one would test something else.
+
+    Raises:
+        ConfigError: there are some.
+    """
+    for name, similar in sorted(unknown.items()):
+        hint = f"; did you mean {similar}?" if similar else ""
+        raise ConfigError(f"nothing reads the configuration {name!r}{hint} (--for-tests refuses what is not known)")
 
 
 def port_of(options: argparse.Namespace) -> int:

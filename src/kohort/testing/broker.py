@@ -153,7 +153,8 @@ class Broker(Kit):
         line = first_line(self._process)
         if not line.startswith("{"):
             self.kill()
-            raise BrokerError(f"the broker did not start in {START_TIMEOUT_S:.0f} seconds: {line}{self.log_text()}")
+            why = f"{line}{self.log_text()}" or f"it said nothing in {START_TIMEOUT_S:.0f} seconds"
+            raise BrokerError(f"the broker did not start: {why}")
         return msgspec.json.decode(line, type=dict[str, Any])
 
     def stop(self) -> None:
