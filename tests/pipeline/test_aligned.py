@@ -1,5 +1,6 @@
 """Tables are printed as if row by row: Arrow formats the plain cells of slices of rows."""
 
+import json
 from typing import Any
 
 import pyarrow as pa
@@ -78,3 +79,5 @@ def test_a_long_text_of_a_client_is_cut(capsys: pytest.CaptureFixture[str]) -> N
     out = capsys.readouterr().out
     assert out == printed(rows, "offsets")
     assert [line.split()[-1] for line in out.splitlines()[1:]] == ["x" * 40, "ä" * 39 + "…", "-"]
+    print_table(pa.Table.from_pylist(rows, arrow_schema("offsets")), True, "offsets")
+    assert [row["metadata"] for row in json.loads(capsys.readouterr().out)] == ["x" * 40, "ä" * 41, None]
