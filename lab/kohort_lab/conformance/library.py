@@ -13,6 +13,7 @@ from kohort_lab.conformance.generated.scenarios import (
     generated_consumer_groups,
     generated_scenarios,
     generated_settings,
+    generated_share_fetches,
     generated_share_states,
     generated_transactions,
 )
@@ -134,6 +135,7 @@ def all_scenarios(directory: Path) -> list[Scenario]:
         *generated_consumer_groups(),
         *generated_settings(),
         *generated_share_states(),
+        *generated_share_fetches(),
     ]
     unknown = sorted({scenario.broker for scenario in found} - BROKERS.keys())
     if unknown:

@@ -3,7 +3,7 @@ Generated scenarios, one from each seed: valid and invalid requests, from a mode
 
 A seed gives the same scenario on every machine and with every Python version. Of the first scenarios, half are about groups of
 one to four members, a quarter about logs, and a quarter about topics and their configurations. Scenarios of transactions, of
-consumer groups and of the state of share groups have seeds of their own.
+consumer groups, of the state of share groups and of their fetches have seeds of their own.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,6 +13,7 @@ from kohort_lab.conformance.generated.consumer_groups import write_consumer_grou
 from kohort_lab.conformance.generated.groups import write_group_scenario
 from kohort_lab.conformance.generated.logs import write_log_scenario
 from kohort_lab.conformance.generated.settings import write_settings_scenario
+from kohort_lab.conformance.generated.share_fetches import write_share_fetch_scenario
 from kohort_lab.conformance.generated.share_states import write_share_state_scenario
 from kohort_lab.conformance.generated.topics import write_topic_scenario
 from kohort_lab.conformance.generated.transactions import write_transaction_scenario
@@ -26,6 +27,8 @@ CONSUMER_GROUPS = 160
 """Scenarios of consumer groups, in addition."""
 SHARE_STATES = 120
 """Scenarios of the state of share groups, in addition."""
+SHARE_FETCHES = 120
+"""Scenarios of members of share groups, in addition."""
 SETTINGS = 24
 """Scenarios of client quotas and SCRAM credentials, in addition."""
 
@@ -68,6 +71,13 @@ def generated_share_states(count: int = SHARE_STATES) -> Iterator[Scenario]:
         writer = ScenarioWriter(Random(f"kohort share states {seed}"))
         write_share_state_scenario(writer)
         yield writer.scenario(f"generated-share-states/{seed}", f"random state of share partitions, seed {seed}")
+
+
+def generated_share_fetches(count: int = SHARE_FETCHES) -> Iterator[Scenario]:
+    for seed in range(count):
+        writer = ScenarioWriter(Random(f"kohort share fetches {seed}"))
+        write_share_fetch_scenario(writer)
+        yield writer.scenario(f"generated-share-fetches/{seed}", f"random members of a share group, seed {seed}")
 
 
 def generated_scenario(seed: int) -> Scenario:
