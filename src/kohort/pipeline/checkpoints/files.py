@@ -14,9 +14,6 @@ from typing import Any, NamedTuple, Protocol
 from kohort.model.errors import ConfigError
 from kohort.pipeline.decode.storage import directories, files, is_remote, mapped
 
-_PATHS_MAX = 500
-"""Files that Spark is asked for at once."""
-
 
 class Content(NamedTuple):
     """The bytes of a file, and when it was last written."""
@@ -120,35 +117,34 @@ class HadoopFiles:
         self._spark = spark
 
     def names(self, directory: str) -> list[str]:
-        return [path.rpartition("/")[2] for path in self._paths([directory])]
+        return [path.rpartition("/")[2] for path in self._paths(directory)]
 
     def read(self, directory: str, names: Collection[str]) -> dict[str, Content]:
-        listed = sorted(names)
-        found: dict[str, Content] = {}
-        for first in range(0, len(listed), _PATHS_MAX):
-            paths = [f"{directory}/{name}" for name in listed[first : first + _PATHS_MAX]]
-            for path, modified_ms, data in self._rows(paths, "content"):
-                found[path.rpartition("/")[2]] = Content(bytes(data), modified_ms)
-        return found
+        # An object store is asked several times for each path that is named, and once for some hundred files of a directory.
+        rows = self._rows(directory, "content", names=names) if names else ()
+        return {path.rpartition("/")[2]: Content(bytes(data), modified_ms) for path, modified_ms, data in rows}
 
     def directories(self, directory: str) -> list[str]:
-        found = [path.rsplit("/", 2)[1] for path in self._paths([f"{directory}/*/metadata"])]
-        if not found and not self._paths([directory]):
+        found = [path.rsplit("/", 2)[1] for path in self._paths(f"{directory}/*/metadata")]
+        if not found and not self._paths(directory):
             raise ConfigError(f"{directory} is no checkpoint: Spark finds no files in it")
         return found
 
-    def _paths(self, paths: list[str]) -> list[str]:
-        return [path for path, *_ in self._rows(paths)]
+    def _paths(self, path: str) -> list[str]:
+        return [found for found, *_ in self._rows(path)]
 
-    def _rows(self, paths: list[str], *columns: str) -> list[Any]:
-        """Return path, time and more of some files; none if the files are not there."""
+    def _rows(self, path: str, *columns: str, names: Collection[str] = ()) -> list[Any]:
+        """Return path, time and more of the files of a path, or of those with some names; none if there are no files."""
         try:
-            frame = self._spark.read.format("binaryFile").option("ignoreMissingFiles", "true").load(paths)
+            source = self._spark.read.format("binaryFile").option("ignoreMissingFiles", "true")
+            if names:
+                source = source.option("pathGlobFilter", f"{{{','.join(sorted(names))}}}")
+            frame = source.load(path)
             return list(frame.selectExpr("path", "unix_millis(modificationTime)", *columns).collect())
         except Exception as exc:  # Spark has an exception class for each way to run.
             if "PATH_NOT_FOUND" in str(exc):
                 return []
-            raise ConfigError(f"{paths[0]} cannot be read: {str(exc).splitlines()[0]}") from exc
+            raise ConfigError(f"{path} cannot be read: {str(exc).splitlines()[0]}") from exc
 
 
 def files_of(path: str, session: Any) -> Files:
