@@ -145,6 +145,41 @@ def test_batches_before_the_log_start_are_removed(stored: Stored) -> None:
     assert (again.log_start_offset, again.size_bytes, len(values(again))) == (1150, log.size_bytes, 50)
 
 
+# fmt: off
+RETENTION = {  # retention.ms, retention.bytes in batches, the time: the log start of ten batches, at 0 s to 9 s
+    "nothing limits":           (-1, -1, 1 << 40, 0),
+    "too old":                  (1_000, -1, 4_500, 4),
+    "just old enough":          (1_000, -1, 4_000, 3),
+    "all of them":              (1_000, -1, 1 << 40, 10),
+    "too large":                (-1, 3, 0, 7),
+    "nothing is to be kept":    (-1, 0, 0, 10),
+    "by size, and more by time": (1_000, 8, 6_000, 5),
+    "no time at all":           (0, -1, 9_000, 9),
+}
+# fmt: on
+
+
+@pytest.mark.parametrize("case", RETENTION)
+def test_retention_takes_the_oldest_batches(stored: Stored, case: str) -> None:
+    """As of segments of one batch. Source: Kafka UnifiedLog.deleteOldSegments."""
+    retention_ms, batches, now_ms, start = RETENTION[case]
+    size = len(batch("0"))
+    retention_bytes = batches * size if batches >= 0 else -1
+    config = LogConfig(retention_ms=retention_ms, retention_bytes=retention_bytes)
+    log = stored.store.open(PARTITION, TOPIC_ID, config)
+    for number in range(10):
+        log.append(batch(str(number), timestamp_ms=number * 1_000), leader_epoch=0)
+    stored.store.flush()
+    log.config = LogConfig(retention_ms=retention_ms, retention_bytes=retention_bytes, cleanup_policy="compact")
+    log.apply_retention(now_ms)
+    assert not stored.store._expiring
+    log.config = config
+    log.apply_retention(now_ms)
+    stored.owner.wait_for(lambda: not stored.store._expiring)
+    assert log.log_start_offset == start
+    stored.owner.wait_for(lambda: log.size_bytes == (10 - start) * size)
+
+
 def test_a_log_start_may_lie_in_an_open_transaction(stored: Stored) -> None:
     """Kafka answers the base offset of the batch that holds the log start."""
     log = stored.log()

@@ -48,6 +48,7 @@ class Taken:
             LogConfig(),
             gathering=self.gathering,
             stored=BatchReads(Target("postgresql://", "kohort")),
+            expire=lambda _log, _oldest_ms, _bytes_max: None,
             epochs=EpochCache(),
             producers=ProducerStateManager(),
             aborted=[],

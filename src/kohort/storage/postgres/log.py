@@ -176,6 +176,9 @@ class PostgresLog(PostgresReads):
 
     The database has a row of it from its first write on. Attributes of the writer's thread: `log_id`, `attempt`.
 
+    Args:
+        expire: finds out what is older than a time, or too much for a size, and raises the log start later.
+
     Attributes:
         attempt: the number of the row that raises whenever the outcome of a statement was not known.
         write: what was appended in this turn, in `Gathering`; None if there is nothing.
@@ -190,6 +193,7 @@ class PostgresLog(PostgresReads):
         *,
         gathering: Gathering,
         stored: StoredBatches,
+        expire: Callable[["PostgresLog", int, int], None],
         epochs: EpochCache,
         producers: ProducerStateManager,
         log_start_offset: int = 0,
@@ -218,6 +222,7 @@ class PostgresLog(PostgresReads):
         self._stored = stored
         self._stored_bytes = stored_bytes
         self._gathering = gathering
+        self._expire = expire
 
     @property
     def size_bytes(self) -> int:
@@ -296,6 +301,18 @@ class PostgresLog(PostgresReads):
 
     def _persist_start(self, done: Callable[[], None]) -> None:
         self._gathering.act(NewStart(self, self.log_start_offset, done))
+
+    def apply_retention(self, now_ms: int) -> None:
+        """
+        Raise the log start above the oldest batches, later: a batch is here what a segment is on a disk. One without a
+        timestamp is not old.
+        """
+        config = self.config
+        if "delete" not in config.cleanup_policy.split(",") or self.refusal is not None or self.log_id == NO_ROW:
+            return
+        oldest_ms = now_ms - config.retention_ms if config.retention_ms >= 0 else NO_TIMESTAMP
+        if oldest_ms > NO_TIMESTAMP or config.retention_bytes >= 0:
+            self._expire(self, oldest_ms, config.retention_bytes)
 
     def base_of_log_start(self) -> int:
         """Until the writer has read it, what was known before: the last stable offset does not move back."""

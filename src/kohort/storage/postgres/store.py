@@ -86,6 +86,8 @@ class PostgresStore:
         self._is_closed = False
         self._done: deque[Callable[[], None]] = deque()
         """Actions that the threads leave to the owner."""
+        self._expiring: set[PostgresLog] = set()
+        """Logs whose oldest batches are being looked for."""
         self._kept: deque[tuple[PostgresLog, int, int]] = deque()
         """Batches in memory that were written: their log, their number and their cost."""
         self._kept_bytes = 0
@@ -124,6 +126,7 @@ class PostgresStore:
                 LogConfig(),
                 gathering=self._gathering,
                 stored=self._reads,
+                expire=self._expire,
                 epochs=each.epochs,
                 producers=ProducerStateManager(each.producers),
                 log_start_offset=each.start_offset,
@@ -158,6 +161,7 @@ class PostgresStore:
             config,
             gathering=self._gathering,
             stored=self._reads,
+            expire=self._expire,
             epochs=EpochCache(),
             producers=ProducerStateManager(),
             aborted=[],
@@ -255,6 +259,23 @@ class PostgresStore:
 
     def flush_aged(self) -> None:
         """Nothing waits for a flush."""
+
+    def _expire(self, log: PostgresLog, oldest_ms: int, bytes_max: int) -> None:
+        if log not in self._expiring:
+            self._expiring.add(log)
+            self._removals.submit_search(
+                log.log_id,
+                log.log_start_offset,
+                oldest_ms,
+                bytes_max,
+                lambda offset: self._post(partial(self._on_expired, log, offset)),
+            )
+
+    def _on_expired(self, log: PostgresLog, offset: int) -> None:
+        self._expiring.discard(log)
+        offset = min(offset, log.high_watermark)
+        if offset > log.log_start_offset and log.refusal is None:
+            log.delete_before(offset)
 
     def clean(self, config: CleanerConfig) -> None:
         """No log is compacted."""
