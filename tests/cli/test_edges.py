@@ -43,6 +43,7 @@ FILES = {  # commands that read {}, a file or directory; what they say of a miss
         "folder cannot be read: .*Is a directory",
         "no broker answers",
     ),
+    "demo --data-dir {}": (None, None, "is not empty, and not of an earlier demonstration"),  # it makes a directory
     "pipeline lag {}": (
         "is not a directory; name the data",
         "holds no log of a group coordinator",
