@@ -65,7 +65,8 @@ and `observe`, and every API can be held. `corrupt` needs records: {records}.
 - **A throttled client** is told so where the answer has `throttle_time_ms`. The broker reads no request of its connection for
   the time.
 - **Requests before the login** on a listener with SASL or TLS meet no fault.
-- **A black hole** keeps the requests that come while it is there. Answers to requests that came before leave.
+- **A black hole** keeps the requests that come while it is there. A connection with a request in flight that matches hears
+  nothing at all, also no answers to that; a filter on groups, topics or other contents keeps later requests only.
 - **With a fault, hold or journal** on its API a connection has one request in flight: a delayed answer delays the later ones.
 
 | API | versions | places of an error | filters that its requests carry | reads | throttle is told |

@@ -15,6 +15,7 @@ from kohort.control.cluster.groups import Groups
 from kohort.control.cluster.inside import Inside
 from kohort.control.cluster.points import Points
 from kohort.control.cluster.topics import Topics
+from kohort.control.requests.black_holes import BlackHoles
 from kohort.control.requests.faults import Fault, FaultSpec
 from kohort.control.requests.filters import Call
 from kohort.control.requests.holds import Hold, HoldSpec
@@ -53,6 +54,7 @@ class Kit:
         self._by_api: dict[ApiKey, list[Fault]] = {}
         self._of_all: list[Fault] = []
         self._parked: dict[str, list[Go]] = {}
+        self._black_holes = BlackHoles(node)
         self._silent: set[Go] = set()
         """Close the connections of requests without an answer: one a connection."""
         self.all_holds: dict[str, Hold] = {}
@@ -110,6 +112,8 @@ class Kit:
             for api in fault.matcher.apis:
                 self._by_api.setdefault(api, list(self._of_all)).append(fault)
         self._wrap()
+        if fault.effect == "black_hole":
+            self._black_holes.open(fault)
         # A Fetch that waits for records has begun without the fault: its client asks again.
         self.node.broker.fetches.complete_all()
         return fault
@@ -140,6 +144,7 @@ class Kit:
             apis = list(fault.matcher.apis)
         for api in apis:
             self._by_api[api].remove(fault)
+        self._black_holes.close(fault_id)
         for go in self._parked.pop(fault_id, []):
             self.loop.call_soon(go)
         self._wrap()
@@ -222,6 +227,7 @@ class Kit:
             hold.drop()
         self.points.drop()
         self._parked.clear()
+        self._black_holes.clear()
         self._silent.clear()
         try:
             await self.node.restore(content)

@@ -291,3 +291,5 @@ JOURNAL_BYTES_MAX: Final = 32 * 1024 * 1024
 """The same in bytes of their JSON."""
 SNAPSHOTS_MAX: Final = 100
 """Snapshots of the control port. They share their batches with the logs. Further ones are refused."""
+MUTED_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Answers that a connection in a black hole keeps."""

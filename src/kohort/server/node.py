@@ -37,7 +37,7 @@ from kohort.runtime.ports import Clock
 from kohort.runtime.processors import InlineProcessor
 from kohort.runtime.ready_queue import ReadyQueue
 from kohort.runtime.timers.clock import SystemClock
-from kohort.server.connections.client_connections import ClientConnections
+from kohort.server.connections.client_connections import ClientConnections, OpenConnection
 from kohort.server.connections.connection_limits import ConnectionLimits, Descriptors
 from kohort.server.coordinators.coordinators import COORDINATORS, Coordinators
 from kohort.server.listeners.addresses import addresses_of_brokers
@@ -439,6 +439,11 @@ class Node:
         self._listeners[node_id].disconnect()
         self._broker.apis[node_id].on_stopped()
         _log.info("broker.stopped broker=%d", node_id)
+
+    @property
+    def connections(self) -> list[OpenConnection]:
+        """The open connections."""
+        return list(self._connections.open)
 
     def abort_connections(self, node_id: int) -> None:
         """Reset the connections of a broker's clients, before their replies. Raises: ConfigError: there is no such broker."""

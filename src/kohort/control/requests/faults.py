@@ -157,6 +157,11 @@ class Fault:
         return self.effect == "observe"
 
     @property
+    def is_constant(self) -> bool:
+        """Whether it hits every request that matches, from its beginning to its removal."""
+        return self._times is None and self._random is None and self._previous is None and self.spec.on_call is None
+
+    @property
     def has_hit_enough(self) -> bool:
         """Whether a fault that comes after this one may hit."""
         return self.hits >= (self._times or 1)

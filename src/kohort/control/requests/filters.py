@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
@@ -11,6 +12,7 @@ import msgspec
 from kohort.control.requests.places import Facts
 from kohort.model.ids import uuid_from_text
 from kohort.model.limits import CONTROL_ELEMENTS_MAX
+from kohort.server.connections.in_flight import InFlightRequest
 from kohort.wire.apis import ApiKey
 
 NameOf: TypeAlias = Callable[[UUID], str | None]
@@ -35,6 +37,21 @@ class Call(msgspec.Struct, frozen=True, gc=False):
     principal: str
     request: Any
     facts: Facts
+
+
+def call_of(context: InFlightRequest, broker: int, request: Any = None, facts: Facts = MappingProxyType({})) -> Call:
+    """A request of a connection; without its contents if they are not given."""
+    return Call(
+        context.route.api_key,
+        context.api_version,
+        context.client_id,
+        f"{context.client_host.removeprefix('/')}:{context.client.port}",
+        context.listener,
+        broker,
+        str(context.principal),
+        request,
+        facts,
+    )
 
 
 _OF_CALL: Final = ("client_id", "connection", "listener", "broker", "principal")
@@ -93,6 +110,7 @@ class Matcher:
 
     Attributes:
         apis: the APIs; None for all.
+        is_about_clients: whether a request matches whatever it has in its body.
         names_elements: whether the filter is about topics or partitions, so that a request may match in part.
 
     Raises:
@@ -109,6 +127,7 @@ class Matcher:
             if value is not None:
                 wanted[word] = topic_id_of(value) if word == "topic_id" else value
         self._wanted = wanted
+        self.is_about_clients = not wanted
         self.names_elements = not wanted.keys().isdisjoint({"topic", "topic_id", "partition"})
 
     def may_match(self, call: Call) -> bool:

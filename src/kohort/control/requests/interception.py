@@ -13,7 +13,7 @@ from typing import Any, Protocol, cast
 from kohort.broker.ports import Handler, NoResponse
 from kohort.control.requests.effects import Hit, after_effect, before_effect
 from kohort.control.requests.faults import Fault
-from kohort.control.requests.filters import Call
+from kohort.control.requests.filters import Call, call_of
 from kohort.control.requests.places import place_of
 from kohort.control.requests.placing import select
 from kohort.control.requests.unfolded import facts_of_call
@@ -89,18 +89,7 @@ class Passage:
         self._answer: Any = None
         self.context = context
         self.hit: Hit | None = None
-        client = context.client
-        self.call = Call(
-            api,
-            context.api_version,
-            context.client_id,
-            f"{context.client_host.removeprefix('/')}:{client.port}",
-            context.listener,
-            broker,
-            str(context.principal),
-            request,
-            facts_of_call(api, request),
-        )
+        self.call = call_of(context, broker, request, facts_of_call(api, request))
         self._entry = rules.begin(self.call)
 
     def begin(self) -> Any:

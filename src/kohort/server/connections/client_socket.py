@@ -12,6 +12,7 @@ from kohort.model.addresses import java_text
 from kohort.model.errors import WireError
 from kohort.model.limits import COUNTED_BYTES_MIN, WRITE_BUFFER_BYTES
 from kohort.server.connections.client_connections import ClientConnections, ServedEndpoint
+from kohort.server.connections.muted import Muted
 
 _log: Final = logging.getLogger("kohort.server")
 
@@ -79,6 +80,16 @@ class ClientSocket(asyncio.Protocol):
         if part:
             self._out.append(part)
             self._flush()
+
+    def mute(self) -> None:
+        """Keep all bytes for the client until `unmute`, for tests of clients."""
+        if self._transport is not None and not isinstance(self._transport, Muted):
+            self._transport = Muted(self._transport)
+
+    def unmute(self) -> None:
+        """End `mute`."""
+        if isinstance(self._transport, Muted):
+            self._transport = self._transport.release()
 
     # -- requests, see `connection.py` --------------------------------------------------------------------------
 

@@ -76,6 +76,11 @@ class ClientConnection(AnsweringConnection):
         """Whether the socket is not read because of requests that wait, or of answers that the client does not take."""
         return self._is_paused
 
+    @property
+    def in_flight(self) -> list[InFlightRequest]:
+        """The requests without an answer so far, oldest first."""
+        return list(self._in_flight)
+
     def answer_alone(self, frame: bytes) -> bytes | None:
         """The answer to a request that needs no authentication; None if the request is refused."""
         return self._handle_one(frame)
