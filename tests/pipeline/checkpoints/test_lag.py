@@ -133,9 +133,9 @@ def test_wrong_checkpoints_are_sentences(
 @pytest.mark.parametrize("name", ["lag", "time_lag", "spark_queries", "status"])
 def test_a_table_reads_as_many_batches_as_it_needs(logs: Path, billing: Checkpoint, name: str) -> None:
     for number in range(120):
-        at_ms = BEGAN_MS + 60_000 + number * (5_000 if number else 0)
+        at_ms = BEGAN_MS + 60_000 + number * number * 1_000
         place = {"orders": {0: 30, 1: 20 if number < 15 else 25}}
-        billing.batch(number + 3, place, at_ms=at_ms, finished_ms=at_ms + 700)
+        billing.batch(number + 3, place, at_ms=at_ms, finished_ms=at_ms + 500 + number)
     named, whole = f"billing={billing.path}", {"extent": Extent.ALL, "is_latest_only": False}
     found = lag_of(logs, named, name=name)
     assert found == lag_of(logs, named, name=name, **whole)
