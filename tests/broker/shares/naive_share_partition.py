@@ -372,14 +372,17 @@ class NaiveSharePartition:
         self.advance()
 
     def roll_back(self, pending: Pending, now: int) -> None:
-        for offset, before in pending.changed.items():
-            record = self.record(offset)
-            if record is None:
-                continue
-            record.is_pending = False
-            if before.lock > now:
-                record.state = ACQUIRED
-            else:
+        for batch in self.batches:
+            for offset, record in batch.items():
+                before = pending.changed.get(offset)
+                if before is None:
+                    continue
+                record.is_pending = False
+                if before.lock > now:
+                    record.state = ACQUIRED
+                    continue
+                if batch.first < self.start <= batch.last:
+                    batch.is_split = True
                 is_over = before.count >= self.settings.delivery_limit or offset < self.start
                 self._end(record, ARCHIVED if is_over else AVAILABLE)
         self.advance()

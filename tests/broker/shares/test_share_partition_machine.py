@@ -263,3 +263,21 @@ class SharePartitions(RuleBasedStateMachine):
 
 
 TestSharePartitions = SharePartitions.TestCase
+
+
+def test_a_failed_release_of_a_batch_whose_first_records_the_log_has_lost() -> None:
+    """The lock has run out meanwhile: only the records that the log still has are available."""
+    state = SharePartitions()
+    state.load(limit=2, locks_max=7, can_renew=False, start=0, has_dead_letters=False, persisted=[])
+    state.produce(sizes=[5], holes=set())
+    state.fetch(member="m1", is_limited=False, batch_size=1, records_max=9, batches=2, aborted=None)
+    state.end_session(member="m1")
+    state.pass_time(passed_ms=LOCK_MS)
+    state.delete_records(by=5)
+    state.real.on_log_start(state.log_start)
+    state.naive.on_log_start(state.log_start)
+    state.end_write(has_failed=True)
+    state.they_are_equal()
+    state.fetch(member="m2", is_limited=False, batch_size=9, records_max=9, batches=2, aborted=None)
+    state.they_are_equal()
+    assert state.acquired[-1] == ("m2", 5, 7)

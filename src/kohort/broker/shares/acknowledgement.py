@@ -240,6 +240,9 @@ def roll_back(partition: SharePartition, change: Change, now_ms: int, settings: 
     """
     Take a change back. Records whose lock has run out meanwhile are released. Returns whether some are available then.
 
+    Records before the start offset are archived then, as at the end of a lock. Kafka makes the whole batch available if the log
+    has lost only its first records.
+
     Source: SharePartition.rollbackOrProcessStateUpdates.
     """
     runs = partition.runs
@@ -255,6 +258,10 @@ def roll_back(partition: SharePartition, change: Change, now_ms: int, settings: 
             runs.states[index] = ACQUIRED
             partition.watch_lock(lock)
             continue
+        if first < partition.start_offset <= last:
+            runs.cut(index, partition.start_offset)
+            runs.set(index, ARCHIVED, count, 0, 0)
+            index += 1
         is_exhausted = count >= settings.delivery_limit or last < partition.start_offset
         state = ARCHIVED if is_exhausted else AVAILABLE
         runs.set(index, state, count, 0, 0)
