@@ -119,6 +119,9 @@ WORDS = {
     "log dump leader-epoch-checkpoint": "cannot be read: a leader epoch checkpoint",
     "log dump --offset -1 x.log": "greater than or equal to 0",
     "log dump --max-bytes 0 x.log": "greater than or equal to 1",
+    "store init here": "the address of a store in PostgreSQL begins with postgresql://",
+    "store upgrade postgresql://127.0.0.1:1/k": "the database postgresql://127.0.0.1:1/k cannot be used: .*refused",
+    "store verify postgresql://me:word@127.0.0.1:1/k": "the database postgresql://me@127.0.0.1:1/k cannot be used",
 }
 SERVE = {  # in a process of its own: it sets up the log
     "--memory --config missing": "Cannot read .*: No such file",
