@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 def read(spark: "SparkSession", path: str, options: "Mapping[str, str] | None" = None) -> "DataFrame":
     """
-    Return the rows of a source as a frame, planned now; see `sources.frames`.
+    Return the rows of a source as a frame, planned now; see `sources.frames.planned`.
 
     `spark.read.format("kohort").options(...).load(path)` gives the same rows, but needs PySpark 4.0: this needs 3.5. The frame
     has the tables of the source as methods (`read(spark, path).lag()`), which need 4.0; see `front`.
 
     Args:
         path: the data directory of a broker, `kafka://HOST:PORT`, or a directory in a file system of Hadoop, see
-            `sources.hadoop`.
+            `sources.frames.hadoop`.
         options: the options of the source, see `sources.options`.
 
     Raises:
@@ -37,8 +37,8 @@ def read(spark: "SparkSession", path: str, options: "Mapping[str, str] | None" =
     """
     from kohort.pipeline.decode.storage import is_remote
     from kohort.pipeline.front import with_tables
-    from kohort.pipeline.sources.frames import frame_of
-    from kohort.pipeline.sources.hadoop import frame_of_files
+    from kohort.pipeline.sources.frames.hadoop import frame_of_files
+    from kohort.pipeline.sources.frames.planned import frame_of
     from kohort.pipeline.sources.live import is_live
     from kohort.pipeline.sources.options import SourceOptions
 
@@ -120,8 +120,8 @@ def register(spark: "SparkSession") -> None:
 
 
 def decode_kv(frame: "DataFrame") -> "DataFrame":
-    """Decode a frame of Spark's own Kafka connector; see `sources.kafka_connector` for its limits."""
-    from kohort.pipeline.sources.kafka_connector import decode_kv
+    """Decode a frame of Spark's own Kafka connector; see `sources.frames.kafka_connector` for its limits."""
+    from kohort.pipeline.sources.frames.kafka_connector import decode_kv
 
     return decode_kv(frame)
 

@@ -13,7 +13,7 @@ from kohort.pipeline.decode.batches import scan
 from kohort.pipeline.decode.log import Decoder
 from kohort.pipeline.decode.records import parse, windows
 from kohort.pipeline.decode.segments import list_segments
-from kohort.pipeline.sources.kafka_connector import decode_batch
+from kohort.pipeline.sources.frames.kafka_connector import decode_batch
 from kohort.wire.batch_header import CONTROL
 from tests.pipeline import frames
 from tests.pipeline.logbytes import decode_directory

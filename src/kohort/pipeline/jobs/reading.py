@@ -476,6 +476,6 @@ class Reading:
         parsed = SourceOptions.parse(options)
         if is_local(self._spark):
             return self._spark.frame_of(parsed)
-        from kohort.pipeline.sources.frames import frame_of
+        from kohort.pipeline.sources.frames.planned import frame_of
 
         return frame_of(self._spark, parsed)
