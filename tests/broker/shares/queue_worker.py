@@ -180,10 +180,24 @@ class Worker:
             forgotten_topics_data=out,
         )
         session.partitions = wanted
-        take = partial(self._take_records, at, session, self.let_go(ends), queue.node.clock.now_ms())
+        lives: dict[int, object] = {}
+        take = partial(self._take_records, at, session, self.let_go(ends), queue.node.clock.now_ms(), lives)
         session.waiting = self._request(ApiKey.SHARE_FETCH, request, at, take)
+        lives |= {index: queue.life(at, index) for index in wanted}
 
-    def _take_records(self, at: int, session: Session, ends: Mapping[Where, int], since_ms: int, answer: Any) -> None:
+    def _take_records(
+        self,
+        at: int,
+        session: Session,
+        ends: Mapping[Where, int],
+        since_ms: int,
+        lives: Mapping[int, object],
+        answer: Any,
+    ) -> None:
+        """
+        Args:
+            lives: the share partitions in memory after the request, which may have been dropped since; empty within it.
+        """
         if answer.error_code:
             # The session is another one's by now; the client opens a new one on a new connection.
             self.sessions.pop(at, None)
@@ -194,6 +208,8 @@ class Worker:
                 index = partition.partition_index
                 self._queue.on_outcome(self, ends, since_ms, index, partition.acknowledge_error_code)
                 life = self._queue.life(at, index)
+                if lives and lives.get(index) is not life:
+                    life = object()
                 for each in partition.acquired_records:
                     for offset in range(each.first_offset, each.last_offset + 1):
                         held = Held(at, life, since_ms)

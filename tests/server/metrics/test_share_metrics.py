@@ -21,6 +21,8 @@ def test_numbers_follow_the_members() -> None:
     assert before["kafka_server_sharesessioncache_sharesessionscount", ""] == 0
     assert not [name for name, _ in before if "sharepartitionmetrics" in name or "deadletter" in name]
 
+    loads = "kafka_server_sharegroupmetrics_partitionloadtimems"
+    assert before[f"{loads}_count", ""] == 0
     topic_id = harness.create("t")
     harness.write("t", b"a", b"b", b"c", b"d", b"e")
     harness.write("t", b"f")
@@ -33,6 +35,7 @@ def test_numbers_follow_the_members() -> None:
     assert after["kafka_server_sharesessioncache_sharepartitionscount", ""] == 1
     counted = "kafka_server_sharegroupmetrics_recordacknowledgements_total"
     assert [after[counted, kind] for kind in ("Accept", "Release", "Reject", "Renew")] == [1, 1, 1, 1]
+    assert after[f"{loads}_count", ""] == 1
     where = "g,t,0"
     prefix = "kafka_server_sharepartitionmetrics_"
     assert after[f"{prefix}inflightmessagecount", where] == after["kohort_share_records_in_flight", where] == 5

@@ -30,6 +30,7 @@ from kohort.broker.shares.share_partition import Change, Letter, SharePartition
 from kohort.broker.shares.share_settings import LeaderSettings, LeaderSettingsOfGroups
 from kohort.machine.ports import Persister, SharePartitionKey, SharePartitionState
 from kohort.model.errors import CoordinatorError, ErrorCode, StorageError
+from kohort.runtime.metrics import Histogram
 from kohort.runtime.ports import Clock
 from kohort.storage.log import Log, ReadView, TimestampOffset
 
@@ -72,9 +73,14 @@ class DeadLetters(Protocol):
 
 
 class LeaderServices:
-    """The services that all share partitions of a broker use."""
+    """
+    The services that all share partitions of a broker use.
 
-    __slots__ = ("call_later", "clock", "dead_letters", "persister", "searches", "settings", "wake")
+    Attributes:
+        loads: how long share partitions have taken to read their state.
+    """
+
+    __slots__ = ("call_later", "clock", "dead_letters", "loads", "persister", "searches", "settings", "wake")
 
     def __init__(
         self,
@@ -93,6 +99,7 @@ class LeaderServices:
         self.searches = searches
         self.wake = wake
         self.dead_letters = dead_letters
+        self.loads = Histogram()
 
 
 class LedSharePartition:
@@ -110,6 +117,7 @@ class LedSharePartition:
         "_cancel",
         "_forget",
         "_leader_epoch",
+        "_loading_since_ms",
         "_services",
         "_state_epoch",
         "_timer_at",
@@ -140,6 +148,7 @@ class LedSharePartition:
         self._forget = forget
         self._leader_epoch = partition.leader_epoch
         self._state_epoch = 0
+        self._loading_since_ms = 0
         self._timer_at = 0
         self._cancel: Cancel | None = None
 
@@ -160,6 +169,7 @@ class LedSharePartition:
 
     def load(self) -> None:
         """Read the state. Fetches that wait are woken when it is there, or when there is an `error`."""
+        self._loading_since_ms = self._services.clock.now_ms()
         self._services.persister.read(self.key, self._leader_epoch, self._on_state)
 
     def _on_state(self, answer: SharePartitionState | CoordinatorError) -> None:
@@ -211,6 +221,7 @@ class LedSharePartition:
             self.drop(ErrorCode.UNKNOWN_SERVER_ERROR)
             return
         self.records = records
+        self._services.loads.record(self._services.clock.now_ms() - self._loading_since_ms)
         limit = self.settings.of_records.delivery_limit
         self._send([letter._replace(is_rejected=letter.deliveries < limit) for letter in letters])
         self._services.wake(self)

@@ -9,7 +9,7 @@ from prometheus_client.metrics_core import Metric
 
 from kohort.broker.broker import Broker
 from kohort.broker.shares.record_states import ACCEPT, REJECT, RELEASE, RENEW
-from kohort.server.metrics.figures import by, figure
+from kohort.server.metrics.figures import QUANTILES, by, figure, summary
 
 _KINDS: Final = {"Accept": ACCEPT, "Release": RELEASE, "Reject": REJECT, "Renew": RENEW}
 
@@ -30,6 +30,10 @@ def share_families(broker: Broker) -> Iterator[Metric]:
     about = "Acknowledged records."
     acknowledged = [(name, sum(each.acknowledged[kind] for each in shares)) for name, kind in _KINDS.items()]
     yield from figure("", f"{groups}RecordAcknowledgementsPerSec,ackType={{}}", about, *by("ackType", acknowledged))
+    about = "Time to read the state of a share partition."
+    loads = broker.share_services.loads
+    quantiles = [float(loads.quantile_ms(fraction)) for fraction in QUANTILES]
+    yield summary(f"{groups}PartitionLoadTimeMs", about, [({}, loads.count, quantiles)])
     yield from _partition_families(broker)
     letters = broker.dead_letters
     for name, about, counts in (
