@@ -67,12 +67,11 @@ def test_the_size_chooses(
 
 
 def test_spark_is_chosen_where_its_cores_make_up_for_its_start() -> None:
-    """Two cores gain nothing with 676 MB: 46 to 68 s of processor time, where the local engine takes 17 to 20."""
+    """Two cores gain nothing: 676 MB take 23 to 27 s of processor time, of which 11 for the start, and 6 in the process."""
     limits = [local_bytes_max(cores) for cores in (1, 2, 4, 8, 64)]
-    assert limits[0] == math.inf
-    assert limits[1] > 2 * 676_000_000
+    assert limits[:2] == [math.inf, math.inf]
     assert limits == sorted(limits, reverse=True)
-    assert limits[-1] > 400_000_000
+    assert 1_000_000_000 < limits[-1] < limits[2] < 5_000_000_000
 
 
 def test_large_logs_without_java_are_a_sentence(logs: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -24,8 +24,8 @@ AUTO, LOCAL, SPARK = "auto", "local", "spark"
 ENGINES = (AUTO, LOCAL, SPARK)
 # Measured with 10 million commits (676 MB) on two cores (`python -m bench.pipeline_commands --only engines`).
 _SPARK_START_S = 12.0
-_LOCAL_S_PER_MB = 0.027
-_SPARK_CORE_S_PER_MB = 0.043
+_LOCAL_S_PER_MB = 0.009
+_SPARK_CORE_S_PER_MB = 0.022
 _RECORD_BYTES = 100
 """An estimate, of commits."""
 _WHOLE_TOPICS = frozenset(
