@@ -63,5 +63,6 @@ def test_tables_of_one_group_and_of_the_latest_commits_are_equal(
     logs = recorded("main") / "logs"
     check_equal(tuple(COLUMNS)[:10], *(Tables(Reading(one, logs, group="classic-three")) for one in (local, spark)))
     check_equal(
-        ("offsets", "lag", "damage"), *(Tables(Reading(one, logs, is_latest_only=True)) for one in (local, spark))
+        ("offsets", "lag", "time_lag", "damage"),
+        *(Tables(Reading(one, logs, is_latest_only=True)) for one in (local, spark)),
     )
