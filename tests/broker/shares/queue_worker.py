@@ -55,11 +55,13 @@ class Held(NamedTuple):
         at: the broker.
         life: the share partition in memory that gave it.
         since_ms: when it was asked for; its lock does not begin before.
+        request: the number of the request that asked for it.
     """
 
     at: int
     life: object
     since_ms: int
+    request: int
 
 
 class Session:
@@ -137,6 +139,7 @@ class Worker:
     def _request(self, api_key: ApiKey, request: Any, at: int, take: Callable[[Any], None]) -> Answers:
         session = self.sessions[at]
         session.epoch += 1
+        self._queue.requests += 1
         answers = Answers(take)
         session.open = [each for each in session.open if not each] + [answers]
         self._queue.cluster.begin(
@@ -181,7 +184,8 @@ class Worker:
         )
         session.partitions = wanted
         lives: dict[int, object] = {}
-        take = partial(self._take_records, at, session, self.let_go(ends), queue.node.clock.now_ms(), lives)
+        asked = queue.node.clock.now_ms(), queue.requests + 1
+        take = partial(self._take_records, at, session, self.let_go(ends), asked, lives)
         session.waiting = self._request(ApiKey.SHARE_FETCH, request, at, take)
         lives |= {index: queue.life(at, index) for index in wanted}
 
@@ -190,12 +194,13 @@ class Worker:
         at: int,
         session: Session,
         ends: Mapping[Where, int],
-        since_ms: int,
+        asked: tuple[int, int],
         lives: Mapping[int, object],
         answer: Any,
     ) -> None:
         """
         Args:
+            asked: when, and the number of the request.
             lives: the share partitions in memory after the request, which may have been dropped since; empty within it.
         """
         if answer.error_code:
@@ -206,13 +211,13 @@ class Worker:
         for topic in answer.responses:
             for partition in topic.partitions:
                 index = partition.partition_index
-                self._queue.on_outcome(self, ends, since_ms, index, partition.acknowledge_error_code)
+                self._queue.on_outcome(self, ends, asked[0], index, partition.acknowledge_error_code)
                 life = self._queue.life(at, index)
                 if lives and lives.get(index) is not life:
                     life = object()
                 for each in partition.acquired_records:
                     for offset in range(each.first_offset, each.last_offset + 1):
-                        held = Held(at, life, since_ms)
+                        held = Held(at, life, *asked)
                         self._queue.on_delivery(self, (index, offset), each.delivery_count, held)
 
     def acknowledge(self) -> None:

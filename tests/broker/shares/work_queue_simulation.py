@@ -59,8 +59,12 @@ class Queue:
         self.chance = Random(seed)
         self.limit = self.chance.choice([2, 5, 10])
         self._snapshot_every = self.chance.choice([0, 3, 500])
+        self.requests = 0
         self.done: dict[Where, int] = {}
-        """Records whose end was confirmed: acknowledged or rejected."""
+        """
+        Records whose end was confirmed, and how many requests there had been. A fetch may be answered after its broker has lost
+        the records, because it waits for the acknowledgements that came with it.
+        """
         self.sent: set[tuple[Where, int]] = set()
         """Records and how somebody wanted to acknowledge them, confirmed or not."""
         self.ended: set[Where] = set()
@@ -154,8 +158,8 @@ class Queue:
                 continue
             assert kind != WRONG, f"{worker.member_id} may acknowledge {where}, which another one holds"
             if kind in (ACCEPT, REJECT):
-                assert where not in self.done, f"{where} is ended by {kind}, after {self.done[where]} was confirmed"
-                self.done[where] = kind
+                assert where not in self.done, f"{where} is ended twice"
+                self.done[where] = self.requests
             elif kind == RENEW and where in worker.held:
                 worker.held[where] = worker.held[where]._replace(since_ms=since_ms)
 
@@ -185,7 +189,7 @@ class Queue:
     def on_delivery(self, worker: Worker, where: Where, count: int, held: Held) -> None:
         self.count("delivery")
         loaded = self.loaded.get(held.life, self.loading).get(where, 0)
-        assert where not in self.done, f"{where} comes again after {self.done[where]} was confirmed"
+        assert held.request <= self.done.get(where, held.request), f"{where} comes again after its end was confirmed"
         assert count > loaded, f"the count of {where} is {count}, and {loaded} was loaded"
         life, before = self.counts.get(where, (None, 0))
         assert life is not held.life or count > before, f"the count of {where} falls from {before} to {count}"
