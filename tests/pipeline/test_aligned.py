@@ -81,3 +81,21 @@ def test_a_long_text_of_a_client_is_cut(capsys: pytest.CaptureFixture[str]) -> N
     assert [line.split()[-1] for line in out.splitlines()[1:]] == ["x" * 40, "ä" * 39 + "…", "-"]
     print_table(pa.Table.from_pylist(rows, arrow_schema("offsets")), True, "offsets")
     assert [row["metadata"] for row in json.loads(capsys.readouterr().out)] == ["x" * 40, "ä" * 41, None]
+
+
+def test_records_in_flight_of_a_share_group(capsys: pytest.CaptureFixture[str]) -> None:
+    """The state has ranges of records; those that are done are not in flight any more."""
+    ranges = (
+        (10, 29, "available"),
+        (30, 30, "acquired"),
+        (31, 40, "acknowledged"),
+        (41, 41, "archived"),
+        (42, 43, "archiving"),
+    )
+    names = ("first_offset", "last_offset", "state")
+    batches = [dict(zip(names, each, strict=True), deliveries=1) for each in ranges]
+    place = {"group": "g", "topic": "t", "partition": 0}
+    print_table(pa.Table.from_pylist([place | {"batches": batches}], arrow_schema("share_state")), False, "share_state")
+    header, line = capsys.readouterr().out.splitlines()
+    assert header.split("IN FLIGHT")[0].rstrip().endswith("DONE")
+    assert line[header.index("IN FLIGHT") :].split()[0] == "23"

@@ -13,6 +13,8 @@ from kohort.pipeline.tables.contract import DURATION, INSTANT, column_of
 
 SHORT_MAX = 40
 """Characters of a text that clients choose."""
+_DONE = ("acknowledged", "archived")
+"""The states of records that no member of a share group gets again."""
 
 Row = dict[str, Any]
 Cell = Callable[[Row], str]
@@ -75,6 +77,12 @@ def _waited(row: Row) -> str:
     return f"{bound}{duration(row['time_lag_ms'])}"
 
 
+def _in_flight(row: Row) -> str:
+    """Return how many records behind the start offset are not done; the state has ranges of them."""
+    open_ones = (one for one in row["batches"] or () if one["state"] not in _DONE)
+    return str(sum(one["last_offset"] - one["first_offset"] + 1 for one in open_ones))
+
+
 def _members(name: str, row: Row) -> str:
     members = row[name]
     return "?" if members is None else ", ".join(one["instance_id"] or one["client_id"] for one in members)
@@ -107,7 +115,7 @@ _SPECIAL: dict[str, tuple[Align, Cell]] = {
     "@joined": ("left", partial(_members, "joined")),
     "@left": ("left", partial(_members, "left")),
     "@took": ("right", rebalance_duration),
-    "@in_flight": ("right", lambda row: str(sum(one["state"] != "acknowledged" for one in row["batches"] or ()))),
+    "@in_flight": ("right", _in_flight),
     "@partitions": ("left", _partitions),
     "@timeout_ms": ("right", partial(_duration, "timeout_ms")),
     "@is_overdue": ("left", lambda row: "yes" if row["is_overdue"] else "no"),
