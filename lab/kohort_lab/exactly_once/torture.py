@@ -2,50 +2,36 @@
 
 import random
 import sys
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 from uuid import uuid4
 
 from kohort_lab.checks import CheckError, settle
 from kohort_lab.exactly_once import topics
 from kohort_lab.exactly_once.processor import Job
 from kohort_lab.exactly_once.verdict import Verdict, judge
+from kohort_lab.kills import KillPlan, Restartable, kill_at_random
 from kohort_lab.restarted import RestartedProcess
 
 PROCESSOR: Final = (sys.executable, "-m", "kohort_lab.exactly_once.processor")
 
 
-class Restartable(Protocol):
-    """A broker that can be killed and started again; `ServedKohort` and `KafkaNode` are."""
-
-    def kill(self) -> None: ...
-
-    def start(self) -> object: ...
-
-
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(KillPlan):
     """
+    A run: its kills, its processors and its load.
+
     Attributes:
-        seconds: duration of the load and the kills.
-        kill_seconds: shortest and longest time between kills.
-        broker_share: share of the kills that the broker gets; the processors get the others.
-        down_seconds: longest time that a killed process stays dead.
         session_timeout_ms: of dynamic members. The broker's `group.min.session.timeout.ms` must allow it.
     """
 
-    seconds: float = 10.0
     processors: int = 4
     source_partitions: int = 6
     sink_partitions: int = 4
     inputs_per_second: int = 300
-    kill_seconds: tuple[float, float] = (0.3, 1.5)
-    broker_share: float = 0.3
-    down_seconds: float = 0.5
     session_timeout_ms: int = 6_000
     transaction_timeout_ms: int = 5_000
 
@@ -136,7 +122,7 @@ def torture(
             stopped.callback(slot.stop)
             slot.start()
         feeder.start()
-        broker_kills = _kill_at_random(slots, plan, rng, broker, on_step)
+        broker_kills = kill_at_random(slots, "processor", plan, rng, broker, on_step)
         feeder.stop()
         if feeder.failed is not None:
             raise CheckError(f"an input was refused: {feeder.failed}")
@@ -150,35 +136,9 @@ def torture(
     return Outcome(
         verdict,
         acknowledged=feeder.acknowledged,
-        broker_kills=broker_kills,
+        broker_kills=len(broker_kills),
         processor_kills=sum(slot.kills for slot in slots),
         processor_exits=sum(slot.exits for slot in slots),
         committed=sum(slot.transactions("commit") for slot in slots),
         aborted=sum(slot.transactions("abort") for slot in slots),
     )
-
-
-def _kill_at_random(
-    slots: list[_Slot], plan: Plan, rng: random.Random, broker: Restartable | None, on_step: Callable[[str], None]
-) -> int:
-    """Kill for the duration of the plan, and return how often the broker was killed."""
-    kills = 0
-    deadline = time.monotonic() + plan.seconds
-    while (left := deadline - time.monotonic()) > 0:
-        time.sleep(min(rng.uniform(*plan.kill_seconds), left))
-        for slot in slots:
-            slot.keep_alive()
-        down_seconds = rng.uniform(0, plan.down_seconds)
-        if broker is not None and rng.random() < plan.broker_share:
-            on_step(f"kill of the broker, for {down_seconds:.2f} s")
-            kills += 1
-            broker.kill()
-            time.sleep(down_seconds)
-            broker.start()
-        else:
-            slot = rng.choice(slots)
-            on_step(f"kill of processor {slots.index(slot)}, for {down_seconds:.2f} s")
-            slot.kill()
-            time.sleep(down_seconds)
-            slot.start()
-    return kills

@@ -18,7 +18,7 @@ from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort_lab.checks import POLL_SECONDS, SETTLE_SECONDS, CheckError
 from kohort_lab.exactly_once import topics
-from kohort_lab.exactly_once.torture import Restartable
+from kohort_lab.kills import KillPlan, Restartable, kill_at_random
 from kohort_lab.restarted import RestartedProcess
 from kohort_lab.work_queue.verdict import REFUSED, Event, Verdict, judge
 
@@ -41,22 +41,12 @@ SETTINGS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """
-    Attributes:
-        seconds: duration of the load and the kills.
-        kill_seconds: shortest and longest time between kills.
-        broker_share: share of the kills that the broker gets; the workers get the others.
-        down_seconds: longest time that a killed process stays dead.
-    """
+class Plan(KillPlan):
+    """A run: its kills, its workers and its load."""
 
-    seconds: float = 10.0
     workers: int = 4
     partitions: int = 3
     records_per_second: int = 300
-    kill_seconds: tuple[float, float] = (0.3, 1.5)
-    broker_share: float = 0.3
-    down_seconds: float = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +111,7 @@ def torture(
             stopped.callback(worker.stop)
             worker.start()
         feeder.start()
-        kills = _kill_at_random(workers, plan, rng, broker, on_step)
+        kills = kill_at_random(workers, "worker", plan, rng, broker, on_step)
         feeder.stop()
         if feeder.failed is not None:
             raise CheckError(f"a record was refused: {feeder.failed}")
@@ -145,36 +135,6 @@ def _configure(bootstrap: str, group: str) -> None:
     altered = admin.incremental_alter_configs([ConfigResource(ResourceType.GROUP, group, incremental_configs=entries)])
     for each in altered.values():
         each.result(topics.CALL_SECONDS)
-
-
-def _kill_at_random(
-    workers: Sequence[RestartedProcess],
-    plan: Plan,
-    rng: random.Random,
-    broker: Restartable | None,
-    on_step: Callable[[str], None],
-) -> list[float]:
-    """Kill for the duration of the plan, and return the instants at which the broker was killed."""
-    kills = []
-    deadline = time.monotonic() + plan.seconds
-    while (left := deadline - time.monotonic()) > 0:
-        time.sleep(min(rng.uniform(*plan.kill_seconds), left))
-        for each in workers:
-            each.keep_alive()
-        down_seconds = rng.uniform(0, plan.down_seconds)
-        if broker is not None and rng.random() < plan.broker_share:
-            on_step(f"kill of the broker, for {down_seconds:.2f} s")
-            kills.append(time.monotonic())
-            broker.kill()
-            time.sleep(down_seconds)
-            broker.start()
-        else:
-            worker = rng.choice(workers)
-            on_step(f"kill of worker {workers.index(worker)}, for {down_seconds:.2f} s")
-            worker.kill()
-            time.sleep(down_seconds)
-            worker.start()
-    return kills
 
 
 def _settle(bootstrap: str, group: str, partitions: int, workers: Sequence[RestartedProcess]) -> None:
