@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -156,28 +157,55 @@ class Ledger:
             return dict(self._records)
 
 
-class Member:
-    """A process of demo_members.py and its reports."""
+class Reporter(ABC):
+    """
+    A process that reports each event as a line of JSON.
 
-    def __init__(self, client: str, broker: Broker, ledger: Ledger, root: Path) -> None:
-        self.client = client
-        self._ledger = ledger
-        program = str(Path(__file__).with_name("demo_members.py"))
-        command = [sys.executable, program, client, broker.bootstrap, GROUP, *TOPICS]
-        with (root / f"{client}.log").open("a") as log:
+    Args:
+        program: a file beside this one.
+        log: gets what the process writes to standard error.
+    """
+
+    def __init__(self, program: str, log: Path, *arguments: str) -> None:
+        command = [sys.executable, str(Path(__file__).with_name(program)), *arguments]
+        with log.open("a") as errors:
             self.process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+                command, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
             )
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            # A member that was killed may leave half a line.
+            # A process that was killed may leave half a line.
             if line.endswith("}\n"):
-                report = json.loads(line)
-                if report["event"] == "committed":
-                    self._ledger.committed(self.process.pid, report["offsets"])
+                self._take(json.loads(line))
+
+    @abstractmethod
+    def _take(self, report: dict[str, Any]) -> None:
+        """Note an event; on another thread."""
+
+    def die(self) -> None:
+        """Send SIGKILL: a member does not leave its group."""
+        self.process.kill()
+        self.process.wait()
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.die()
+
+
+class Member(Reporter):
+    """A process of demo_members.py and its reports."""
+
+    def __init__(self, client: str, broker: Broker, ledger: Ledger, root: Path) -> None:
+        self.client = client
+        self._ledger = ledger
+        super().__init__("demo_members.py", root / f"{client}.log", client, broker.bootstrap, GROUP, *TOPICS)
+
+    def _take(self, report: dict[str, Any]) -> None:
+        if report["event"] == "committed":
+            self._ledger.committed(self.process.pid, report["offsets"])
 
     @property
     def commits(self) -> int:
@@ -187,17 +215,8 @@ class Member:
         """Send SIGTERM: the member leaves the group. Returns at once."""
         self.process.terminate()
 
-    def die(self) -> None:
-        """Send SIGKILL: the member does not leave the group."""
-        self.process.kill()
-        self.process.wait()
 
-    def close(self) -> None:
-        if self.process.poll() is None:
-            self.die()
-
-
-class Application:
+class Application(Reporter):
     """
     A process of demo_application.py and its reports.
 
@@ -212,32 +231,15 @@ class Application:
         self.records = 0
         self.is_holding = False
         self.is_done = False
-        program = str(Path(__file__).with_name("demo_application.py"))
-        command = [sys.executable, program, broker.bootstrap, "payments", RECEIPTS, str(hold)]
-        with (root / "application.log").open("a") as log:
-            self.process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
-            )
-        threading.Thread(target=self._listen, daemon=True).start()
+        arguments = (broker.bootstrap, "payments", RECEIPTS, str(hold))
+        super().__init__("demo_application.py", root / "application.log", *arguments)
 
-    def _listen(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            report = json.loads(line)
-            if report["event"] == "committed":
-                self.transactions += 1
-                self.records += report["records"]
-            self.is_holding = report["event"] == "holding"
-            self.is_done = report["event"] == "done"
-
-    def die(self) -> None:
-        """Send SIGKILL."""
-        self.process.kill()
-        self.process.wait()
-
-    def close(self) -> None:
-        if self.process.poll() is None:
-            self.die()
+    def _take(self, report: dict[str, Any]) -> None:
+        if report["event"] == "committed":
+            self.transactions += 1
+            self.records += report["records"]
+        self.is_holding = report["event"] == "holding"
+        self.is_done = report["event"] == "done"
 
 
 class Orders:

@@ -2,8 +2,6 @@
 
 import json
 import subprocess
-import sys
-import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +9,7 @@ from typing import Any, Final
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
-from demo_parts import KOHORT, WAIT_SECONDS_MAX, Broker, Narrator
+from demo_parts import KOHORT, WAIT_SECONDS_MAX, Broker, Narrator, Reporter
 
 GROUP: Final = "workers"
 GROUP_CONFIGS: Final = {
@@ -24,7 +22,7 @@ BATCHES: Final = 10
 BATCH: Final = 20
 
 
-class Worker:
+class Worker(Reporter):
     """
     A process of demo_worker.py and its reports.
 
@@ -38,38 +36,20 @@ class Worker:
         self.held: dict[int, int] = {}
         self.accepted: dict[int, int] = {}
         self.times: Counter[int] = Counter()
-        program = str(Path(__file__).with_name("demo_worker.py"))
-        command = [sys.executable, program, broker.bootstrap, GROUP, TOPIC, *options]
-        with (root / "worker.log").open("a") as log:
-            self.process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
-            )
-        threading.Thread(target=self._listen, daemon=True).start()
+        super().__init__("demo_worker.py", root / "worker.log", broker.bootstrap, GROUP, TOPIC, *options)
 
-    def _listen(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            report = json.loads(line)
-            jobs = dict(report["jobs"])
-            if report["event"] == "holding":
-                self.held = jobs
-            else:
-                self.accepted |= jobs
-                self.times.update(jobs.keys())
+    def _take(self, report: dict[str, Any]) -> None:
+        jobs = dict(report["jobs"])
+        if report["event"] == "holding":
+            self.held = jobs
+        else:
+            self.accepted |= jobs
+            self.times.update(jobs.keys())
 
     def leave(self) -> int:
         """Send SIGTERM: the worker leaves the group. Returns its exit code."""
         self.process.terminate()
         return self.process.wait(WAIT_SECONDS_MAX)
-
-    def die(self) -> None:
-        """Send SIGKILL."""
-        self.process.kill()
-        self.process.wait()
-
-    def close(self) -> None:
-        if self.process.poll() is None:
-            self.die()
 
 
 def work(narrator: Narrator, broker: Broker, start: Callable[..., Worker], *, has_pipeline: bool) -> None:
