@@ -60,7 +60,7 @@ Kafka's default.
 CLIENTS_FOR_TESTS: Final = (
     "clients of the classic protocol have intervals of their own: heartbeat.interval.ms=100 makes their groups quick"
 )
-"""What `--for-tests` cannot set."""
+"""Settings of clients, which `--for-tests` cannot make."""
 
 
 def configs_for_tests(release: str) -> dict[str, str]:

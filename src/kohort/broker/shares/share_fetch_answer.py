@@ -22,7 +22,7 @@ _LEADER_ERRORS: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEAD
 
 
 class Fetched(NamedTuple):
-    """What was fetched of one partition, or why nothing was."""
+    """The records that were fetched of one partition, or the error."""
 
     error: ErrorCode
     records: bytes = b""

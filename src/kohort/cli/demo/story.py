@@ -35,7 +35,7 @@ TOLD: Final = {
     _STUCK: f"billing meets an order that it cannot read, in orders-{_STUCK_PARTITION}",
     _LEFT: "audit-1 is stopped, and nobody starts it again",
 }
-"""What happens, by the minute."""
+"""The events, by the minute."""
 
 
 class Told(NamedTuple):

@@ -199,7 +199,7 @@ def _open_tables(options: CommandOptions, stderr: TextIO, name: str = "offsets")
             connection=connection,
             ends=options.ends,
             checkpoints=options.named,
-            # Other rules of Burrow may need more batches.
+            # Rules of Burrow that a user sets may need more batches.
             extent=EXTENTS.get(needs, Extent.ALL) if options.rules in (None, BURROWS) else Extent.ALL,
         )
         if notes is not None:

@@ -26,7 +26,7 @@ class DiskReads(LogBase):
     _bases: list[int]
     """Their base offsets."""
     generation: int
-    """Which of the log's sets of segments this is."""
+    """The number of the log's set of segments; a new one has another number."""
 
     @abstractmethod
     def _on_read_error(self, exc: OSError) -> NoReturn:

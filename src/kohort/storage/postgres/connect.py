@@ -19,7 +19,7 @@ VERSION_MIN: Final = 14
 """The oldest major version of PostgreSQL."""
 CONNECT_SECONDS: Final = 5
 SILENT_MS: Final = 10_000
-"""How long sent data may stay unacknowledged until the connection counts as lost."""
+"""The time that sent data may stay unacknowledged until the connection counts as lost."""
 
 _SETTINGS: Final = {
     "default_transaction_isolation": "read committed",
@@ -66,7 +66,7 @@ class Target(msgspec.Struct, frozen=True):
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Which database this is: the identifier of its cluster, and the timeline, which changes when a standby is promoted."""
+    """The identity of a database: the identifier of its cluster, and the timeline, which changes when a standby is promoted."""
 
     system_identifier: int
     timeline: int
@@ -100,7 +100,7 @@ def shown(url: str) -> str:
 
 
 def sentence(error: psycopg.Error) -> str:
-    """What the database says, in one line."""
+    """The message of the database, in one line."""
     text = error.diag.message_primary or str(error).partition("\n\tIs the server running")[0]
     return " ".join(text.split()) or type(error).__name__
 
@@ -192,7 +192,7 @@ def check_schema(connection: Connection, shown_url: str) -> str:
 
 
 def identity_of(connection: Connection) -> Identity | None:
-    """Which database this is; None if it does not tell."""
+    """The identity of the database; None if it does not tell."""
     try:
         row = connection.execute(_IDENTITY).fetchone()
     except psycopg.Error:

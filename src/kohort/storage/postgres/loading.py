@@ -1,4 +1,4 @@
-"""What the database knows of all logs, for the start of a node: everything but the batches."""
+"""The contents of the database for the start of a node: everything but the batches."""
 
 from typing import Final
 from uuid import UUID
@@ -74,5 +74,5 @@ def load_logs(connection: Connection) -> list[LoadedLog]:
 
 
 def not_removed(connection: Connection) -> list[tuple[int, int | None]]:
-    """What an earlier run has not removed: the batches of a log before an offset; a deleted log for None."""
+    """The leftovers of an earlier run: the batches of a log before an offset; a deleted log for None."""
     return [(row[0], row[1]) for row in connection.execute(_NOT_REMOVED)]

@@ -36,9 +36,9 @@ from kohort.storage.producers import ProducerStateManager
 _log = logging.getLogger("kohort.storage")
 
 STOP_S = 20.0
-"""How long a stop waits for a database that does not answer. What it has not taken was not acknowledged."""
+"""The time that a stop waits for a database that does not answer. Records that it has not taken were not acknowledged."""
 LOCK_S = 15.0
-"""How long a start waits until the database has ended the connections of a node that was killed."""
+"""The time that a start waits until the database has ended the connections of a node that was killed."""
 _BATCH_COST = 100
 """The memory that a batch takes beside its bytes."""
 

@@ -21,7 +21,7 @@ class Tail:
         self._batches: list[bytes] = []
         self._timestamps: list[int] = []
         self._gone = 0
-        """How many batches at the begin of the lists are forgotten."""
+        """The number of batches at the begin of the lists that are forgotten."""
 
     def copy(self) -> "Tail":
         """The same batches, for another thread; later changes of one do not reach the other."""

@@ -24,7 +24,7 @@ _ROWS: Final = 64
 
 
 class Verified(msgspec.Struct):
-    """What was read, and sentences about what is wrong."""
+    """The batches that were read, and sentences about faults."""
 
     logs: int = 0
     batches: int = 0
@@ -63,7 +63,7 @@ def _batches(connection: Connection, log_id: int, offset: int) -> Iterator[tuple
 
 
 def _problem_of(data: bytes, base_offset: int, last_offset: int, max_timestamp_ms: int, leader_epoch: int) -> str:
-    """What is wrong with a batch, a sentence; empty if nothing is."""
+    """The fault of a batch, a sentence; empty without one."""
     span = span_at(data, 0)
     if span is None or span[1] != len(data):
         return "its bytes are no whole batch"

@@ -92,7 +92,7 @@ class Writer:
         self._failed: dict[WrittenLog, str] = {}
         """Logs that have failed, and why: what was appended to them later goes nowhere."""
         self._locked: dict[WrittenLog, list[Item]] = {}
-        """What waits for logs whose rows another one has locked."""
+        """Writes to logs whose rows another one has locked."""
         self.problem = ""
         self.statements = 0
         self.statement_seconds = 0.0
@@ -148,7 +148,7 @@ class Writer:
                 self._session.connection.close()
 
     def _take(self) -> list[Item] | None:
-        """What was given, behind what waited for locks; None at the end."""
+        """The writes that were given, behind those that waited for locks; None at the end."""
         locked, self._locked = self._locked, {}
         with self._condition:
             self._is_busy = bool(locked)
@@ -387,7 +387,7 @@ class Writer:
 
 
 def _difference(write: LogWrite, row: sql.Row | None) -> str:
-    """What is not as expected in the row of a log, a sentence."""
+    """The unexpected value in the row of a log, a sentence."""
     if row is None or row.state != LIVE:
         return "it was deleted from the database by another node"
     if row.leader_epoch > write.stored_epoch:

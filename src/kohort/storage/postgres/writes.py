@@ -1,4 +1,4 @@
-"""What the owner's thread gathers for the writer: appends of logs, new log starts, removals."""
+"""Work that the owner's thread gathers for the writer: appends of logs, new log starts, removals."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -117,7 +117,7 @@ class Handover(Protocol):
         """Let the writer take these."""
 
     def take_back(self) -> list[Item]:
-        """What the writer has not taken."""
+        """The work that the writer has not taken."""
 
 
 class Gathering:
