@@ -5,13 +5,15 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
-from kohort.testing.kafka import UnavailableKafkaError
+from kohort.testing.kafka import KafkaNode, UnavailableKafkaError
+from kohort.testing.served import ServedKohort
 from kohort_lab.exactly_once import topics
+from kohort_lab.kills import Restartable
 from kohort_lab.restarted import RestartedProcess
 
 SETTINGS: Final = {
@@ -23,6 +25,8 @@ SETTINGS: Final = {
 }
 POLL_SECONDS: Final = 0.1
 SETTLE_SECONDS: Final = 300.0
+
+T = TypeVar("T")
 
 
 class CheckError(Exception):
@@ -84,6 +88,25 @@ def run_check(
     print(outcome)
     print("\n".join(outcome.verdict.examples))
     return int(not outcome.is_right)
+
+
+def on_broker(
+    arguments: argparse.Namespace,
+    directory: Path,
+    settings: Mapping[str, str],
+    run: Callable[[str, Restartable | None], T],
+) -> T:
+    """
+    Run something on the broker that the options name, or on one of our own with these settings, which it may kill.
+
+    Raises:
+        UnavailableKafkaError: Apache Kafka cannot be started here.
+    """
+    if arguments.bootstrap is not None:
+        return run(arguments.bootstrap, None)
+    make: type[KafkaNode | ServedKohort] = KafkaNode if arguments.server == "kafka" else ServedKohort
+    with make(directory / arguments.server, settings) as broker:
+        return run(broker.bootstrap, broker)
 
 
 def settle(bootstrap: str, group: str, topic: str, partitions: int, processes: Sequence[RestartedProcess]) -> None:

@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
-from kohort.testing.kafka import KafkaNode
-from kohort.testing.served import ServedKohort
-from kohort_lab.checks import SETTINGS, new_parser, run_check
+from kohort_lab.checks import SETTINGS, new_parser, on_broker, run_check
 from kohort_lab.exactly_once.torture import Outcome, Plan, torture
+from kohort_lab.kills import Restartable
 
 OWN_SESSION_TIMEOUT_MS = 1_500
 DEFAULT = Plan()
@@ -38,11 +37,11 @@ def run(arguments: argparse.Namespace, directory: Path, rng: Random, report: Cal
         inputs_per_second=arguments.rate,
         session_timeout_ms=OWN_SESSION_TIMEOUT_MS if own else DEFAULT.session_timeout_ms,
     )
-    if not own:
-        return torture(arguments.bootstrap, directory, plan, rng=rng, on_step=report)
-    make: type[KafkaNode | ServedKohort] = KafkaNode if arguments.server == "kafka" else ServedKohort
-    with make(directory / arguments.server, SETTINGS) as broker:
-        return torture(broker.bootstrap, directory, plan, rng=rng, broker=broker, on_step=report)
+
+    def on(bootstrap: str, broker: Restartable | None) -> Outcome:
+        return torture(bootstrap, directory, plan, rng=rng, broker=broker, on_step=report)
+
+    return on_broker(arguments, directory, SETTINGS, on)
 
 
 def main(arguments: Sequence[str]) -> int:

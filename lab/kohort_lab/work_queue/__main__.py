@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
-from kohort.testing.kafka import KafkaNode
-from kohort.testing.served import ServedKohort
-from kohort_lab.checks import new_parser, run_check
+from kohort_lab.checks import new_parser, on_broker, run_check
+from kohort_lab.kills import Restartable
 from kohort_lab.work_queue.torture import SETTINGS, Outcome, Plan, torture
 
 DEFAULT = Plan()
@@ -31,11 +30,11 @@ def run(arguments: argparse.Namespace, directory: Path, rng: Random, report: Cal
         CheckError, UnavailableKafkaError, KafkaException: the run could not be completed.
     """
     plan = Plan(seconds=arguments.seconds, workers=arguments.workers, records_per_second=arguments.rate)
-    if arguments.bootstrap is not None:
-        return torture(arguments.bootstrap, directory, plan, rng=rng, on_step=report)
-    make: type[KafkaNode | ServedKohort] = KafkaNode if arguments.server == "kafka" else ServedKohort
-    with make(directory / arguments.server, SETTINGS) as broker:
-        return torture(broker.bootstrap, directory, plan, rng=rng, broker=broker, on_step=report)
+
+    def on(bootstrap: str, broker: Restartable | None) -> Outcome:
+        return torture(bootstrap, directory, plan, rng=rng, broker=broker, on_step=report)
+
+    return on_broker(arguments, directory, SETTINGS, on)
 
 
 def main(arguments: Sequence[str]) -> int:
