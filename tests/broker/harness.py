@@ -15,7 +15,7 @@ from kohort.broker.cluster import DEFAULT_LISTENER, Cluster, Endpoint, Registere
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.features import Features
 from kohort.broker.ports import Elsewhere, MarkerWriter, NoResponse, at_once
-from kohort.broker.topics.strays import check_directory
+from kohort.broker.topics.directory_check import check_directory
 from kohort.machine.gradual import take_steps
 from kohort.machine.ports import Persister, Verification
 from kohort.model.context import ClientInformation

@@ -16,7 +16,7 @@ import pytest
 from kohort.broker.catalog import CATALOG, Catalog
 from kohort.broker.catalog_view import CatalogChange, Topic
 from kohort.broker.configs.definitions import BrokerConfig
-from kohort.broker.topics.strays import check_directory
+from kohort.broker.topics.directory_check import check_directory
 from kohort.cli.main import run
 from kohort.hosting import hosted
 from kohort.machine.results import Result

@@ -7,7 +7,8 @@ from typing import Any
 
 from kohort.broker.catalog import Catalog, new_topic_id
 from kohort.broker.catalog_view import CatalogChange, Topic
-from kohort.broker.topics.strays import check_directory, rename_strays
+from kohort.broker.topics.directory_check import check_directory
+from kohort.broker.topics.strays import rename_strays
 from kohort.model.errors import KohortError, StorageError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.loading.loader import load

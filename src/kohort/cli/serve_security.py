@@ -67,10 +67,12 @@ def default_protocol(users: "Passwords", *, is_encrypted: bool) -> "SecurityProt
 
 def default_configs(users: "Passwords", made: "MadeCertificates | None") -> dict[str, str]:
     """Configurations that hold unless the operator sets others."""
-    from kohort.broker.configs.sasl_configs import MECHANISMS_OF_USERS
-
     configs = {} if made is None else made.configs()
-    return configs | ({"sasl.enabled.mechanisms": ",".join(MECHANISMS_OF_USERS)} if users else {})
+    if users:
+        from kohort.broker.configs.sasl_configs import MECHANISMS_OF_USERS  # with all of SASL
+
+        configs["sasl.enabled.mechanisms"] = ",".join(MECHANISMS_OF_USERS)
+    return configs
 
 
 def make_certificates(options: argparse.Namespace, config: "BrokerConfig") -> "MadeCertificates | None":

@@ -7,7 +7,6 @@ token is needed, and without one nobody may. A missing token is a wrong token.
 Source: RFC 6750; Prometheus `authorization` of a scrape configuration.
 """
 
-import hmac
 import os
 import re
 import stat
@@ -73,8 +72,10 @@ class HttpAccess:
         """The comparison takes the same time for every token of a length."""
         given = headers.get("authorization", ())
         text = given[0] if len(given) == 1 else ""
+        from hmac import compare_digest  # imported late: with it come OpenSSL's hashes
+
         is_bearer = text[: len(_SCHEME)].lower() == _SCHEME
-        is_equal = hmac.compare_digest(text[len(_SCHEME) :].strip().encode(), token)
+        is_equal = compare_digest(text[len(_SCHEME) :].strip().encode(), token)
         return is_bearer and is_equal
 
 

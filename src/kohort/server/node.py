@@ -28,7 +28,6 @@ from kohort.broker.configs.definitions import BROKER_KEYS
 from kohort.broker.credentials import BrokerCredentials
 from kohort.broker.features import Features
 from kohort.broker.ports import Handler
-from kohort.broker.topics.strays import check_directory
 from kohort.model.errors import ConfigError, ErrorCode, UnavailableError
 from kohort.model.ids import INTERNAL_TOPICS, TopicPartition, uuid_text
 from kohort.model.limits import HELD_BYTES_MAX, LOG_READS_MAX, LOGIN_THREADS
@@ -53,12 +52,12 @@ from kohort.server.settings import Settings
 from kohort.server.timer_driver import TimerDriver
 from kohort.server.virtual_time import VirtualClock, VirtualTimeDriver
 from kohort.storage.log import LogStore
-from kohort.storage.logs.recovery import RecoveryProgress
 from kohort.wire.apis import ApiKey
 
 if TYPE_CHECKING:
     from kohort.scrape import Family
     from kohort.server.control import Control
+    from kohort.storage.logs.recovery import RecoveryProgress
     from kohort.storage.memory import LogContent
 
 _log = logging.getLogger("kohort.server")
@@ -96,7 +95,7 @@ class Node:
         loop: asyncio.AbstractEventLoop,
         *,
         on_failure: Callable[[str], None] = lambda _reason: None,
-        on_recovery: Callable[[RecoveryProgress], None] = lambda _recovered: None,
+        on_recovery: "Callable[[RecoveryProgress], None]" = lambda _recovered: None,
         log: LogWriter | None = None,
     ) -> None:
         self._settings = settings
@@ -257,6 +256,7 @@ class Node:
             if newer and (log := store_in_memory.get(CATALOG)) is not None:
                 log.append(newer, leader_epoch=log.leader_epoch)
             return store_in_memory
+        from kohort.broker.topics.directory_check import check_directory
         from kohort.storage.disk import DiskStore
         from kohort.storage.durability.brief_waits import WAIT_S
 

@@ -33,13 +33,16 @@ def import_lazily(package: str) -> None:
         module = module_from_spec(spec)
         module.__class__ = _LazyPackage
         sys.modules[package] = module
+        parent, _, name = package.rpartition(".")
+        if parent:
+            setattr(sys.modules[parent], name, module)  # as an import does; native modules look for it
 
 
-import_lazily("aiokafka")
-import_lazily("crc32c")
+for _package in ("aiokafka", "aiokafka.record", "aiokafka.record._crecords", "crc32c"):
+    import_lazily(_package)
 
 from aiokafka.errors import CorruptRecordException  # noqa: E402
-from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder  # noqa: E402
+from aiokafka.record._crecords.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder  # noqa: E402
 from crc32c._crc32c import crc32c  # noqa: E402
 
 __all__ = ["CorruptRecordException", "DefaultRecordBatch", "DefaultRecordBatchBuilder", "crc32c", "kio_entity_reader"]

@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from kohort.broker.configs.listener_configs import ListenerConfig
 from kohort.model.principals import ANONYMOUS, Principal
-from kohort.security.mapping_rules import KEY as MAPPING_RULES
-from kohort.security.mapping_rules import MappingRules
 from kohort.server.connections.client_connections import ClientConnections, ServedEndpoint
 from kohort.server.connections.connection import ClientConnection
 from kohort.server.listeners.logins import Logins
@@ -60,6 +58,8 @@ class Entrance:
 
     def _handshakes(self, follows: Follows) -> Callable[[str], asyncio.Protocol]:
         # Imported late: a start without TLS does without it.
+        from kohort.security.mapping_rules import KEY as MAPPING_RULES
+        from kohort.security.mapping_rules import MappingRules
         from kohort.server.listeners.tls_handshake import TlsHandshake
         from kohort.server.listeners.tls_stores import load_stores
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from kohort.model.errors import UnavailableError
@@ -10,8 +10,10 @@ from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Clock, Defer
 from kohort.runtime.timers.clock import SystemClock
 from kohort.storage.log import CallSoon, CleanerConfig, CleanerMetrics, FlushMetrics, LogConfig, LogMetrics, Volume
-from kohort.storage.memory.cleaner import MemoryCleaner
 from kohort.storage.memory.log import LogContent, MemoryLog, Watermarks
+
+if TYPE_CHECKING:
+    from kohort.storage.memory.cleaner import MemoryCleaner
 
 MEMORY: Final = "memory"
 """The name of the place of the logs."""
@@ -39,7 +41,9 @@ class MemoryStore:
         self._clock = clock or SystemClock()
         self._logs: dict[TopicPartition, MemoryLog] = {}
         self._is_closed = False
-        self.cleaner = MemoryCleaner(self._logs.values, call_soon=call_soon_threadsafe, clock=self._clock)
+        self._call_soon_threadsafe = call_soon_threadsafe
+        self._cleaner: MemoryCleaner | None = None
+        self._opened_ms = self._clock.now_ms()
 
     def open(self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig) -> MemoryLog:
         if self._is_closed:
@@ -55,9 +59,22 @@ class MemoryStore:
             config,
             watermarks=self._watermarks,
             clock=self._clock,
-            on_roll=self.cleaner.on_roll,
+            on_roll=self._on_roll,
         )
         return log
+
+    @property
+    def cleaner(self) -> "MemoryCleaner":
+        """The cleaner, which the first use makes and imports: a start does without it."""
+        if self._cleaner is None:
+            from kohort.storage.memory.cleaner import MemoryCleaner
+
+            self._cleaner = MemoryCleaner(self._logs.values, call_soon=self._call_soon_threadsafe, clock=self._clock)
+        return self._cleaner
+
+    def _on_roll(self, log: MemoryLog) -> None:
+        if self._cleaner is not None:
+            self._cleaner.on_roll(log)
 
     def content(self) -> dict[TopicPartition, LogContent]:
         """What all logs have now."""
@@ -85,7 +102,8 @@ class MemoryStore:
         if log is not None:
             log.refusal = f"{topic_partition} was deleted"
             log.forget_listeners()
-            self.cleaner.forget(topic_partition)
+            if self._cleaner is not None:
+                self._cleaner.forget(topic_partition)
 
     def flush_aged(self) -> None:
         """Nothing is ever unflushed."""
@@ -104,7 +122,9 @@ class MemoryStore:
         return FlushMetrics()
 
     def cleaner_metrics(self) -> CleanerMetrics:
-        return self.cleaner.metrics()
+        if self._cleaner is None:
+            return CleanerMetrics(since_last_run_s=(self._clock.now_ms() - self._opened_ms) / 1000)
+        return self._cleaner.metrics()
 
     def rename_to_stray(self, topic_partition: TopicPartition) -> None:
         self.delete(topic_partition)
