@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from kohort.cli.main import run
+from kohort.storage.postgres.schema import VERSION
 from tests.storage.database import Database
 
 WITHOUT_DRIVER = """
@@ -32,7 +33,7 @@ def test_a_store_is_made_once_upgraded_and_verified(database: Database, capsys: 
     assert run(["store", "init", database.url]) == 2
     assert "has a store of Kohort already; nothing was changed" in capsys.readouterr().err
     assert run(["store", "upgrade", database.url]) == 0
-    assert capsys.readouterr().out == "postgresql://kohort@/postgres has version 1 already\n"
+    assert capsys.readouterr().out == f"postgresql://kohort@/postgres has version {VERSION} already\n"
     assert run(["store", "verify", database.url]) == 0
     assert capsys.readouterr().out == "0 logs, 0 batches, 0 bytes: 0 problems\n"
     with database.connect() as connection:

@@ -17,7 +17,7 @@ from kohort.storage.log import LogConfig
 from kohort.storage.postgres import PostgresStore
 from kohort.storage.postgres.connect import Identity, Target, connect, shown, try_lock
 from kohort.storage.postgres.log import PostgresLog
-from kohort.storage.postgres.schema import upgrade
+from kohort.storage.postgres.schema import MIGRATIONS, VERSION, upgrade, version_of
 from kohort.storage.postgres.verify import verify
 from kohort.wire.batches import BatchRecord, build_batch, iter_batches, read_records
 from tests.storage.cutting_proxy import CuttingProxy
@@ -451,12 +451,30 @@ def test_a_database_without_its_promises_is_refused() -> None:
 def test_a_schema_of_another_version_is_refused_and_not_written(stored: Stored) -> None:
     stored.store.close()
     stored.rows("UPDATE store SET version = 99 RETURNING 1")
-    assert "has version 99; this Kohort knows versions up to 1" in refusal(shared_database().url, stored.schema)
+    assert f"has version 99; this Kohort knows versions up to {VERSION}" in refusal(
+        shared_database().url, stored.schema
+    )
     with pytest.raises(ConfigError, match="has version 99"):
         upgrade(stored.sql, "there")
     stored.rows("UPDATE store SET version = 0 RETURNING 1")
-    assert "needs 1: stop every node, and run `kohort store upgrade" in refusal(shared_database().url, stored.schema)
+    assert f"needs {VERSION}: stop every node, and run `kohort store upgrade" in refusal(
+        shared_database().url, stored.schema
+    )
     assert "has no store of Kohort; make one with `kohort store init" in refusal(shared_database().url, "nowhere")
+
+
+def test_an_upgrade_makes_the_tables_of_each_version(stored: Stored) -> None:
+    """A store of the first version, with a log, becomes what `store init` makes."""
+    columns = "SELECT table_name, column_name, data_type FROM information_schema.columns WHERE table_schema = '{}'"
+    stored.sql.execute(b"CREATE SCHEMA first; SET search_path = first")
+    stored.sql.execute(MIGRATIONS[0].encode())
+    stored.sql.execute(b"INSERT INTO store (id, version, cluster_id) VALUES (1, 1, 'c')")
+    stored.sql.execute(b"INSERT INTO log (topic, partition, topic_id) VALUES ('t', 0, gen_random_uuid())")
+    assert upgrade(stored.sql, "there") == (1, VERSION)
+    assert version_of(stored.sql) == (VERSION, "c")
+    assert stored.rows("SELECT clean_offset FROM log") == [(0,)]
+    assert sorted(stored.rows(columns.format("first"))) == sorted(stored.rows(columns.format(stored.schema)))
+    stored.sql.execute(b"DROP SCHEMA first CASCADE")
 
 
 def test_a_database_that_cannot_be_reached_is_named_without_its_password(tmp_path: Path) -> None:

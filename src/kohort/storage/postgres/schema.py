@@ -73,7 +73,14 @@ CREATE TABLE aborted (
 );
 """
 
-MIGRATIONS: Final = (_FIRST,)
+_COMPACTION: Final = """
+ALTER TABLE log ADD COLUMN clean_offset bigint NOT NULL DEFAULT 0;
+ALTER TABLE store ADD COLUMN starts bigint NOT NULL DEFAULT 0;
+ALTER TABLE store ADD COLUMN copying text;
+"""
+"""The offset below which a log is compacted; the starts of nodes on the store; what is copied into it, until all is there."""
+
+MIGRATIONS: Final = (_FIRST, _COMPACTION)
 """Migration n makes version n of the version before it."""
 VERSION: Final = len(MIGRATIONS)
 
