@@ -27,7 +27,6 @@ from kohort.broker.cluster import Cluster, Endpoint, RegisteredBroker
 from kohort.broker.configs.definitions import BROKER_KEYS
 from kohort.broker.credentials import BrokerCredentials
 from kohort.broker.features import Features
-from kohort.broker.ports import Handler
 from kohort.model.errors import ConfigError, ErrorCode, UnavailableError
 from kohort.model.ids import INTERNAL_TOPICS, TopicPartition, uuid_text
 from kohort.model.limits import HELD_BYTES_MAX, LOG_READS_MAX, LOGIN_THREADS
@@ -36,6 +35,7 @@ from kohort.runtime.ports import Clock
 from kohort.runtime.processors import InlineProcessor
 from kohort.runtime.ready_queue import ReadyQueue
 from kohort.runtime.timers.clock import SystemClock
+from kohort.security.credentials import Token
 from kohort.server.connections.client_connections import ClientConnections, OpenConnection
 from kohort.server.connections.connection_limits import ConnectionLimits, Descriptors
 from kohort.server.coordinators.coordinators import COORDINATORS, Coordinators
@@ -154,9 +154,10 @@ class Node:
             elsewhere_searches=partial(self._elsewhere, self._searches),
         )
         self._coordinators.start(COORDINATORS, self._broker, self._make_processor)
+        for apis in self._broker.apis.values():
+            apis.handlers.wrap(ApiKey.SASL_HANDSHAKE, reauthentication)  # of sessions that end
         self._dispatches = {
-            node_id: Dispatch(_with_sessions(apis.handlers), self._broker.versions)
-            for node_id, apis in self._broker.apis.items()
+            node_id: Dispatch(apis.handlers, self._broker.versions) for node_id, apis in self._broker.apis.items()
         }
         self._throttle_by_quotas()
         self._broker.quotas.on_change = self._throttle_by_quotas
@@ -177,7 +178,7 @@ class Node:
         self._logins = Logins(
             partial(self._elsewhere, self._handshakes),
             self._clock.now_ms,
-            BrokerCredentials(self._broker.catalog, settings.users, self._broker.tokens.login),
+            BrokerCredentials(self._broker.catalog, settings.users, self._login_of_token),
             has_users=bool(settings.users),
         )
         configs = self._broker.dynamic_configs.brokers
@@ -210,6 +211,9 @@ class Node:
         self._metrics_server: asyncio.Server | None = None
         self._started_at_s = time.time()
         self._stop_idle_checks: Callable[[], None] | None = None
+
+    def _login_of_token(self, token_id: str) -> Token | None:
+        return self._broker.tokens.login(token_id)
 
     def _throttle_by_quotas(self) -> None:
         """Wrap the handlers of the APIs that have a quota now, and no others."""
@@ -575,11 +579,6 @@ class Node:
         else:
             at_ms = self._clock.now_ms() + round(seconds * 1_000)
             self._stop_idle_checks = self.virtual_time.wheel.arm(at_ms, self._close_idle_connections).cancel
-
-
-def _with_sessions(handlers: Mapping[ApiKey, Handler]) -> Mapping[ApiKey, Handler]:
-    """The handlers, with that of SaslHandshake for sessions that end."""
-    return {**handlers, ApiKey.SASL_HANDSHAKE: reauthentication(handlers[ApiKey.SASL_HANDSHAKE])}
 
 
 def idle_check_seconds(idle_seconds_max: float) -> float:

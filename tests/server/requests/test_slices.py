@@ -210,7 +210,7 @@ def test_a_handler_may_work_in_steps(monkeypatch: pytest.MonkeyPatch, steps: int
                 return None
             return response
 
-        node._connections.dispatches[1]._handlers[ApiKey.FIND_COORDINATOR] = handle
+        node.broker.serve(ApiKey.FIND_COORDINATOR, handle)
         client = await connect()
         for _ in range(3):
             first = client.send(ApiKey.FIND_COORDINATOR, 1, m.FindCoordinatorRequest(key="k"))
@@ -236,7 +236,7 @@ def test_a_pipelined_request_waits_until_a_long_one_before_it_was_handled(monkey
             notes.append("end")
             return m.HeartbeatResponse()
 
-        node._connections.dispatches[1]._handlers[ApiKey.HEARTBEAT] = handle
+        node.broker.serve(ApiKey.HEARTBEAT, handle)
         client = await connect()
         sent = [client.send(ApiKey.HEARTBEAT, 4, m.HeartbeatRequest(group_id="g", member_id="m")) for _ in range(3)]
         assert [(await client.receive(ApiKey.HEARTBEAT, 4))[0] for _ in range(3)] == sent
@@ -263,7 +263,7 @@ def test_a_long_request_is_read_handled_and_encoded_in_different_steps() -> None
             steps_before.append(slices.steps)
             return m.ListGroupsResponse()
 
-        node._connections.dispatches[1]._handlers[ApiKey.LIST_GROUPS] = handle
+        node.broker.serve(ApiKey.LIST_GROUPS, handle)
         client = await connect()
         # The connection takes the first step of reading itself, and the last step returns the frame. Before it the request is
         # freed in three steps.

@@ -149,7 +149,7 @@ class Dispatch:
     """
 
     def __init__(self, handlers: Mapping[ApiKey, Handler], versions: Mapping[ApiKey, tuple[int, int]]) -> None:
-        self._handlers = dict(handlers)
+        self._handlers = handlers
         self._versions = versions
         self._throttle_of: ThrottleOf = _nothing_of
         self._intercept_of: ThrottleOf = _nothing_of
