@@ -9,6 +9,8 @@ responses of the parts are joined.
 for each repetition.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from copy import copy
 from itertools import chain

@@ -6,6 +6,8 @@ DeleteGroups (42), versions 0 to 3: delete empty groups with their offsets, thos
 Source: Kafka GroupCoordinatorShard.deleteGroups.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import TypeAlias
 

@@ -10,6 +10,8 @@ Heartbeats emit nothing unless they are refused, commits and fetches emit nothin
 Source: the log lines of Kafka's GroupMetadataManager and OffsetMetadataManager.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -79,7 +81,7 @@ class HeartbeatRefused(GroupEvent, frozen=True):
     reason: str | None
 
     @classmethod
-    def of_consumer(cls, request: m.ConsumerGroupHeartbeatRequest, error: CoordinatorError) -> "HeartbeatRefused":
+    def of_consumer(cls, request: m.ConsumerGroupHeartbeatRequest, error: CoordinatorError) -> HeartbeatRefused:
         return cls(
             request.group_id,
             "ConsumerGroupHeartbeat",
@@ -91,7 +93,7 @@ class HeartbeatRefused(GroupEvent, frozen=True):
         )
 
     @classmethod
-    def of_share(cls, request: m.ShareGroupHeartbeatRequest, error: CoordinatorError) -> "HeartbeatRefused":
+    def of_share(cls, request: m.ShareGroupHeartbeatRequest, error: CoordinatorError) -> HeartbeatRefused:
         return cls(
             request.group_id,
             "ShareGroupHeartbeat",
@@ -103,7 +105,7 @@ class HeartbeatRefused(GroupEvent, frozen=True):
         )
 
     @classmethod
-    def of_classic(cls, request: m.HeartbeatRequest, error: CoordinatorError) -> "HeartbeatRefused":
+    def of_classic(cls, request: m.HeartbeatRequest, error: CoordinatorError) -> HeartbeatRefused:
         return cls(
             request.group_id,
             "Heartbeat",

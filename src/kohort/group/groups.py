@@ -9,6 +9,8 @@ A group may change its kind: an empty group is replaced when a member of another
 Source: Kafka Group, GroupMetadataManager.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final, Protocol, TypeAlias, TypeVar

@@ -4,6 +4,8 @@ ListGroups (16), versions 0 to 5. 4 filters by state (KIP-518), 5 by type (KIP-8
 Source: Kafka GroupMetadataManager.listGroups.
 """
 
+from __future__ import annotations
+
 from collections.abc import Collection, Generator, Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 

@@ -7,6 +7,8 @@ No method raises: errors become codes of the response. The APIs of one kind of g
 Source: Kafka GroupCoordinatorService, and the group handlers of KafkaApis.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from itertools import chain

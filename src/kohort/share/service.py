@@ -9,6 +9,8 @@ are served.
 Source: KIP-932, KIP-1226; Kafka ShareCoordinatorService, KafkaApis.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar

@@ -5,7 +5,6 @@ Source: Kafka ProducerStateEntry, BatchMetadata, VerificationStateEntry, Aborted
 """
 
 from collections import deque
-from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -50,16 +49,46 @@ class AbortedTxn(msgspec.Struct, frozen=True, gc=False):
     last_stable_offset: int
 
 
-@dataclass(slots=True)
-class ProducerStateEntry:
+class ProducerStateEntry:  # noqa: PLW1641 -- it changes, so it has no hash
     """One producer. `transaction_offset` is the first offset of its open transaction, None if there is none."""
 
-    producer_id: int
-    producer_epoch: int = NO_PRODUCER_EPOCH
-    batches: deque[BatchMetadata] = field(default_factory=lambda: deque(maxlen=BATCHES_KEPT))
-    coordinator_epoch: int = NO_COORDINATOR_EPOCH
-    timestamp_ms: int = -1
-    transaction_offset: int | None = None
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "producer_epoch",
+        "producer_id",
+        "timestamp_ms",
+        "transaction_offset",
+    )
+
+    def __init__(
+        self,
+        producer_id: int,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
+        batches: deque[BatchMetadata] | None = None,
+        coordinator_epoch: int = NO_COORDINATOR_EPOCH,
+        timestamp_ms: int = -1,
+        transaction_offset: int | None = None,
+    ) -> None:
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.batches: deque[BatchMetadata] = deque(maxlen=BATCHES_KEPT) if batches is None else batches
+        self.coordinator_epoch = coordinator_epoch
+        self.timestamp_ms = timestamp_ms
+        self.transaction_offset = transaction_offset
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ProducerStateEntry) and self._values() == other._values()
+
+    def _values(self) -> tuple[object, ...]:
+        return (
+            self.producer_id,
+            self.producer_epoch,
+            self.batches,
+            self.coordinator_epoch,
+            self.timestamp_ms,
+            self.transaction_offset,
+        )
 
     @property
     def last_sequence(self) -> int:

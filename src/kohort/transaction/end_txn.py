@@ -16,6 +16,8 @@ A retry names the epoch before the present one, because the end has raised it.
 Source: KIP-98, KIP-890; Kafka TransactionCoordinator.endTransaction, endTransactionWithTV1.
 """
 
+from __future__ import annotations
+
 from typing import Final, TypeVar
 
 from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Result

@@ -4,6 +4,8 @@ InitProducerId for a transactional id: a producer takes the id over, and every e
 Source: KIP-98, KIP-360, KIP-890; Kafka TransactionCoordinator.handleInitProducerId, prepareInitProducerIdTransit.
 """
 
+from __future__ import annotations
+
 from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Result
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.transaction.context import HasContext, TransactionContext

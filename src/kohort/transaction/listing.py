@@ -5,6 +5,8 @@ Source: KIP-664, KIP-994, KIP-1152; Kafka TransactionCoordinator.handleDescribeT
 TransactionStateManager.listTransactionStates.
 """
 
+from __future__ import annotations
+
 from collections import defaultdict
 from collections.abc import Callable, Collection, Generator, Iterable
 from typing import Final

@@ -7,6 +7,8 @@ cannot be parsed. Who may call them is in `kohort.broker.access`.
 Source: KIP-140; Kafka AclApis, AclControlManager, DescribeAclsRequest, CreateAclsRequest, DeleteAclsRequest.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Generator, Iterator, Sequence
 from enum import IntEnum
 from functools import partial

@@ -10,6 +10,8 @@ Source: KIP-43, KIP-152, KIP-932, KIP-1071, KIP-1331; Kafka KafkaApis.handleSasl
 handleSaslAuthenticateRequest, isShareGroupProtocolEnabled.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any, Final
 

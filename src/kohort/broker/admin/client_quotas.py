@@ -4,6 +4,8 @@ DescribeClientQuotas (48) and AlterClientQuotas (49), versions 0 and 1, of the q
 Source: KIP-546, KIP-612; Kafka ClientQuotasImage.describe, ClientQuotaControlManager, AlterClientQuotasRequest.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import partial

@@ -7,6 +7,8 @@ without disk answers the store's location as its directory, and no size of a vol
 Source: KIP-113, KIP-827; Kafka ReplicaManager.describeLogDirs, alterReplicaLogDirs.
 """
 
+from __future__ import annotations
+
 from collections.abc import Generator, Iterable
 
 from kohort.broker.catalog import Catalog

@@ -12,6 +12,8 @@ handleRemoveVoterRequest, AddVoterHandler, RemoveVoterHandler; ClusterControlMan
 QuorumController.unregisterController.
 """
 
+from __future__ import annotations
+
 from collections.abc import Generator
 from typing import Final
 from uuid import UUID

@@ -7,6 +7,8 @@ each authentication (`stored_credential`).
 Source: KIP-554, RFC 5802; Kafka ScramControlManager, ScramImage.describe, ScramFormatter.
 """
 
+from __future__ import annotations
+
 from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping

@@ -73,17 +73,23 @@ class ConfigKey(msgspec.Struct, frozen=True):
         return value
 
 
+_TYPES: Final = {kind.name: kind for kind in ConfigType}
+_MODES: Final = {mode.value: mode for mode in UpdateMode}
+
+
+@cache
 def _key(row: config_table.Row) -> ConfigKey:
+    """The key of a row; releases share most rows. A start reads all of them, so a look-up in an enumeration would count."""
     name, type_name, default, valid, importance, flags, mode, documentation = row
     return ConfigKey(
         name=name,
-        type=ConfigType[type_name],
+        type=_TYPES[type_name],
         default=None if default == config_table.REQUIRED else default,
         valid=valid,
         importance=importance,
         has_effect=flags.startswith("effect"),
         is_internal=flags.endswith("internal"),
-        update_mode=UpdateMode(mode),
+        update_mode=_MODES[mode],
         documentation=documentation,
     )
 

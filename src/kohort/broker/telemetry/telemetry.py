@@ -6,6 +6,8 @@ The metrics are shown by /metrics. The log names the first push of each client, 
 Source: KIP-714; Kafka ClientMetricsManager.
 """
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Callable, Generator
 from functools import partial

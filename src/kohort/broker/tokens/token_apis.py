@@ -8,6 +8,8 @@ APIs and logins see it.
 Source: KIP-48, KIP-373; Kafka KafkaApis.allowTokenRequests, handleCreateTokenRequest; DelegationTokenControlManager.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Generator
 from typing import Final, TypeVar
 from uuid import UUID

@@ -8,8 +8,9 @@ Source: Kafka ReplicationControlManager.createTopics, DefaultAutoTopicCreationMa
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from uuid import UUID
+
+import msgspec
 
 from kohort.broker.catalog import Catalog, new_topic_id
 from kohort.broker.catalog_view import CatalogChange, Topic
@@ -30,15 +31,14 @@ RECORDS_PER_REQUEST_MAX = 10_000
 """Records of the metadata log that a request may make, which bounds the partitions. Source: Kafka QuorumController."""
 
 
-@dataclass(frozen=True, slots=True)
-class NewTopic:
+class NewTopic(msgspec.Struct, frozen=True):
     """A topic to create. `assignments` are (partition, brokers); if empty the broker assigns the partitions."""
 
     name: str
     partition_count: int = DEFAULT
     replication_factor: int = DEFAULT
     assignments: Sequence[tuple[int, Sequence[int]]] = ()
-    configs: dict[str, str | None] = field(default_factory=dict)
+    configs: dict[str, str | None] = {}
 
 
 class TopicCreation:
@@ -264,8 +264,7 @@ class TopicCreation:
         return NewTopic(name, broker.get_int(internal.partition_count_key), factor, configs=configs)
 
 
-@dataclass(frozen=True, slots=True)
-class _Internal:
+class _Internal(msgspec.Struct, frozen=True):
     """
     Configuration of an internal topic at its creation. Its replication factor is at most the number of brokers.
 

@@ -12,6 +12,8 @@ Source: Kafka GroupCoordinatorService, GroupMetadataManager.describeGroups, Clas
 KafkaApis.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 

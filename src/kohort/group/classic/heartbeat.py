@@ -4,6 +4,8 @@ Heartbeat (12), versions 0 to 4. 3 adds static members.
 Source: Kafka GroupMetadataManager.classicGroupHeartbeat.
 """
 
+from __future__ import annotations
+
 from typing import Final
 
 from kohort.group.classic.group import ClassicGroup

@@ -8,6 +8,8 @@ assign (KIP-814). `reason` (8, KIP-800) is for the log.
 Source: Kafka GroupMetadataManager.classicGroupJoin, classicGroupJoinNewMember, classicGroupJoinExistingMember.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from functools import partial
 from sys import intern

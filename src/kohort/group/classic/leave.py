@@ -7,6 +7,8 @@ batch of one); 3 takes a batch (KIP-345). `reason` (5, KIP-800) is for the log.
 Source: Kafka GroupMetadataManager.classicGroupLeave.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 from kohort.group.classic.group import NO_MEMBER_ID, ClassicGroup

@@ -1,5 +1,7 @@
 """The responses to JoinGroup and SyncGroup for one member of a group."""
 
+from __future__ import annotations
+
 from kohort.group.classic.group import NO_GENERATION, NO_LEADER, ClassicGroup
 from kohort.group.classic.member import ClassicMember
 from kohort.model.errors import ErrorCode

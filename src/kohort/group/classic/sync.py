@@ -7,6 +7,8 @@ adds static members; from 5 on request and response name protocol type and proto
 Source: Kafka GroupMetadataManager.classicGroupSync.
 """
 
+from __future__ import annotations
+
 from typing import TypeAlias
 
 from kohort.group.classic.group import ClassicGroup

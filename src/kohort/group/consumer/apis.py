@@ -8,6 +8,8 @@ Source: Kafka GroupCoordinatorService.throwIfConsumerGroupHeartbeatRequestIsInva
 ConsumerGroup.asDescribedGroup, and the group handlers of KafkaApis.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 

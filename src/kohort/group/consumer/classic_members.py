@@ -12,6 +12,8 @@ throwIfGenerationIdUnmatched, throwIfClassicProtocolUnmatched, throwIfRebalanceI
 ConsumerGroup.waitingOnUnreleasedPartition; KIP-848.
 """
 
+from __future__ import annotations
+
 import msgspec
 
 from kohort.group.classic.join import MEMBER_ID_REQUIRED_SINCE

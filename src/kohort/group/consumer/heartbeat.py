@@ -8,6 +8,8 @@ member id, and may subscribe with a regular expression.
 Source: Kafka GroupMetadataManager.consumerGroupHeartbeat; KIP-848.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias, cast
 from uuid import UUID

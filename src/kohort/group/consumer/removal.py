@@ -8,6 +8,8 @@ scheduleConsumerGroupSessionTimeout, scheduleConsumerGroupRebalanceTimeout, sche
 scheduleConsumerGroupSyncTimeout.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Final, TypeVar
 

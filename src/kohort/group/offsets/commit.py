@@ -7,6 +7,8 @@ answered each partition as if the group allowed the commit (`commit_answers`).
 Source: Kafka OffsetMetadataManager.commitOffset.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final, TypeAlias

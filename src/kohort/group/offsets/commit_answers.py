@@ -7,6 +7,8 @@ decides about a commit as a whole, so its answer is one code. The work is done i
 Source: Kafka KafkaApis.handleOffsetCommitRequest, handleTxnOffsetCommitRequest, OffsetMetadataManager.commitOffset.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Final, Generic, TypeAlias, TypeVar

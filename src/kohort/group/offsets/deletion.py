@@ -4,6 +4,8 @@ OffsetDelete (47), version 0 (KIP-496), and the deletion of offsets with their g
 Source: Kafka OffsetMetadataManager.deleteOffsets, deleteAllOffsets, onTopicsDeleted.
 """
 
+from __future__ import annotations
+
 from collections.abc import Collection, Iterator, Mapping
 
 import msgspec

@@ -8,6 +8,8 @@ names a member (classic groups ignore it), 10 has topic ids in place of names. T
 Source: Kafka OffsetMetadataManager.fetchOffsets, fetchAllOffsets.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Collection, Iterable
 
 from kohort.group.context import GroupContext

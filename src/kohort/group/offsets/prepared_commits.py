@@ -8,6 +8,8 @@ have not changed, the limit of metadata, the group and its member.
 A request that cannot be prepared, or that is not a repetition, takes the plain way.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import count, repeat
 from struct import Struct
@@ -77,7 +79,7 @@ class RepeatedCommits(Stepwise):
             lambda error: commit_refused(prepared.answer, append_error(error)),
         )
 
-    def prepared(self, request: TemplateMatch, context: RequestContext) -> "PreparedCommit | None":
+    def prepared(self, request: TemplateMatch, context: RequestContext) -> PreparedCommit | None:
         """The prepared commit of a repeated request; None if it has to take the plain way."""
         front = self._front
         if not front.is_active or not request.numbers:
@@ -134,7 +136,7 @@ class Preparation(msgspec.Struct, frozen=True):
 
     is_by_id: bool
     topics: Sequence[tuple[str | UUID | None, TopicImage | None]]
-    commit: "PreparedCommit | None"
+    commit: PreparedCommit | None
 
     def is_current(self, image: ClusterImage) -> bool:
         """Whether the topics are unchanged. A changed topic is another object."""
@@ -184,7 +186,7 @@ def commit_refused(answer: m.OffsetCommitResponse, code: ErrorCode) -> m.OffsetC
 
 
 def commit_prepared(
-    context: GroupContext, prepared: "PreparedCommit", offsets: tuple[int, ...], api_version: int, now_ms: int
+    context: GroupContext, prepared: PreparedCommit, offsets: tuple[int, ...], api_version: int, now_ms: int
 ) -> Result[GroupRecord, CommitResponse]:
     """As `kohort.group.offsets.commit.offset_commit`."""
     try:

@@ -12,6 +12,8 @@ The offsets are pending until the transaction ends (`Offsets.pending`).
 Source: Kafka OffsetMetadataManager.commitTransactionalOffset, validateTransactionalOffsetCommit.
 """
 
+from __future__ import annotations
+
 from collections.abc import Generator, Mapping, Sequence
 from typing import Final
 

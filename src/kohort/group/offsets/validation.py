@@ -4,6 +4,8 @@ Validation of OffsetFetch and OffsetDelete against the topics of the cluster, be
 Source: Kafka KafkaApis.handleOffsetFetchRequest, handleOffsetDeleteRequest.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from typing import Final
 

@@ -4,6 +4,8 @@ Version differences of OffsetFetch, beyond missing fields.
 The handler knows the newest version only: requests are upgraded to it here, and responses downgraded.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 import msgspec

@@ -8,6 +8,8 @@ it.
 Source: Kafka GroupCoordinatorService.alterShareGroupOffsets, GroupMetadataManager.completeAlterShareGroupOffsets.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID

@@ -5,6 +5,8 @@ Source: Kafka GroupCoordinatorService.throwIfShareGroupHeartbeatRequestIsInvalid
 KafkaApis.handleShareGroupHeartbeat.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Final
 

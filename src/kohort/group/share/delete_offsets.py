@@ -9,6 +9,8 @@ Source: Kafka GroupCoordinatorService.deleteShareGroupOffsets, deleteShareGroups
 .sharePartitionsEligibleForOffsetDeletion, completeDeleteShareGroupOffsets, shareGroupBuildPartitionDeleteRequest.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID

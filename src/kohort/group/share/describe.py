@@ -4,6 +4,8 @@ ShareGroupDescribe (77), version 1: the members of share groups and their partit
 Source: Kafka GroupMetadataManager.shareGroupDescribe, ShareGroup.asDescribedGroup.
 """
 
+from __future__ import annotations
+
 from collections.abc import Generator, Sequence
 from typing import NamedTuple
 

@@ -7,6 +7,8 @@ in Kafka; a partition that its topic does not have is answered so without asking
 Source: Kafka GroupCoordinatorService.describeShareGroupOffsets, describeShareGroupAllOffsets.
 """
 
+from __future__ import annotations
+
 from collections.abc import Generator, Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID

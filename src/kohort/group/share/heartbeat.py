@@ -9,6 +9,8 @@ notes them, and its answer goes out before they are initialized.
 Source: Kafka GroupMetadataManager.shareGroupHeartbeat, ShareGroupAssignmentBuilder; KIP-932.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
