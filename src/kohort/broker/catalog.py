@@ -43,7 +43,7 @@ from kohort.broker.catalog_view import (
     is_too_large,
 )
 from kohort.broker.cluster import Cluster
-from kohort.broker.replicas import PartitionState
+from kohort.broker.replicas import NO_LEADER, PartitionState
 from kohort.model.errors import ConfigError, CorruptError, ErrorCode, StorageError
 from kohort.model.ids import TopicPartition
 from kohort.model.image import ImageDelta
@@ -57,7 +57,7 @@ CATALOG = TopicPartition("__kohort_catalog", 0)
 CATALOG_ID = UUID(int=0x6B6F686F72740000000000000001)
 """The topic id of the catalog. It is not a version 4 UUID, so no topic gets it."""
 
-_CATALOG_CONFIG = LogConfig(cleanup_policy="compact", max_message_bytes=(1 << 31) - 1)
+CATALOG_CONFIG = LogConfig(cleanup_policy="compact", max_message_bytes=(1 << 31) - 1)
 _VERSION = 0
 _PRODUCER_IDS = b"producer-ids"
 _STARTS = "starts"
@@ -152,9 +152,11 @@ def new_topic_id() -> UUID:
 
 class Catalog:
     """
-    The catalog of one node. Implements `kohort.model.image.ClusterImage` with the durable view.
+    The catalog as one node has it. Implements `kohort.model.image.ClusterImage` with the durable view.
 
     Args:
+        store: has the log, which this node leads; None if several nodes share a store. Then the catalog is empty until it
+            follows the log, and may be changed by the node that leads it.
         cluster: the brokers. Default: one without a rack.
 
     Attributes:
@@ -166,8 +168,8 @@ class Catalog:
         StorageError: the catalog's log cannot be read, or is damaged.
     """
 
-    def __init__(self, store: LogStore, clock: Clock, cluster: Cluster | None = None) -> None:
-        self._log = store.open(CATALOG, CATALOG_ID, _CATALOG_CONFIG)
+    def __init__(self, store: LogStore | None, clock: Clock, cluster: Cluster | None = None) -> None:
+        self._log: Log | None = None
         self._clock = clock
         self._durable = CatalogView()
         self._newest = CatalogView()
@@ -177,14 +179,44 @@ class Catalog:
         self._next_producer_id = 0
         self._cluster = Cluster(1, "") if cluster is None else cluster
         self.starts = 0
-        self.is_new = self._log.end_offset == 0
-        self._load(self._log)
-        self._version = self._log.end_offset
-        self._log.become_leader(max(self._log.leader_epoch, 0))
-        self._log.add_listener(self._on_high_watermark)
-        self._log.when_offline(self._on_offline)
-        if not self.is_new:
-            self._begin_start()
+        self.is_new = False
+        self._version = 0
+        if store is not None:
+            log = store.open(CATALOG, CATALOG_ID, CATALOG_CONFIG)
+            self.is_new = log.end_offset == 0
+            self._load(log)
+            self._version = log.end_offset
+            log.become_leader(max(log.leader_epoch, 0))
+            self.lead(log)
+            if not self.is_new:
+                self._begin_start()
+
+    def lead(self, log: Log) -> None:
+        """Append changes to the log from now on. Everything that it has was loaded or followed."""
+        assert self._version == log.end_offset, "the node has followed the log to its end"
+        self._log = log
+        log.add_listener(self._on_high_watermark)
+        log.when_offline(self._on_offline)
+
+    def follow(self, data: bytes, up_to: int) -> None:
+        """
+        Take batches that the node which leads the log has appended, and tell the listeners.
+
+        Args:
+            data: whole batches, the first of which has the record at `version`.
+            up_to: the end offset of what is read.
+
+        Raises:
+            CorruptError: a batch is damaged.
+            ConfigError: a newer version has written it.
+        """
+        for _ in check_batches(data, self._version, up_to):
+            pass
+        for position, header in batches.iter_batches(data):
+            records = batches.read_records(memoryview(data)[position:], header=header)
+            change = _joined([self._read(record.key or b"", record.value) for record in records])
+            self._newest.apply(change)
+            self._publish(change, header.next_offset)
 
     def _begin_start(self) -> None:
         """Raise the leader epochs of all partitions. A start before this record is durable has announced nothing that lasts."""
@@ -206,8 +238,13 @@ class Catalog:
 
     @property
     def leader_epoch(self) -> int:
-        """The leader epoch of the catalog's log."""
-        return self._log.leader_epoch
+        """The leader epoch of the catalog's log; -1 if another node leads it."""
+        return -1 if self._log is None else self._log.leader_epoch
+
+    @property
+    def is_led(self) -> bool:
+        """Whether this node leads the log, and may change the catalog."""
+        return self._log is not None
 
     def racks(self, topic_id: UUID, partition: int, /) -> Collection[str]:
         topic = self._durable.by_id.get(topic_id)
@@ -221,6 +258,8 @@ class Catalog:
         epochs = EPOCHS_PER_START * (self.starts - topic.start)
         if not topic.partitions:
             only = (self._cluster.first,)
+            if self._cluster.is_shared:
+                return PartitionState(only, (), NO_LEADER, epochs)
             return PartitionState(only, only, only[0], epochs)
         state = topic.partitions[index]
         return msgspec.structs.replace(state, leader_epoch=state.leader_epoch + epochs) if epochs else state
@@ -322,6 +361,9 @@ class Catalog:
         )
 
     def _append(self, records: Sequence[tuple[bytes, bytes | None]], change: CatalogChange, done: Done) -> None:
+        if self._log is None:
+            done(ErrorCode.NOT_CONTROLLER)
+            return
         batch = batches.encode_batch(records, self._clock.now_ms(), base_sequence=-1)
         try:
             end_offset = self._log.append(batch, leader_epoch=self._log.leader_epoch)
@@ -334,17 +376,21 @@ class Catalog:
     def _on_high_watermark(self, high_watermark: int) -> None:
         while self._pending and self._pending[0].end_offset <= high_watermark:
             pending = self._pending.popleft()
-            delta = self._durable.delta(pending.change)
-            self._durable.apply(pending.change)
-            self._version = pending.end_offset
-            if not delta.is_empty:
-                for listener in self._listeners:
-                    listener(delta)
-            for kind in dict.fromkeys(setting.kind for setting in pending.change.settings):
-                changed = [setting for setting in pending.change.settings if setting.kind == kind]
-                for notify in self._settings_listeners.get(kind, ()):
-                    notify(changed)
+            self._publish(pending.change, pending.end_offset)
             pending.done(ErrorCode.NONE)
+
+    def _publish(self, change: CatalogChange, end_offset: int) -> None:
+        """Make a change durable, and tell the listeners."""
+        delta = self._durable.delta(change)
+        self._durable.apply(change)
+        self._version = end_offset
+        if not delta.is_empty:
+            for listener in self._listeners:
+                listener(delta)
+        for kind in dict.fromkeys(setting.kind for setting in change.settings):
+            changed = [setting for setting in change.settings if setting.kind == kind]
+            for notify in self._settings_listeners.get(kind, ()):
+                notify(changed)
 
     def _on_offline(self) -> None:
         """Fail the changes in progress. The next start may still find them in the log."""
@@ -373,41 +419,48 @@ class Catalog:
             pass
         for position, header in batches.iter_batches(data):
             for record in batches.read_records(memoryview(data)[position:], header=header):
-                self._replay(record.key or b"", record.value)
+                self.replace_loaded(self._read(record.key or b"", record.value))
             offset = header.next_offset
         return offset
 
-    def _replay(self, key: bytes, value: bytes | None) -> None:
+    def _read(self, key: bytes, value: bytes | None) -> CatalogChange:
+        """The change of a record that was read from the log. Producer ids count at once."""
         if key.startswith(_TOPIC) and value is None:
-            topic_id = UUID(hex=key.removeprefix(_TOPIC).decode())
-            self._durable.remove(topic_id)
-            self._newest.remove(topic_id)
-        elif key.startswith(_TOPIC):
-            topic = _entry(_decode(value).topic)
-            self._durable.put(topic)
-            self._newest.put(topic)
-        elif key.startswith((_GROUP, _SETTING)):
-            self._replay_values(key, value)
-        elif key == _PRODUCER_IDS:
+            topic = self._durable.by_id.get(UUID(hex=key.removeprefix(_TOPIC).decode()))
+            return NO_CHANGE if topic is None else CatalogChange(deleted=(topic,))
+        if key.startswith(_TOPIC):
+            return CatalogChange(put=(_entry(_decode(value).topic),))
+        if key.startswith((_GROUP, _SETTING)):
+            return _read_value(key, value)
+        if key == _PRODUCER_IDS:
             self._next_producer_id = _entry(_decode(value).next_producer_id)
-        else:
-            raise _too_new(f"the key {key!r}")
+            return NO_CHANGE
+        raise _too_new(f"the key {key!r}")
 
-    def _replay_values(self, key: bytes, value: bytes | None) -> None:
-        """Replay the configuration of a group, or a setting. One that cannot be read is set aside: nothing depends on it."""
-        change = NO_CHANGE
-        try:
-            if key.startswith(_GROUP):
-                change = CatalogChange(groups=(_entry(_decode(value).group),))
-            elif value is not None and is_too_large(key, value):
-                raise _UnreadableError(f"its {len(value)} bytes are too many; store it anew")
-            elif value is not None:
-                change = CatalogChange(settings=(_entry(_decode(value).setting),))
-            else:
-                change = CatalogChange(settings=(deleted_setting(key),))
-        except _UnreadableError as error:
-            _log.error("catalog.set_aside key=%r error=%r", key.decode(errors="replace"), str(error))
-        self.replace_loaded(change)
+
+def _read_value(key: bytes, value: bytes | None) -> CatalogChange:
+    """The change of a group's configuration, or of a setting. One that cannot be read is set aside: nothing depends on it."""
+    try:
+        if key.startswith(_GROUP):
+            return CatalogChange(groups=(_entry(_decode(value).group),))
+        if value is None:
+            return CatalogChange(settings=(deleted_setting(key),))
+        if is_too_large(key, value):
+            raise _UnreadableError(f"its {len(value)} bytes are too many; store it anew")
+        return CatalogChange(settings=(_entry(_decode(value).setting),))
+    except _UnreadableError as error:
+        _log.error("catalog.set_aside key=%r error=%r", key.decode(errors="replace"), str(error))
+        return NO_CHANGE
+
+
+def _joined(changes: Sequence[CatalogChange]) -> CatalogChange:
+    """The change of a batch: those of its records together."""
+    return CatalogChange(
+        tuple(each for change in changes for each in change.put),
+        tuple(each for change in changes for each in change.deleted),
+        tuple(each for change in changes for each in change.groups),
+        tuple(each for change in changes for each in change.settings),
+    )
 
 
 class _UnreadableError(ConfigError):

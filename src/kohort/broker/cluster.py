@@ -43,6 +43,7 @@ class RegisteredBroker:
     Attributes:
         endpoints: the advertised addresses by name of the listener. Set when the listeners are bound.
         is_fenced: whether the broker is stopped: it leads no partition and is in no ISR.
+        is_draining: whether it is to stop: its partitions get other leaders. Clients are still told its address.
     """
 
     def __init__(self, node_id: int, rack: str | None = None) -> None:
@@ -50,6 +51,7 @@ class RegisteredBroker:
         self.rack = rack
         self.endpoints: dict[str, Endpoint] = {}
         self.is_fenced = False
+        self.is_draining = False
 
 
 class Cluster:
@@ -60,13 +62,24 @@ class Cluster:
         node_id: the broker whose clients ask.
         brokers: all registered brokers by id, in the order of ids.
         cordoned: ids of the brokers whose log directory is cordoned: they get no new partitions (KIP-1066).
+        is_shared: whether the other brokers are those of other processes, on the same store.
+        known_controller: the broker that leads the catalog, if others may; None for the first one that runs.
     """
 
     def __init__(
-        self, node_id: int, cluster_id: str, host: str = "localhost", port: int = 9092, rack: str | None = None
+        self,
+        node_id: int,
+        cluster_id: str,
+        host: str = "localhost",
+        port: int = 9092,
+        rack: str | None = None,
+        *,
+        is_shared: bool = False,
     ) -> None:
         self.node_id = node_id
         self.cluster_id = cluster_id
+        self.is_shared = is_shared
+        self.known_controller: int | None = None
         self.brokers: dict[int, RegisteredBroker] = {}
         self.cordoned: set[int] = set()
         self.register(RegisteredBroker(node_id, rack)).endpoints[DEFAULT_LISTENER] = Endpoint(host, port)
@@ -104,13 +117,24 @@ class Cluster:
 
     @property
     def controller(self) -> int:
-        """The broker that leads the quorum: the first one that runs."""
+        """The broker that leads the quorum: the one that leads the catalog, or the first one that runs."""
+        if self.known_controller is not None:
+            return self.known_controller
         return next((broker.node_id for broker in self.brokers.values() if not broker.is_fenced), self.first)
 
     def is_active(self, node_id: int) -> bool:
-        """Whether a broker is registered and not fenced."""
+        """Whether a broker is registered, and may lead: it is neither fenced nor to stop."""
         broker = self.brokers.get(node_id)
-        return broker is not None and not broker.is_fenced
+        return broker is not None and not broker.is_fenced and not broker.is_draining
+
+    @property
+    def active(self) -> list[int]:
+        """The brokers that may lead, in the order of ids."""
+        return [node_id for node_id in self.brokers if self.is_active(node_id)]
+
+    def is_here(self, node_id: int) -> bool:
+        """Whether a broker is one of this process."""
+        return not self.is_shared or node_id == self.node_id
 
     def endpoint(self, node_id: int, listener: str) -> Endpoint | None:
         """The address of a running broker on a listener; None if it is stopped, or has no listener of this name."""

@@ -168,6 +168,33 @@ def caught_up(state: PartitionState, is_active: IsActive, *, min_isr: int) -> Pa
     return change(led, is_active, min_isr=min_isr, isr=(*led.isr, *joining)) if joining else led
 
 
+def adopted(state: PartitionState, broker: int, is_active: IsActive, *, min_isr: int) -> PartitionState:
+    """
+    The state after a running broker has taken the place of the first replica, and leads. Only where brokers share a store of
+    which each has everything.
+    """
+    others = tuple(replica for replica in state.replicas[1:] if replica != broker)
+    isr = (broker, *(replica for replica in others if replica in state.isr and is_active(replica)))
+    return change(
+        state,
+        is_active,
+        min_isr=min_isr,
+        isr=isr,
+        replicas=(broker, *others),
+        adding=(),
+        removing=(),
+        election=Election.PREFERRED,
+    )
+
+
+def led_by(state: PartitionState, broker: int, is_active: IsActive, *, min_isr: int) -> PartitionState:
+    """The state after a partition was moved to a broker: one of its replicas, or, if it has one replica, any."""
+    if broker not in state.replicas:
+        return adopted(state, broker, is_active, min_isr=min_isr)
+    others = tuple(replica for replica in state.replicas if replica != broker)
+    return change(state, is_active, min_isr=min_isr, replicas=(broker, *others), election=Election.PREFERRED)
+
+
 def reassigned(state: PartitionState, target: Sequence[int], is_active: IsActive, *, min_isr: int) -> PartitionState:
     """
     Begin to move a partition to other replicas, which completes at once if the brokers of the added ones run.

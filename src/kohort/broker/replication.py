@@ -16,7 +16,8 @@ from kohort.broker.catalog import Catalog
 from kohort.broker.catalog_view import CatalogChange, Topic
 from kohort.broker.cluster import Cluster, RegisteredBroker
 from kohort.broker.configs.topic_configs import TopicConfigs
-from kohort.broker.replicas import Election, PartitionState, caught_up, change, fenced
+from kohort.broker.controller.placement import balanced, leader_counts, least_loaded
+from kohort.broker.replicas import NO_LEADER, Election, PartitionState, adopted, caught_up, change, fenced, led_by
 from kohort.model.errors import ErrorCode
 
 _log = logging.getLogger("kohort.broker")
@@ -79,6 +80,61 @@ class ReplicationControl:
         broker.is_fenced = False
         _log.info("broker.unfenced broker=%d", broker.node_id)
         yield from self._apply(self._caught_up, done)
+
+    # -- brokers that share a store ----------------------------------------------------------------------------
+
+    def settle(self, done: Callable[[ErrorCode], None]) -> Generator[None, None, None]:
+        """
+        Let every partition have a leader that runs, and the in-sync replicas that run, in steps. A running broker takes the
+        place of the first replica if no replica runs: all have the same store.
+
+        Args:
+            done: as for `fence`.
+        """
+        counts = leader_counts(self._newest_states(), self._cluster.active)
+
+        def settled(state: PartitionState, min_isr: int) -> PartitionState:
+            new = caught_up(state, self._is_active, min_isr=min_isr)
+            broker = least_loaded(counts) if new.leader == NO_LEADER else NO_LEADER
+            if broker != NO_LEADER:
+                new = adopted(new, broker, self._is_active, min_isr=min_isr)
+            if new.leader != state.leader and new.leader in counts:
+                counts[new.leader] += 1
+            return new
+
+        yield from self._apply(settled, done)
+
+    def balance(self, done: Callable[[ErrorCode], None]) -> Generator[None, None, None]:
+        """
+        Spread the leaders evenly over the brokers that run, in steps.
+
+        Args:
+            done: as for `fence`.
+        """
+        active = self._cluster.active
+        counts = leader_counts(self._newest_states(), active)
+        pending = _Pending(done)
+        for name in list(self._catalog.newest_names()):
+            topic = self._catalog.newest(name)
+            if topic is None:
+                continue
+            states = list(self._catalog.states(topic))
+            moves = balanced(states, active, counts)
+            min_isr = self.min_isr(topic)
+            for index, broker in moves:
+                states[index] = led_by(states[index], broker, self._is_active, min_isr=min_isr)
+            if moves:
+                self._write([self._catalog.with_states(topic, states)], pending)
+            yield
+        pending.end()
+
+    def _newest_states(self) -> Iterable[PartitionState]:
+        for name in self._catalog.newest_names():
+            topic = self._catalog.newest(name)
+            if topic is not None:
+                yield from self._catalog.states(topic)
+
+    # -- transitions of all partitions -------------------------------------------------------------------------
 
     def _caught_up(self, state: PartitionState, min_isr: int) -> PartitionState:
         return caught_up(state, self._is_active, min_isr=min_isr)

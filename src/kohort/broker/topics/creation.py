@@ -66,8 +66,8 @@ class TopicCreation:
 
     @property
     def is_alone(self) -> bool:
-        """Whether the cluster has one broker."""
-        return len(self._cluster.brokers) == 1
+        """Whether the cluster has one broker, and gets no other one."""
+        return len(self._cluster.brokers) == 1 and not self._cluster.is_shared
 
     def check_internal(self) -> None:
         """

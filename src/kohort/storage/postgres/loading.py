@@ -1,6 +1,7 @@
 """The contents of the database for the start of a node: everything but the batches."""
 
-from typing import Final
+from collections.abc import Iterable
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
@@ -9,6 +10,7 @@ from kohort.model.errors import CorruptError
 from kohort.model.ids import TopicPartition
 from kohort.storage.epochs import EpochCache
 from kohort.storage.postgres.connect import Connection
+from kohort.storage.postgres.statements import Int8s
 from kohort.storage.postgres.writes import unpack_state
 from kohort.storage.producer_states import AbortedTxn, ProducerStateEntry
 
@@ -16,10 +18,13 @@ _LOGS: Final = b"""
 SELECT log_id, topic, partition, topic_id, leader_epoch, next_offset, start_offset, attempt, size_bytes
 FROM log WHERE state = 0 ORDER BY log_id
 """
-_EPOCHS: Final = b"SELECT log_id, leader_epoch, start_offset FROM epoch ORDER BY log_id, start_offset"
-_PRODUCERS: Final = b"SELECT log_id, producer_id, state FROM producer"
+_EPOCHS: Final = b"""
+SELECT log_id, leader_epoch, start_offset FROM epoch WHERE log_id = ANY($1) ORDER BY log_id, start_offset
+"""
+_PRODUCERS: Final = b"SELECT log_id, producer_id, state FROM producer WHERE log_id = ANY($1)"
 _ABORTED: Final = b"""
-SELECT log_id, producer_id, first_offset, last_offset, last_stable_offset FROM aborted ORDER BY log_id, last_offset
+SELECT log_id, producer_id, first_offset, last_offset, last_stable_offset FROM aborted WHERE log_id = ANY($1)
+ORDER BY log_id, last_offset
 """
 _NOT_REMOVED: Final = b"""
 SELECT log_id, CASE WHEN state = 0 THEN start_offset END FROM log
@@ -46,28 +51,33 @@ class LoadedLog(msgspec.Struct):
 
 
 def load_logs(connection: Connection) -> list[LoadedLog]:
+    """All logs in use. Raises: CorruptError: the state of a producer cannot be read."""
+    return with_dependents(connection, connection.execute(_LOGS))
+
+
+def with_dependents(connection: Connection, rows: Iterable[tuple[Any, ...]]) -> list[LoadedLog]:
     """
+    The logs of rows, with what depends on their batches.
+
     Raises:
         CorruptError: the state of a producer cannot be read.
     """
     logs = {
         log_id: LoadedLog(log_id, TopicPartition(topic, partition), *values)
-        for log_id, topic, partition, *values in connection.execute(_LOGS)
+        for log_id, topic, partition, *values in rows
     }
-    for log_id, leader_epoch, start_offset in connection.execute(_EPOCHS):
-        if log_id in logs:
-            logs[log_id].epochs.assign(leader_epoch, start_offset)
-    for log_id, producer_id, state in connection.execute(_PRODUCERS, binary=True):
-        if log_id in logs:
-            try:
-                logs[log_id].producers.append(unpack_state(producer_id, state))
-            except msgspec.DecodeError as error:
-                raise CorruptError(
-                    f"the state of producer {producer_id} of {logs[log_id].topic_partition} is damaged: {error}"
-                ) from None
-    for log_id, *values in connection.execute(_ABORTED):
-        if log_id in logs:
-            logs[log_id].aborted.append(AbortedTxn(*values))
+    ids = (Int8s(logs),)
+    for log_id, leader_epoch, start_offset in connection.execute(_EPOCHS, ids):
+        logs[log_id].epochs.assign(leader_epoch, start_offset)
+    for log_id, producer_id, state in connection.execute(_PRODUCERS, ids, binary=True):
+        try:
+            logs[log_id].producers.append(unpack_state(producer_id, state))
+        except msgspec.DecodeError as error:
+            raise CorruptError(
+                f"the state of producer {producer_id} of {logs[log_id].topic_partition} is damaged: {error}"
+            ) from None
+    for log_id, *values in connection.execute(_ABORTED, ids):
+        logs[log_id].aborted.append(AbortedTxn(*values))
     for log in logs.values():
         log.epochs.truncate_from_start(log.start_offset)
     return list(logs.values())

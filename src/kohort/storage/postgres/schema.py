@@ -80,7 +80,20 @@ ALTER TABLE store ADD COLUMN copying text;
 """
 """The offset below which a log is compacted; the starts of nodes on the store; what is copied into it, until all is there."""
 
-MIGRATIONS: Final = (_FIRST, _COMPACTION)
+_NODES: Final = """
+ALTER TABLE store ADD COLUMN lease_ms integer NOT NULL DEFAULT 6000;
+ALTER TABLE log ADD COLUMN leader_id integer NOT NULL DEFAULT -1;
+CREATE TABLE node (
+  node_id integer PRIMARY KEY,
+  incarnation uuid NOT NULL,
+  counter bigint NOT NULL,
+  state smallint NOT NULL,
+  view bigint NOT NULL,
+  registration bytea NOT NULL
+) WITH (fillfactor = 50);
+"""
+
+MIGRATIONS: Final = (_FIRST, _COMPACTION, _NODES)
 """Migration n makes version n of the version before it."""
 VERSION: Final = len(MIGRATIONS)
 

@@ -18,12 +18,13 @@ from kohort.storage.postgres.connect import (
 )
 
 
-class WriterSession:
+class Session:
     """
-    The connection of the writer, and what it has checked of the database.
+    A connection of a node, and what it has checked of the database.
 
     Args:
-        lock_s: how long to wait until the database has ended the connections of a node that is gone.
+        lock_s: how long to wait until the database has ended the connections of a node that is gone; None if other nodes may
+            use the store.
         known: the database that it has to be.
 
     Raises:
@@ -31,7 +32,7 @@ class WriterSession:
         psycopg.Error: it cannot be reached.
     """
 
-    def __init__(self, target: Target, lock_s: float, known: Identity | None = None) -> None:
+    def __init__(self, target: Target, lock_s: float | None, known: Identity | None = None) -> None:
         self.is_warned = False
         """Whether the database has warned: a wait for a synchronous standby was cancelled."""
         self.connection: Connection = connect(target)
@@ -44,14 +45,15 @@ class WriterSession:
                     f"{target.shown} is another database than at the start: {self.identity}, which was {known}. A standby was "
                     "promoted, or a backup was restored. Start again to load what it has"
                 )
-            self._lock(target, lock_s)
+            end_other_connections(self.connection, target.name)
+            if lock_s is not None:
+                self._lock(target, lock_s)
         except BaseException:
             self.connection.close()
             raise
         self.connection.add_notice_handler(self._on_notice)
 
     def _lock(self, target: Target, lock_s: float) -> None:
-        end_other_connections(self.connection, target.name)
         deadline = time.monotonic() + lock_s
         while not try_lock(self.connection, self.cluster_id):
             if time.monotonic() > deadline:

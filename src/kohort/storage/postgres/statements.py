@@ -118,9 +118,10 @@ WHERE log.state = 0
 _ROW: Final = b"SELECT state, attempt, leader_epoch, next_offset FROM log WHERE log_id = $1"
 _LOCK_ROWS: Final = b"SELECT log_id FROM log WHERE log_id = ANY($1) ORDER BY log_id FOR NO KEY UPDATE"
 _RAISE_ATTEMPTS: Final = b"""
-UPDATE log SET attempt = attempt + 1 WHERE log_id = ANY($1)
-RETURNING log_id, state, attempt, leader_epoch, next_offset
+UPDATE log SET attempt = attempt + 1 FROM unnest($1, $2) AS w (log_id, leader_epoch)
+WHERE log.log_id = w.log_id AND log.leader_epoch <= w.leader_epoch
 """
+_ROWS: Final = b"SELECT log_id, state, attempt, leader_epoch, next_offset FROM log WHERE log_id = ANY($1)"
 _BATCH_AT: Final = b"""
 SELECT data FROM batch WHERE log_id = $1 AND last_offset >= $2 ORDER BY last_offset LIMIT 1
 """
@@ -221,13 +222,15 @@ def read_row(connection: "Connection", log_id: int) -> Row | None:
 
 def raise_attempts(connection: "Connection", writes: Sequence[LogWrite]) -> dict[int, tuple[Row, bytes | None]]:
     """
-    Make final what became of these writes: rows are locked and written, so no earlier statement takes effect after this.
+    Make final what became of these writes: rows are locked and written, so no earlier statement takes effect after this. The row
+    of a log that another node has claimed stays: no earlier statement of this node takes effect on it.
     Returns by log the row, and the batch at the base offset of the write.
     """
     ids = Int8s(write.log.log_id for write in writes)
     with connection.transaction():
         connection.execute(_LOCK_ROWS, (ids,))
-        rows = {row[0]: Row(*row[1:]) for row in connection.execute(_RAISE_ATTEMPTS, (ids,))}
+        connection.execute(_RAISE_ATTEMPTS, (ids, Int8s(write.leader_epoch for write in writes)))
+        rows = {row[0]: Row(*row[1:]) for row in connection.execute(_ROWS, (ids,))}
         found: dict[int, tuple[Row, bytes | None]] = {}
         for write in writes:
             row = rows.get(write.log.log_id)

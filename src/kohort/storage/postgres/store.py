@@ -16,19 +16,19 @@ from uuid import UUID, uuid4
 
 import psycopg
 
-from kohort.model.errors import ConfigError, UnavailableError
+from kohort.model.errors import ConfigError, NotLeaderError, UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.model.limits import WRITTEN_BYTES_KEPT
 from kohort.runtime.ports import Defer
 from kohort.storage.epochs import EpochCache
 from kohort.storage.log import CallSoon, CleanerConfig, CleanerMetrics, FlushMetrics, LogConfig, LogMetrics, Volume
 from kohort.storage.postgres.connect import Target, sentence, shown
-from kohort.storage.postgres.loading import load_logs, not_removed
+from kohort.storage.postgres.loading import LoadedLog, load_logs, not_removed
 from kohort.storage.postgres.log import PostgresLog
 from kohort.storage.postgres.reads import BatchReads
 from kohort.storage.postgres.removal import Removals
 from kohort.storage.postgres.schema import SCHEMA
-from kohort.storage.postgres.session import WriterSession
+from kohort.storage.postgres.session import Session
 from kohort.storage.postgres.writer import Writer
 from kohort.storage.postgres.writes import Gathering, LogWrite, Removal
 from kohort.storage.producers import ProducerStateManager
@@ -55,7 +55,9 @@ class PostgresStore:
         schema: of the tables.
         written_bytes_kept: the memory of the newest appends after they were written.
         stop_s: how long `close` waits for the database.
-        lock_s: how long a start waits for the end of another node.
+        lock_s: how long a start waits for the end of another process that uses the whole store.
+        is_shared: whether other nodes use the store. Then no other log can be opened than those that this node has claimed
+            (`kohort.storage.postgres.shared`).
         on_offline: called with the reason when this node must not write any more; nothing is acknowledged from then on.
 
     Raises:
@@ -76,9 +78,11 @@ class PostgresStore:
         written_bytes_kept: int = WRITTEN_BYTES_KEPT,
         stop_s: float = STOP_S,
         lock_s: float = LOCK_S,
+        is_shared: bool = False,
         on_offline: Callable[[str], None] = lambda _reason: None,
     ) -> None:
         self.location = shown(url)
+        self._is_shared = is_shared
         self.offline_reason: str | None = None
         self._call_soon_threadsafe = call_soon_threadsafe
         self._on_offline = on_offline
@@ -95,7 +99,7 @@ class PostgresStore:
         target = Target(url, schema)
         writer_target = Target(url, schema, f"kohort {uuid4()}")
         try:
-            session = WriterSession(writer_target, lock_s)
+            session = Session(writer_target, None if is_shared else lock_s)
         except psycopg.Error as error:
             raise ConfigError(
                 f"the database {self.location} cannot be used: {sentence(error)}. Start it, or correct the address"
@@ -104,47 +108,67 @@ class PostgresStore:
         self._reads = BatchReads(target)
         self._removals = Removals(target)
         try:
-            loaded, left = load_logs(session.connection), not_removed(session.connection)
+            loaded = [] if is_shared else load_logs(session.connection)
+            left = [] if is_shared else not_removed(session.connection)
         except BaseException:
             session.connection.close()
             raise
+        self.target = target
+        self.identity = session.identity
         self._writer = Writer(
             writer_target,
             session,
-            lock_s=lock_s,
-            post=self._post,
+            lock_s=None if is_shared else lock_s,
+            post=self.post,
             on_written=self._on_written,
             on_failed=self._on_failed,
             on_offline=self._go_offline,
             on_removal=self._removals.submit,
         )
         self._gathering = Gathering(self._writer, defer)
-        self._logs = {
-            each.topic_partition: PostgresLog(
-                each.topic_partition,
-                each.topic_id,
-                LogConfig(),
-                gathering=self._gathering,
-                stored=self._reads,
-                expire=self._expire,
-                epochs=each.epochs,
-                producers=ProducerStateManager(each.producers),
-                log_start_offset=each.start_offset,
-                end_offset=each.next_offset,
-                log_id=each.log_id,
-                attempt=each.attempt,
-                sealed_epoch=each.leader_epoch,
-                stored_bytes=each.size_bytes,
-                aborted=each.aborted,
-            )
-            for each in loaded
-        }
+        self._logs = {each.topic_partition: self.log_of(each) for each in loaded}
         by_id = {log.log_id: log for log in self._logs.values()}
         for log_id, offset in left:
             log = by_id.get(log_id)
             self._removals.submit(log_id, offset, _ignore if log is None else partial(self._on_removed, log))
 
     # Logs
+
+    def log_of(self, loaded: LoadedLog) -> PostgresLog:
+        """A log as it was read from the database."""
+        return PostgresLog(
+            loaded.topic_partition,
+            loaded.topic_id,
+            LogConfig(),
+            gathering=self._gathering,
+            stored=self._reads,
+            expire=self._expire,
+            epochs=loaded.epochs,
+            producers=ProducerStateManager(loaded.producers),
+            log_start_offset=loaded.start_offset,
+            end_offset=loaded.next_offset,
+            log_id=loaded.log_id,
+            attempt=loaded.attempt,
+            sealed_epoch=loaded.leader_epoch,
+            stored_bytes=loaded.size_bytes,
+            aborted=loaded.aborted,
+        )
+
+    def lead(self, log: PostgresLog) -> None:
+        """Let `open` find a log that this node has claimed."""
+        self._logs[log.topic_partition] = log
+
+    def leave(self, topic_partition: TopicPartition) -> None:
+        """Forget a log that another node leads."""
+        log = self._logs.pop(topic_partition, None)
+        if log is not None:
+            log.refusal = f"another node leads {topic_partition}"
+            log.forget_listeners()
+
+    def remove_batches(self, log_ids: Iterable[int]) -> None:
+        """Remove the batches of deleted logs, later."""
+        for log_id in log_ids:
+            self._removals.submit(log_id, None, _ignore)
 
     def open(self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig) -> PostgresLog:
         if self._is_closed or self.offline_reason is not None:
@@ -155,6 +179,8 @@ class PostgresStore:
                 log.config = config
                 return log
             self.rename_to_stray(topic_partition)
+        if self._is_shared:
+            raise NotLeaderError(f"this node does not lead {topic_partition}, or not yet")
         log = self._logs[topic_partition] = PostgresLog(
             topic_partition,
             topic_id,
@@ -181,9 +207,16 @@ class PostgresStore:
         return sorted(self._logs)
 
     def delete(self, topic_partition: TopicPartition) -> None:
+        if self._is_shared:
+            # The controller removes it from the database.
+            self.leave(topic_partition)
+            return
         self._remove(topic_partition, "was deleted", is_stray=False)
 
     def rename_to_stray(self, topic_partition: TopicPartition) -> None:
+        if self._is_shared:
+            self.leave(topic_partition)
+            return
         self._remove(topic_partition, "belongs to no topic", is_stray=True)
 
     def _remove(self, topic_partition: TopicPartition, what: str, *, is_stray: bool) -> None:
@@ -195,7 +228,7 @@ class PostgresStore:
 
     # Durability
 
-    def _post(self, action: Callable[[], None]) -> None:
+    def post(self, action: Callable[[], None]) -> None:
         """On any thread."""
         self._done.append(action)
         self._call_soon_threadsafe(self._drain)
@@ -227,7 +260,7 @@ class PostgresStore:
 
     def _on_removed(self, log: PostgresLog, size_bytes: int) -> None:
         """On the thread that removes."""
-        self._post(partial(log.on_removed, size_bytes))
+        self.post(partial(log.on_removed, size_bytes))
 
     def _go_offline(self, reason: str) -> None:
         if self.offline_reason is None:
@@ -268,7 +301,7 @@ class PostgresStore:
                 log.log_start_offset,
                 oldest_ms,
                 bytes_max,
-                lambda offset: self._post(partial(self._on_expired, log, offset)),
+                lambda offset: self.post(partial(self._on_expired, log, offset)),
             )
 
     def _on_expired(self, log: PostgresLog, offset: int) -> None:

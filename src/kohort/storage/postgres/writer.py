@@ -22,7 +22,7 @@ from kohort.model.errors import ConfigError
 from kohort.storage.postgres import statements as sql
 from kohort.storage.postgres.connect import Connection, Target, sentence
 from kohort.storage.postgres.schema import DELETED, LIVE, STRAY
-from kohort.storage.postgres.session import WriterSession
+from kohort.storage.postgres.session import Session
 from kohort.storage.postgres.writes import Item, LogWrite, NewStart, Removal, WrittenLog, statements
 
 T = TypeVar("T")
@@ -50,7 +50,7 @@ class Writer:
 
     Args:
         session: from the start.
-        lock_s: how long a new connection waits until the database has ended those of a node that is gone.
+        lock_s: as for `Session`.
         post: lets the owner's thread call something.
         on_written: called on the owner's thread with writes that are committed.
         on_failed: called on the owner's thread with a write that the database will never take, and the reason, a sentence.
@@ -66,9 +66,9 @@ class Writer:
     def __init__(
         self,
         target: Target,
-        session: WriterSession,
+        session: Session,
         *,
-        lock_s: float,
+        lock_s: float | None,
         post: Callable[[Callable[[], None]], None],
         on_written: Callable[[list[LogWrite]], None],
         on_failed: Callable[[LogWrite, str], None],
@@ -76,7 +76,7 @@ class Writer:
         on_removal: Callable[[int, int | None, Callable[[int], None]], None],
     ) -> None:
         self._target: Final = target
-        self._session: WriterSession | None = session
+        self._session: Session | None = session
         self._lock_s: Final = lock_s
         self._identity: Final = session.identity
         self._post: Final = post
@@ -331,7 +331,7 @@ class Writer:
 
     # The database
 
-    def _connected(self) -> WriterSession:
+    def _connected(self) -> Session:
         """
         The session; a new one if the last one was lost.
 
@@ -341,7 +341,7 @@ class Writer:
         pause_s = 0.01
         while self._session is None:
             try:
-                self._session = WriterSession(self._target, self._lock_s, self._identity)
+                self._session = Session(self._target, self._lock_s, self._identity)
             except psycopg.Error as error:
                 pause_s = self._pause(sentence(error), pause_s)
             except ConfigError as error:
@@ -351,7 +351,7 @@ class Writer:
                 _log.info("store.connected database=%s", self._target.shown)
         return self._session
 
-    def _lose(self, session: WriterSession, reason: str) -> None:
+    def _lose(self, session: Session, reason: str) -> None:
         _log.warning("store.connection_lost database=%s error=%r", self._target.shown, reason)
         session.connection.close()
         self._session = None

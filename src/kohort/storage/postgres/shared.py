@@ -1,0 +1,286 @@
+"""
+A store in a database as one of several nodes uses it: `kohort.storage.shared.SharedStore`.
+
+One thread has the lease: its statements are short, and nothing else delays them. It listens to the hints of other nodes
+between them. Another thread claims logs and reads the catalog.
+"""
+
+import logging
+import os
+import select
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from queue import SimpleQueue
+from typing import Final, TypeVar
+from uuid import UUID, uuid4
+
+import psycopg
+
+from kohort.model.errors import ConfigError
+from kohort.model.ids import TopicPartition
+from kohort.storage.durability.flusher import BackgroundThread
+from kohort.storage.log import Log
+from kohort.storage.postgres import claims as sql
+from kohort.storage.postgres.connect import Connection, Target, sentence
+from kohort.storage.postgres.log import PostgresLog
+from kohort.storage.postgres.session import Session
+from kohort.storage.postgres.store import PostgresStore
+from kohort.storage.shared import CatalogRow, Claim, Look, NodeRow, Registration, Renewal
+
+T = TypeVar("T")
+
+_log = logging.getLogger("kohort.storage")
+
+_PAUSE_S_MAX: Final = 1.0
+_READ_BYTES: Final = 1 << 20
+_CHANNEL: Final = "kohort"
+_STATEMENT_S: Final = 5
+"""A renewal that takes longer is of no use."""
+
+
+class SharedDatabase:
+    """
+    Args:
+        store: of this node, with `is_shared`.
+        catalog: the partition of the catalog's log.
+        on_lost: called on the owner's thread with the reason, a sentence, if the database is another one than at the start.
+    """
+
+    def __init__(self, store: PostgresStore, catalog: TopicPartition, on_lost: Callable[[str], None]) -> None:
+        self.on_hint: Callable[[], None] = lambda: None
+        self._store = store
+        self._catalog = catalog
+        self._post = store.post
+        self._on_lost = on_lost
+        self._looks = _Looks(self)
+        self._claims = BackgroundThread("kohort-claims")
+        self._session: Session | None = None
+        """Of the thread that claims."""
+        self._stopping = threading.Event()
+        self.problem = ""
+        """Why the lease is not renewed now, a sentence; empty if it is."""
+
+    @property
+    def lease_ms(self) -> int:
+        """The duration of leases. Raises: ConfigError: the database cannot be used."""
+        try:
+            session = self._open_session()
+            try:
+                return sql.lease_ms(session.connection)
+            finally:
+                session.connection.close()
+        except psycopg.Error as error:
+            raise ConfigError(f"the database {self._store.location} cannot be used: {sentence(error)}") from None
+
+    def _open_session(self) -> Session:
+        """Raises: psycopg.Error: the database cannot be reached. ConfigError: it cannot be used."""
+        target = self._store.target
+        return Session(Target(target.url, target.schema, f"kohort {uuid4()}"), None, self._store.identity)
+
+    # Looks
+
+    def look(self, renewal: Renewal | None, done: Callable[[Look | None], None], /) -> None:
+        self._looks.submit(lambda connection: sql.look(connection, self._catalog, renewal), done)
+
+    def join(
+        self,
+        renewal: Renewal,
+        registration: Registration,
+        replaced: NodeRow | None,
+        done: Callable[[bool | None], None],
+        /,
+    ) -> None:
+        self._looks.submit(lambda connection: sql.join(connection, renewal, registration, replaced), done)
+
+    def end_lease(self, row: NodeRow, done: Callable[[bool], None], /) -> None:
+        self._until_done(lambda connection: sql.end_lease(connection, row), done)
+
+    # Claims
+
+    def claim_catalog(
+        self, node_id: int, claim: Claim, _seen: CatalogRow, done: Callable[[Log | None], None], /
+    ) -> None:
+        # The epoch says which row was seen.
+        self.claim(node_id, [claim], lambda logs: done(logs[0]))
+
+    def claim(self, node_id: int, claims: Sequence[Claim], done: Callable[[list[Log | None]], None], /) -> None:
+        def begin(connection: Connection) -> list[Log | None]:
+            found = sql.claim(connection, node_id, claims)
+            logs: list[Log | None] = []
+            for each in claims:
+                loaded = found.get(each.topic_partition)
+                logs.append(None if loaded is None else self._store.log_of(loaded))
+            return logs
+
+        self._until_done(begin, done)
+
+    def read_catalog(self, offset: int, up_to: int, done: Callable[[bytes], None], /) -> None:
+        self._until_done(
+            lambda connection: sql.read_batches(connection, self._catalog, offset, up_to, _READ_BYTES), done
+        )
+
+    def stored_epochs(self, done: Callable[[dict[tuple[TopicPartition, UUID], int]], None], /) -> None:
+        def read(connection: Connection) -> dict[tuple[TopicPartition, UUID], int]:
+            rows = sql.stored_epochs(connection)
+            return {(TopicPartition(topic, index), topic_id): epoch for topic, index, topic_id, epoch in rows}
+
+        self._until_done(read, done)
+
+    def set_aside(self, logs: Sequence[tuple[TopicPartition, UUID]], done: Callable[[None], None], /) -> None:
+        def keep(connection: Connection) -> None:
+            for topic_partition, topic_id in logs:
+                sql.set_aside(connection, topic_partition, topic_id)
+
+        self._until_done(keep, done)
+
+    def lead(self, log: Log, /) -> None:
+        assert isinstance(log, PostgresLog), "this store has claimed it"
+        self._store.lead(log)
+        if log.topic_partition == self._catalog:
+            log.add_listener(lambda _: self._until_done(_notify, lambda _: None))
+
+    def leave(self, topic_partition: TopicPartition, /) -> None:
+        self._store.leave(topic_partition)
+
+    def remove_topic(self, name: str, topic_id: UUID, /) -> None:
+        self._until_done(lambda connection: sql.remove_topic(connection, name, topic_id), self._store.remove_batches)
+
+    def _until_done(self, work: Callable[[Connection], T], done: Callable[[T], None]) -> None:
+        """Run statements that may be repeated on the thread that claims, until they succeed."""
+        self._claims.submit(partial(self._repeat, work, done))
+
+    def _repeat(self, work: Callable[[Connection], T], done: Callable[[T], None]) -> None:
+        pause_s = 0.01
+        while not self._stopping.is_set():
+            try:
+                if self._session is None:
+                    self._session = self._open_session()
+                result = work(self._session.connection)
+                if self._session.is_warned:
+                    raise psycopg.OperationalError("the wait for a standby was cancelled")
+            except psycopg.Error as error:
+                _log.warning("store.claim_failed error=%r", sentence(error))
+                self._drop()
+                self._stopping.wait(pause_s)
+                pause_s = min(pause_s * 2, _PAUSE_S_MAX)
+                continue
+            except ConfigError as error:
+                self._drop()
+                self._post(partial(self._on_lost, str(error)))
+                return
+            self._post(partial(done, result))
+            return
+
+    def _drop(self) -> None:
+        if self._session is not None:
+            self._session.connection.close()
+            self._session = None
+
+    def close(self, timeout_s: float) -> None:
+        """End the threads. Looks that were asked for are taken first."""
+        self._looks.stop(timeout_s)
+        self._stopping.set()
+        self._claims.submit(self._drop)
+        self._claims.stop(timeout_s)
+
+    # For the thread of looks
+
+    def on_looks_lost(self, reason: str) -> None:
+        self._post(partial(self._on_lost, reason))
+
+    def hint(self) -> None:
+        self._post(lambda: self.on_hint())
+
+    def post(self, action: Callable[[], None]) -> None:
+        self._post(action)
+
+    def open_listening(self) -> Session:
+        """Raises: as `_open_session`."""
+        session = self._open_session()
+        session.connection.execute(f"SET statement_timeout = '{_STATEMENT_S}s'".encode())
+        session.connection.execute(f'LISTEN "{_CHANNEL}"'.encode())
+        return session
+
+
+def _notify(connection: Connection) -> None:
+    connection.execute(b"SELECT pg_notify($1, '')", (_CHANNEL,))
+
+
+class _Looks:
+    """The thread that has the lease. It waits for work, and for hints of the database."""
+
+    def __init__(self, shared: SharedDatabase) -> None:
+        self._shared = shared
+        self._jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._session: Session | None = None
+        self._wake_read, self._wake_write = os.pipe()
+        self._is_stopping = False
+        self._thread = threading.Thread(target=self._run, name="kohort-lease", daemon=True)
+        self._thread.start()
+
+    def submit(self, work: Callable[[Connection], T], done: Callable[[T | None], None]) -> None:
+        self._jobs.put(partial(self._do, work, done))
+        self._wake()
+
+    def _wake(self) -> None:
+        os.write(self._wake_write, b"x")
+
+    def stop(self, timeout_s: float) -> None:
+        self._is_stopping = True
+        self._wake()
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        while True:
+            waited = [self._wake_read]
+            if self._session is not None:
+                waited.append(self._session.connection.fileno())
+            ready, _, _ = select.select(waited, [], [])
+            if self._wake_read in ready:
+                os.read(self._wake_read, 4096)
+            elif not self._has_hint():
+                continue
+            while not self._jobs.empty():
+                self._jobs.get()()
+            if self._is_stopping:
+                self._drop()
+                return
+
+    def _has_hint(self) -> bool:
+        """Take what the database has sent without being asked."""
+        assert self._session is not None, "its socket was waited for"
+        try:
+            connection = self._session.connection
+            for _ in connection.notifies(timeout=0):
+                self._shared.hint()
+        except psycopg.Error:
+            self._drop()
+        return False
+
+    def _do(self, work: Callable[[Connection], T], done: Callable[[T | None], None]) -> None:
+        result: T | None = None
+        try:
+            if self._session is None:
+                self._session = self._shared.open_listening()
+            result = work(self._session.connection)
+            if self._session.is_warned:
+                # Nobody knows whether the lease was renewed; it was not, then.
+                self._drop()
+                result = None
+            self._shared.problem = ""
+        except psycopg.Error as error:
+            result = None
+            self._drop()
+            self._shared.problem = f"The lease is not renewed: {sentence(error)}."
+            _log.warning("store.lease_not_renewed error=%r", sentence(error))
+        except ConfigError as error:
+            self._drop()
+            self._shared.on_looks_lost(str(error))
+            return
+        self._shared.post(partial(done, result))
+
+    def _drop(self) -> None:
+        if self._session is not None:
+            self._session.connection.close()
+            self._session = None
