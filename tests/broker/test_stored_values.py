@@ -103,6 +103,7 @@ WHOLES: list[tuple[str, str, dict[str, Any]]] = [
 def append(harness: Harness, key: str, value: object) -> None:
     """Append a record to the catalog's log behind the broker's back."""
     log = harness.broker.catalog._log
+    assert log is not None, "this node leads it"
     record = (key.encode(), msgspec.json.encode(value))
     log.append(encode_batch([record], 0, base_sequence=-1), leader_epoch=log.leader_epoch)
     harness.node.settle()

@@ -192,6 +192,12 @@ class Partition:
         self.log.remove_listener(self._on_high_watermark)
         self._end_waits(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
+    def on_left(self) -> None:
+        """A broker of another process leads the partition now, or this one in another epoch."""
+        self.leader_id = NO_LEADER
+        self.log.remove_listener(self._on_high_watermark)
+        self._end_waits(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
     def _on_offline(self) -> None:
         self._end_waits(ErrorCode.KAFKA_STORAGE_ERROR)
 
@@ -265,13 +271,25 @@ class Partitions:
         return partition
 
     def open(self, name: str, index: int) -> Partition | None:
-        """Open the log of a partition; None if there is no such topic or index. Raises: StorageError as `find`."""
+        """
+        Open the log of a partition; None if there is no such topic or index.
+
+        Raises:
+            NotLeaderError: a broker of another process leads it, or this one does not yet.
+            StorageError: as `find`.
+        """
         topic = self._catalog.topic(name)
         if topic is None or not 0 <= index < topic.partition_count:
             return None
         state = self._catalog.state(topic, index)
+        if not self._cluster.is_here(state.leader):
+            raise NotLeaderError(f"broker {state.leader} leads {name}-{index}")
         settings = self._settings_of(topic, state.leader)
         log = self._store.open(TopicPartition(name, index), topic.topic_id, settings.log_config)
+        if self._cluster.is_shared and log.leader_epoch != state.leader_epoch:
+            raise NotLeaderError(
+                f"broker {state.leader} does not lead {name}-{index} in epoch {state.leader_epoch} yet"
+            )
         log.become_leader(max(log.leader_epoch, 0))
         log.hold_flush = self._hold_flush
         partition = self.opened[name, index] = Partition(
@@ -375,6 +393,13 @@ class Partitions:
             if partition is not None:
                 partition.topic = topic
                 state = self._catalog.state(topic, index)
+                if self._cluster.is_shared and (state.leader, state.leader_epoch) != (
+                    partition.leader_id,
+                    partition.leader_epoch,
+                ):
+                    del self.opened[topic.name, index]
+                    partition.on_left()
+                    continue
                 settings = self._settings_of(topic, state.leader)
                 partition.rules, partition.log.config = settings.rules, settings.log_config
                 partition.on_state(state)

@@ -98,7 +98,7 @@ class SharedParts(ABC):
         self.config = config
         self.features = Features(release=config.release) if features is None else features
         self.cluster = cluster
-        self.catalog = Catalog(store, clock, cluster)
+        self.catalog = Catalog(None if cluster.is_shared else store, clock, cluster)
         if not self.catalog.is_new:
             from kohort.broker.stored_values import set_aside_unusable  # with the checks of every kind of value
 
@@ -123,7 +123,8 @@ class SharedParts(ABC):
         self.creation = TopicCreation(self.catalog, self.configs, cluster, self.publication)
         self.creation.check_internal()
         self.replication = ReplicationControl(self.catalog, self.configs, cluster)
-        self.replication.heal()
+        if not cluster.is_shared:
+            self.replication.heal()
         self.producer_ids = ProducerIds(self.catalog)
         self.log_maintenance = LogMaintenance(store, self.partitions, config, clock, call_later)
         hosts: CoordinatorDirectory = NoCoordinators() if coordinators is None else coordinators

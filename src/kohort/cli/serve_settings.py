@@ -98,6 +98,14 @@ def node_settings(options: argparse.Namespace, environment: Mapping[str, str]) -
             "committed it"
         )
 
+    if options.store is not None and options.brokers > 1:
+        raise ConfigError(
+            "--brokers is for one process with all brokers; with --store each broker is a process: start more of them on the "
+            "same database, each with another --set node.id"
+        )
+    if options.store is not None and options.virtual_time:
+        raise ConfigError("--virtual-time is for tests with --memory or --data-dir: leases of nodes are in real time")
+
     from kohort.broker.configs.definitions import BrokerConfig
     from kohort.broker.features import parse_features
     from kohort.server.settings import Secret, Settings, parse_host_port

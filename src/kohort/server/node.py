@@ -27,7 +27,7 @@ from kohort.broker.cluster import Cluster, Endpoint, RegisteredBroker
 from kohort.broker.configs.definitions import BROKER_KEYS
 from kohort.broker.credentials import BrokerCredentials
 from kohort.broker.features import Features
-from kohort.model.errors import ConfigError, ErrorCode, UnavailableError
+from kohort.model.errors import ConfigError, ErrorCode, StorageError, UnavailableError
 from kohort.model.ids import INTERNAL_TOPICS, TopicPartition, uuid_text
 from kohort.model.limits import HELD_BYTES_MAX, LOG_READS_MAX, LOGIN_THREADS
 from kohort.runtime.background import DaemonThreads
@@ -56,6 +56,7 @@ from kohort.wire.apis import ApiKey
 
 if TYPE_CHECKING:
     from kohort.scrape import Family
+    from kohort.server.cluster.membership import Membership
     from kohort.server.control import Control
     from kohort.storage.logs.recovery import RecoveryProgress
     from kohort.storage.memory import LogContent
@@ -70,6 +71,11 @@ YOUNG_OBJECTS_MAX = 10_000
 """New objects that wait for a garbage collection."""
 DRAIN_SECONDS_MAX = 5.0
 """How long a stop waits until the requests that have begun are answered; a flush may take as long (`FLUSH_MS_MIN`)."""
+REJOIN_SECONDS_MIN = 0.2
+REJOIN_SECONDS_MAX = 2.0
+"""Between two attempts of a node to join the others again."""
+ABANDON_SECONDS_MAX = 0.2
+"""How long a node that has lost its lease waits for its threads."""
 STOP_SECONDS_MAX = 1.0
 """How long it waits then until the sockets have taken the last replies."""
 
@@ -108,6 +114,7 @@ class Node:
             _log.warning("config.without_effect key=%s", key)
         self._loop = loop
         self.cluster_id = ""
+        self._rejoining: asyncio.Task[None] | None = None
         self.virtual_time: VirtualTimeDriver | None = None
         """The clock that tests let go on; None with a real one."""
         self._build(settings)
@@ -154,6 +161,7 @@ class Node:
             elsewhere_searches=partial(self._elsewhere, self._searches),
         )
         self._coordinators.start(COORDINATORS, self._broker, self._make_processor)
+        self._membership = self._make_membership()
         for apis in self._broker.apis.values():
             apis.handlers.wrap(ApiKey.SASL_HANDSHAKE, reauthentication)  # of sessions that end
         self._dispatches = {
@@ -175,6 +183,8 @@ class Node:
             frame_bytes_max=settings.config.get_int("socket.request.max.bytes"),
             held_bytes_max=held_bytes_max if held_bytes_max > 0 else HELD_BYTES_MAX,
         )
+        if self._membership is not None:
+            self._connections.guard = self._membership.leased
         self._logins = Logins(
             partial(self._elsewhere, self._handshakes),
             self._clock.now_ms,
@@ -231,7 +241,7 @@ class Node:
         """The brokers: the ids that follow the first one's are those of the others."""
         settings = self._settings
         racks = settings.racks or (settings.config.get_str("broker.rack"),) * settings.brokers
-        cluster = Cluster(self._node_id, self.cluster_id, rack=racks[0])
+        cluster = Cluster(self._node_id, self.cluster_id, rack=racks[0], is_shared=settings.store is not None)
         for number in range(1, settings.brokers):
             cluster.register(RegisteredBroker(self._node_id + number, racks[number]))
         return cluster
@@ -245,7 +255,8 @@ class Node:
                 settings.store,
                 defer=self._ready_queue.defer,
                 call_soon_threadsafe=self._call_soon_threadsafe,
-                on_offline=self._on_failure,
+                on_offline=self._on_lost,
+                is_shared=True,
             )
             self.cluster_id = store_in_database.cluster_id
             return store_in_database
@@ -280,6 +291,18 @@ class Node:
         )
         self.cluster_id = store.cluster_id
         return store
+
+    def _make_membership(self) -> "Membership | None":
+        """This node's part among others on the same store; None if the store is its own."""
+        if self._settings.store is None:
+            return None
+        from kohort.server.cluster.membership import Membership
+        from kohort.storage.postgres import PostgresStore
+
+        assert isinstance(self._store, PostgresStore), "the settings name a database"
+        return Membership(
+            self._broker, self._coordinators, self._store, self._loop, self._ready_queue.defer, self._on_lost
+        )
 
     def _make_processor(self) -> InlineProcessor:
         return InlineProcessor(
@@ -328,17 +351,23 @@ class Node:
         Raises:
             ConfigError: the address is not available.
         """
-        self._coordinators.load()
-        while self._broker.replication.is_healing:
-            await asyncio.sleep(0.001)
         settings = self._settings
-        if settings.makes_internal_topics:
-            await self._make_internal_topics()
+        if self._membership is None:
+            self._coordinators.load()
+            while self._broker.replication.is_healing:
+                await asyncio.sleep(0.001)
+            if settings.makes_internal_topics:
+                await self._make_internal_topics()
         self.bound = {node_id: listeners.bind() for node_id, listeners in self._listeners.items()}
         if settings.metrics_port is not None:
             from kohort.server.metrics.scraping import listen_for_scrapes
 
             self._metrics_server = await listen_for_scrapes(settings, self._metric_steps, self.not_ready)
+        if self._membership is not None:
+            # Clients and other nodes are told the addresses, and then they come.
+            await self._membership.join()
+            if settings.makes_internal_topics:
+                await self._make_internal_topics()
         self._close_idle_connections()
         for listeners in self._listeners.values():
             listeners.start()
@@ -405,6 +434,8 @@ class Node:
             reasons.append(f"{loading} partitions of coordinators are being loaded.")
         if problem := self._store.volume().problem:
             reasons.append(problem)
+        if self._membership is not None:
+            reasons += self._membership.not_ready()
         return reasons
 
     @property
@@ -491,6 +522,10 @@ class Node:
 
     async def stop(self) -> None:
         """Stop in order; on return the data directory is closed cleanly, unless a file of it is missing."""
+        if self._rejoining is not None:
+            self._rejoining.cancel()
+        if self._membership is not None:
+            await self._membership.drain()
         if self._control is not None:
             await self._control.close()
         for listeners in self._listeners.values():
@@ -510,7 +545,62 @@ class Node:
         if self._metrics_server is not None:
             self._metrics_server.close()
         self._timer_driver.close()
+        if self._membership is not None:
+            self._membership.close(STOP_SECONDS_MAX)
         self._store.close()
+
+    # -- nodes that share a store ------------------------------------------------------------------------------
+
+    def _on_lost(self, reason: str) -> None:
+        """Another node may answer for the partitions of this one: begin anew, as after a start."""
+        if self._rejoining is None:
+            self._connections.abort_all()
+            self._rejoining = self._loop.create_task(self._rejoin(reason))
+
+    async def _rejoin(self, reason: str) -> None:
+        _log.error("node.rejoins reason=%r", reason)
+        listeners = self._listeners
+        self._abandon()
+        settings = self._settings
+        if self.metrics_port is not None:
+            settings = msgspec.structs.replace(settings, metrics_port=self.metrics_port)
+        pause_s = REJOIN_SECONDS_MIN
+        while True:
+            for each in listeners.values():
+                await each.close()
+            try:
+                self._build(settings)
+                for node_id, each in self._listeners.items():
+                    each.use_addresses(listeners[node_id])
+                await self.start()
+            except (ConfigError, StorageError) as error:
+                _log.warning("node.cannot_rejoin error=%r", str(error))
+                listeners = self._listeners
+                self._abandon()
+            else:
+                break
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, REJOIN_SECONDS_MAX)
+        self._rejoining = None
+
+    def _abandon(self) -> None:
+        """Stop without an answer to anyone."""
+        self._connections.abort_all()
+        if self._stop_idle_checks is not None:
+            self._stop_idle_checks()
+        self._coordinators.close()
+        self._background.close(waits=False)
+        self._computations.close(waits=False)
+        self._reads.close()
+        self._searches.close()
+        self._handshakes.close()
+        self._ready_queue.run()
+        self._connections.abort_all()
+        self._timer_driver.close()
+        if self._metrics_server is not None:
+            self._metrics_server.close()
+        if self._membership is not None:
+            self._membership.abandon(ABANDON_SECONDS_MAX)
 
     # -- snapshots, for tests of clients -----------------------------------------------------------------------
 

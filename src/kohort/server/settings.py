@@ -31,7 +31,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """
     Attributes:
         port: 0 takes a free port.
-        brokers: how many brokers the process presents. Their ids and ports follow those of the first one.
+        brokers: how many brokers the process presents. Their ids and ports follow those of the first one. With `store` it is
+            one: other processes are the other brokers.
         racks: of the brokers; empty if all have `broker.rack`.
         advertised: host and port that clients are told; None for the address of the listener.
         metrics_port: port of the metrics listener on the same host; 0 takes a free port, None serves no metrics.

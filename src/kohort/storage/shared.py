@@ -107,8 +107,8 @@ class Claim(msgspec.Struct, frozen=True):
 
 class SharedStore(Protocol):
     """
-    Every method returns at once and calls `done` later, once, on the owner's thread. While the database cannot be reached, `look`
-    and `join` give None, and the others are tried again until they succeed or the store is closed.
+    Every method returns at once and calls `done` later, once, on the owner's thread. While the database cannot be reached,
+    `look` and `join` give None, and the others are tried again until they succeed or the store is closed.
     """
 
     on_hint: Callable[[], None]

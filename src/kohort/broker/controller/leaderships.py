@@ -72,7 +72,8 @@ class Leaderships:
         """The number of looks that have begun."""
         catalog.watch(self._on_delta)
 
-    def __len__(self) -> int:
+    @property
+    def count(self) -> int:
         """The number of partitions that this node is to lead."""
         return len(self._held)
 

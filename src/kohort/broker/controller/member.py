@@ -2,8 +2,8 @@
 A node among others on the same store: its lease, its view of the catalog, and the office of controller.
 
 The node looks at the rows that all nodes share, some times a second and when it is given a hint. With each look it renews its
-lease, and publishes what it has applied of the catalog. It follows the catalog, and leads it when the lease of the node that did
-has ended. Everything is a reaction to a look; nothing here waits.
+lease, and publishes what it has applied of the catalog. It follows the catalog, and leads it when the lease of the node that
+did has ended. Everything is a reaction to a look; nothing here waits.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class Member:
     def is_drained(self) -> bool:
         """Whether this node has nothing to give up, or nobody to give it to."""
         others = self.look_seen.nodes.values() if self.look_seen is not None else ()
-        return not len(self._leaderships) or not any(
+        return not self._leaderships.count or not any(
             row.node_id != self.node_id and row.state is NodeState.LIVE for row in others
         )
 
@@ -247,8 +247,8 @@ class Member:
             if row.incarnation != first.incarnation or row.counter != first.counter:
                 self._stop()
                 self._outcome.on_refused(
-                    f"another process is node {self.node_id} of this store, and lives ({row.registration.process or 'unknown'}): "
-                    "give this one another --set node.id, or stop the other one"
+                    f"another process is node {self.node_id} of this store, and lives: give this one another --set node.id, "
+                    "or stop the other one"
                 )
                 return
             if not self._watch.is_over(row) and not self._is_dead(row.registration):

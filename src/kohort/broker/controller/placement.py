@@ -10,7 +10,7 @@ from kohort.broker.replicas import NO_LEADER, PartitionState
 
 def candidates(state: PartitionState, active: Collection[int]) -> list[int]:
     """
-    The nodes that a partition may be moved to: one of its replicas, or, if it has one replica, any node, since all read the same
+    The nodes that a partition may be moved to: one of its replicas, or, if it has one replica, any node, since all read one
     store.
     """
     if len(state.replicas) > 1:

@@ -77,6 +77,7 @@ class ClientConnections:
         throttled: connections that are not read for a time because of a quota.
         call_later: `call_later(seconds, function)` of the event loop.
         is_draining: whether the node is stopping, so that no further request is taken.
+        guard: stands between connections and their transports, of nodes that answer under a lease; None for others.
     """
 
     def __init__(
@@ -106,6 +107,11 @@ class ClientConnections:
         self.throttled = 0
         self.call_later = call_later
         self.is_draining = False
+        self.guard: Callable[[asyncio.Transport], asyncio.Transport] | None = None
+
+    def guarded(self, transport: asyncio.Transport) -> asyncio.Transport:
+        """The transport of a new connection as the connection sees it."""
+        return transport if self.guard is None else self.guard(transport)
 
     @property
     def routes(self) -> list[Route]:

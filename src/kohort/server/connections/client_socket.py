@@ -50,7 +50,8 @@ class ClientSocket(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports have the interface of asyncio.Transport but are no subclass.
-        self._transport = self._socket = transport = cast("asyncio.Transport", transport)
+        self._socket = transport = cast("asyncio.Transport", transport)
+        self._transport = self._shared.guarded(transport)
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self._shared.open.add(self)
 

@@ -12,7 +12,7 @@ from kohort.broker.partitions import Partition
 from kohort.broker.ports import Cancel, MarkerWriter
 from kohort.broker.replicas import NO_LEADER
 from kohort.machine.ports import Persister, Verification
-from kohort.model.errors import NotYetError, StorageError
+from kohort.model.errors import NotLeaderError, NotYetError, StorageError
 from kohort.model.image import ImageDelta
 from kohort.runtime.ports import Defer
 from kohort.runtime.processors import Processor
@@ -123,6 +123,10 @@ class Coordinators:
         """
         try:
             found = self._broker.partitions.find(hosted.topic, partition)
+        except NotLeaderError:
+            # A node of another process leads it, or this one when it has claimed the log: it calls `load_one` then.
+            self._unload(hosted, partition, "moved")
+            return
         except StorageError as error:
             level = logging.WARNING if isinstance(error, NotYetError) else logging.ERROR
             level = logging.DEBUG if str(error) == reason else level

@@ -222,8 +222,8 @@ def read_row(connection: "Connection", log_id: int) -> Row | None:
 
 def raise_attempts(connection: "Connection", writes: Sequence[LogWrite]) -> dict[int, tuple[Row, bytes | None]]:
     """
-    Make final what became of these writes: rows are locked and written, so no earlier statement takes effect after this. The row
-    of a log that another node has claimed stays: no earlier statement of this node takes effect on it.
+    Make final what became of these writes: rows are locked and written, so no earlier statement takes effect after this. The
+    row of a log that another node has claimed stays: no earlier statement of this node takes effect on it.
     Returns by log the row, and the batch at the base offset of the write.
     """
     ids = Int8s(write.log.log_id for write in writes)

@@ -325,6 +325,11 @@ class PostgresStore:
     def cleaner_metrics(self) -> CleanerMetrics:
         return CleanerMetrics()
 
+    def abandon(self) -> None:
+        """Close without waiting for the database: this node must not write any more."""
+        self._stop_s = 0.0
+        self.close()
+
     def close(self) -> None:
         if self._is_closed:
             return

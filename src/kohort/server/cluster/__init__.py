@@ -1,0 +1,1 @@
+"""A node among others on one store, as the server composes it."""

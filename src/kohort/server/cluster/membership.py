@@ -1,0 +1,177 @@
+"""A node's part in a cluster of several processes: the broker's parts, put together over a shared store."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+from uuid import uuid4
+
+from kohort import __version__
+from kohort.broker.broker import Broker
+from kohort.broker.catalog import CATALOG
+from kohort.broker.controller.controller import Controller
+from kohort.broker.controller.leaderships import Leaderships
+from kohort.broker.controller.leases import LeaseWatch
+from kohort.broker.controller.member import Member
+from kohort.broker.controller.registrations import Registrations
+from kohort.broker.ports import Cancel
+from kohort.model.errors import ConfigError
+from kohort.runtime.ports import Defer
+from kohort.server.cluster.leased_transport import LeasedTransport
+from kohort.server.cluster.processes import is_dead, this_process
+from kohort.server.coordinators.coordinators import Coordinators
+from kohort.storage.postgres.shared import SharedDatabase
+from kohort.storage.postgres.store import PostgresStore
+from kohort.storage.shared import Registration
+
+_log = logging.getLogger("kohort.server")
+
+DRAIN_SECONDS_MAX = 10.0
+"""How long a stop waits until other nodes lead the partitions of this one."""
+LOOK_S = 0.01
+READY_LOG_S = 5.0
+"""When a start that waits says why, and how often."""
+
+
+def boot_seconds() -> float:
+    """A clock that goes on while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Membership:
+    """
+    Args:
+        on_lost: called with the reason when the node has to begin anew.
+        stop_s: how long the end waits for a database that does not answer.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        coordinators: Coordinators,
+        store: PostgresStore,
+        loop: asyncio.AbstractEventLoop,
+        defer: Defer,
+        on_lost: Callable[[str], None],
+    ) -> None:
+        self._broker = broker
+        self._store = store
+        self._coordinators = coordinators
+        self._loop = loop
+        self._defer = defer
+        self._on_lost = on_lost
+        self._refusal = ""
+        self._database = SharedDatabase(store, CATALOG, self._on_database_lost)
+        catalog, cluster = broker.catalog, broker.cluster
+        registrations = Registrations(catalog, cluster)
+        self._leaderships = Leaderships(cluster.node_id, self._database, catalog, defer, self._on_led)
+        self.member = Member(
+            cluster.node_id,
+            uuid4(),
+            self._registration,
+            self._database,
+            catalog,
+            cluster,
+            registrations,
+            partial(self._controller, registrations),
+            self._leaderships,
+            self,
+            is_dead=is_dead,
+            seconds=boot_seconds,
+            duration_s=self._database.lease_ms / 1000,
+            call_later=self._call_later,
+        )
+
+    def _controller(
+        self, registrations: Registrations, watch: LeaseWatch, look_again: Callable[[], None]
+    ) -> Controller:
+        broker = self._broker
+        return Controller(
+            broker.cluster.node_id,
+            self._database,
+            broker.catalog,
+            registrations,
+            broker.replication,
+            watch,
+            self._call_later,
+            look_again,
+        )
+
+    def _call_later(self, delay_ms: int, action: Callable[[], None]) -> Cancel:
+        """In real time: leases are not those of a test."""
+        return self._loop.call_later(delay_ms / 1000, self._defer, action).cancel
+
+    def _registration(self) -> Registration:
+        here = self._broker.cluster.here
+        endpoints = {name: (endpoint.host, endpoint.port) for name, endpoint in here.endpoints.items()}
+        return Registration(endpoints, here.rack, __version__, this_process())
+
+    def _on_led(self, topic: str, index: int) -> None:
+        if self._coordinators.is_hosted(topic):
+            self._coordinators.load_one(topic, index)
+
+    # -- what the member tells ---------------------------------------------------------------------------------
+
+    def on_lost(self, reason: str, /) -> None:
+        self._on_lost(reason)
+
+    def on_refused(self, reason: str, /) -> None:
+        self._refusal = reason
+
+    def _on_database_lost(self, reason: str) -> None:
+        self.member.lose(reason)
+
+    # -- for the node ------------------------------------------------------------------------------------------
+
+    def leased(self, transport: asyncio.Transport) -> asyncio.Transport:
+        """The transport of a client's connection, which sends nothing without the lease."""
+        member = self.member
+        return LeasedTransport(transport, lambda: member.lease.is_held)
+
+    async def join(self) -> None:
+        """
+        Join the cluster, and wait until this node answers for its partitions.
+
+        Raises:
+            ConfigError: another process has its id.
+        """
+        self.member.look()
+        said_at = self._loop.time()
+        while not self.member.is_ready:
+            if self._refusal:
+                raise ConfigError(self._refusal)
+            if self._loop.time() - said_at > READY_LOG_S:
+                said_at = self._loop.time()
+                _log.warning("node.waits reason=%r", "; ".join(self.not_ready()))
+            await asyncio.sleep(LOOK_S)
+
+    def not_ready(self) -> list[str]:
+        """The reasons for which this node answers nothing now."""
+        member = self.member
+        if self._database.problem:
+            return [self._database.problem]
+        if not member.is_registered:
+            return [
+                "The node has not joined the cluster: it waits for the end of a lease, or for the controller to register it."
+            ]
+        if not member.lease.is_held:
+            return ["The lease of the node has run out."]
+        return []
+
+    async def drain(self) -> None:
+        """Let other nodes lead the partitions of this one."""
+        self.member.drain()
+        deadline = self._loop.time() + DRAIN_SECONDS_MAX
+        while not self.member.is_drained and self.member.lease.is_held and self._loop.time() < deadline:
+            await asyncio.sleep(LOOK_S)
+
+    def close(self, timeout_s: float) -> None:
+        """Give the lease back."""
+        self.member.leave()
+        self._database.close(timeout_s)
+
+    def abandon(self, timeout_s: float) -> None:
+        """Close the store as well, without waiting for what it has not written: this node must not write any more."""
+        self.close(timeout_s)
+        self._store.abandon()
