@@ -202,12 +202,16 @@ class Member:
             self._cluster.known_controller = look.catalog.leader_id
             self._looks_ended = number
             self._act(look, number)
-        if not self._is_stopped and not self._is_looking:
-            if self._is_asked:
-                self.look()
-            else:
-                pause_ms = min(HANDOVER_MS, self._look_ms) if self._leaderships.is_waiting else self._look_ms
-                self._cancel = self._call_later(pause_ms, self.look)
+        self._wait_for_next()
+
+    def _wait_for_next(self) -> None:
+        if self._is_stopped or self._is_looking:
+            return
+        if self._is_asked:
+            self.look()
+        else:
+            pause_ms = min(HANDOVER_MS, self._look_ms) if self._leaderships.is_waiting else self._look_ms
+            self._cancel = self._call_later(pause_ms, self.look)
 
     def _act(self, look: Look, number: int) -> None:
         is_behind = look.catalog.next_offset > self._catalog.version

@@ -190,7 +190,10 @@ class SharedDatabase:
         self._post(partial(self._on_lost, reason))
 
     def hint(self) -> None:
-        self._post(lambda: self.on_hint())
+        self._post(self._on_hint)
+
+    def _on_hint(self) -> None:
+        self.on_hint()
 
     def post(self, action: Callable[[], None]) -> None:
         self._post(action)
