@@ -26,7 +26,7 @@ def open_log(store: DiskStore, config: LogConfig = CONFIG, partition: TopicParti
     return store.open(partition, TOPIC_ID, config)
 
 
-def put(log: DiskLog, *pairs: tuple[str, str | None], timestamp_ms: int = 1000, **producer: Any) -> int:
+def put(log: Log, *pairs: tuple[str, str | None], timestamp_ms: int = 1000, **producer: Any) -> int:
     """One batch of these keys and values; the offset that follows."""
     records = [
         BatchRecord(key.encode(), None if value is None else value.encode(), timestamp_ms=timestamp_ms)
@@ -35,7 +35,7 @@ def put(log: DiskLog, *pairs: tuple[str, str | None], timestamp_ms: int = 1000, 
     return log.append(build_batch(records, timestamp_ms=timestamp_ms, **producer), leader_epoch=0)
 
 
-def end_transaction(log: DiskLog, producer_id: int, *, committed: bool, producer_epoch: int = 0) -> int:
+def end_transaction(log: Log, producer_id: int, *, committed: bool, producer_epoch: int = 0) -> int:
     marker = control_batch(
         producer_id=producer_id,
         producer_epoch=producer_epoch,
@@ -77,7 +77,7 @@ def batches(log: Log) -> Iterator[tuple[BatchHeader, list[LogRecord]]]:
             offset = header.next_offset
 
 
-def records(log: DiskLog) -> list[tuple[int, bytes | None, bytes | None]]:
+def records(log: Log) -> list[tuple[int, bytes | None, bytes | None]]:
     """Offset, key and value of every record but those of control batches."""
     return [
         (record.offset, record.key, record.value)
@@ -88,7 +88,7 @@ def records(log: DiskLog) -> list[tuple[int, bytes | None, bytes | None]]:
     ]
 
 
-def newest(log: DiskLog) -> dict[bytes | None, tuple[int, bytes | None]]:
+def newest(log: Log) -> dict[bytes | None, tuple[int, bytes | None]]:
     """What a reader of everything ends up with."""
     return {key: (offset, value) for offset, key, value in records(log)}
 

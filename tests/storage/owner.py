@@ -85,6 +85,7 @@ class Owner:
             database.url,
             defer=self.defer,
             call_soon_threadsafe=self.call_soon_threadsafe,
+            clock=self.clock,
             schema=database.new_schema() if schema is None else schema,
             **{"written_bytes_kept": 0, **options},
         )

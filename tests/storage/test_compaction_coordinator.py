@@ -14,8 +14,7 @@ from kohort.group.classic.states import ClassicGroupState
 from kohort.group.records import GroupRecordSerde
 from kohort.runtime.loading.loader import load
 from kohort.runtime.loading.windows import LoadSummary
-from kohort.storage.log import LogConfig
-from kohort.storage.logs.disklog import DiskLog
+from kohort.storage.log import Log, LogConfig
 from kohort.wire.batches import encode_batch
 from kohort_lab.faulty_files import FaultyFiles
 from tests.conftest import LONG
@@ -37,7 +36,7 @@ class OneKeyMaker(LogMaker):
         return super().key()
 
 
-def loaded(log: DiskLog) -> dict[str, Any]:
+def loaded(log: Log) -> dict[str, Any]:
     shard = fresh()
     for _ in load(log, shard, GroupRecordSerde(), LoadSummary(), start=log.log_start_offset, end=log.end_offset):
         pass

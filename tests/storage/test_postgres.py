@@ -497,9 +497,14 @@ def test_verification_names_what_is_damaged(stored: Stored) -> None:
     stored.rows("UPDATE batch SET max_timestamp = 5 WHERE base_offset = 1 RETURNING 1")
     stored.rows("DELETE FROM batch WHERE base_offset = 2 RETURNING 1")
     stored.rows("INSERT INTO batch VALUES (999, 1, 1, 0, '') RETURNING 1")
+    stored.rows("INSERT INTO aborted SELECT log_id, 2, 5, 1, 2 FROM log RETURNING 1")
+    stored.rows("UPDATE log SET clean_offset = 9 RETURNING 1")
     assert verify(stored.sql).problems == [
         "orders-0, batch 0 to 0: its checksum is wrong",
         "orders-0, batch 1 to 1: its bytes say 1 to 1, and time 1000 instead of 5",
         "orders-0 has batches up to 2, and its next offset is 3",
+        f"orders-0 has {2 * len(batch('0'))} bytes, and its row says {3 * len(batch('0'))}",
+        "orders-0 has an aborted transaction whose marker, 2, is not there",
+        "orders-0 is compacted up to 9, which is above its next offset",
         "1 batches belong to no log",
     ]

@@ -255,6 +255,7 @@ class Node:
                 settings.store,
                 defer=self._ready_queue.defer,
                 call_soon_threadsafe=self._call_soon_threadsafe,
+                clock=self._clock,
                 on_offline=self._on_lost,
                 is_shared=True,
             )

@@ -54,7 +54,7 @@ WITH wanted AS (
 UPDATE log SET leader_epoch = locked.leader_epoch, leader_id = $5, attempt = log.attempt + 1
 FROM locked WHERE log.log_id = locked.log_id
 RETURNING log.log_id, log.topic, log.partition, log.topic_id, log.leader_epoch, log.next_offset, log.start_offset,
-  log.attempt, log.size_bytes
+  log.attempt, log.size_bytes, log.clean_offset
 """
 """The next epoch of a log is taken once: by the node that the catalog names, which may repeat a claim whose outcome it lost."""
 _NEW_EPOCHS: Final = b"""

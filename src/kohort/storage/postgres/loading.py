@@ -15,7 +15,7 @@ from kohort.storage.postgres.writes import unpack_state
 from kohort.storage.producer_states import AbortedTxn, ProducerStateEntry
 
 _LOGS: Final = b"""
-SELECT log_id, topic, partition, topic_id, leader_epoch, next_offset, start_offset, attempt, size_bytes
+SELECT log_id, topic, partition, topic_id, leader_epoch, next_offset, start_offset, attempt, size_bytes, clean_offset
 FROM log WHERE state = 0 ORDER BY log_id
 """
 _EPOCHS: Final = b"""
@@ -45,6 +45,7 @@ class LoadedLog(msgspec.Struct):
     start_offset: int
     attempt: int
     size_bytes: int
+    clean_offset: int
     epochs: EpochCache = msgspec.field(default_factory=EpochCache)
     producers: list[ProducerStateEntry] = msgspec.field(default_factory=list)
     aborted: list[AbortedTxn] = msgspec.field(default_factory=list)

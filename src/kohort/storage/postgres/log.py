@@ -3,7 +3,7 @@
 import logging
 from abc import abstractmethod
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from operator import attrgetter
 from typing import Final, NoReturn, Protocol
 from uuid import UUID
@@ -66,7 +66,7 @@ class PostgresReads(LogBase):
 
     @property
     def segments(self) -> Sequence[LogSegment]:
-        """None: the database has batches."""
+        """None in a view: the database has batches."""
         return ()
 
     def read(self, offset: int, *, bytes_max: int, up_to: int | None = None) -> bytes:
@@ -183,6 +183,7 @@ class PostgresLog(PostgresReads):
         attempt: the number of the row that raises whenever the outcome of a statement was not known.
         write: what was appended in this turn, in `Gathering`; None if there is nothing.
         sealed_epoch: the leader epoch of the row after all sealed writes.
+        outline: what the cleaner takes for segments, as it has counted them last.
     """
 
     def __init__(
@@ -219,10 +220,15 @@ class PostgresLog(PostgresReads):
         self.aborted = aborted
         self.write: LogWrite | None = None
         self.sealed_epoch = sealed_epoch
+        self.outline: Sequence[LogSegment] = ()
         self._stored = stored
         self._stored_bytes = stored_bytes
         self._gathering = gathering
         self._expire = expire
+
+    @property
+    def segments(self) -> Sequence[LogSegment]:
+        return self.outline
 
     @property
     def size_bytes(self) -> int:
@@ -326,8 +332,21 @@ class PostgresLog(PostgresReads):
         self._found_base = log_start_offset, base_offset
 
     def on_removed(self, size_bytes: int) -> None:
-        """Take the bytes of batches before the log start, which were removed."""
+        """Take the bytes of batches that were removed: those before the log start, and what compaction leaves out."""
         self._stored_bytes -= size_bytes
+
+    def keep_aborted(self, begin: int, end: int, kept: Container[int]) -> None:
+        """
+        Of the aborted transactions whose markers are between two offsets, keep those with these markers. The database has no
+        records of the others any more; the ones in memory are forgotten, for they would count as committed.
+        """
+        first = bisect_left(self.aborted, begin, key=_last_offset_of)
+        last = bisect_left(self.aborted, end, first, key=_last_offset_of)
+        here = self.aborted[first:last]
+        gone = [entry for entry in here if entry.last_offset not in kept]
+        if gone:
+            self.aborted[first:last] = [entry for entry in here if entry.last_offset in kept]
+            self.tail.forget_before(gone[-1].last_offset + 1)
 
     # Ends
 

@@ -11,11 +11,11 @@ from kohort.storage.postgres.connect import Connection, Target, connect, sentenc
 
 T = TypeVar("T")
 
-_ROWS_MAX: Final = 1024
+ROWS_MAX: Final = 1024
 """Batches that one read looks at."""
 
 # The bytes of a batch that is too much are not read: its size is known without them.
-_READ: Final = b"""
+READ: Final = b"""
 SELECT data FROM (
   SELECT data, last_offset, octet_length(data) AS size, sum(octet_length(data)) OVER (ORDER BY last_offset) AS total
   FROM (
@@ -54,8 +54,8 @@ class BatchReads:
         self._is_closed = False
 
     def read(self, log_id: int, offset: int, up_to: int, bytes_max: int) -> bytes:
-        values = (log_id, offset, up_to, _ROWS_MAX, bytes_max)
-        rows = self._run(lambda connection: _rows(connection, _READ, values))
+        values = (log_id, offset, up_to, ROWS_MAX, bytes_max)
+        rows = self._run(lambda connection: _rows(connection, READ, values))
         return rows[0][0] if len(rows) == 1 else b"".join(row[0] for row in rows)
 
     def next_at_least(self, log_id: int, offset: int, up_to: int, timestamp_ms: int) -> tuple[int, bytes] | None:

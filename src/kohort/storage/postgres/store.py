@@ -19,9 +19,11 @@ import psycopg
 from kohort.model.errors import ConfigError, NotLeaderError, UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.model.limits import WRITTEN_BYTES_KEPT
-from kohort.runtime.ports import Defer
+from kohort.runtime.ports import Clock, Defer
+from kohort.runtime.timers.clock import SystemClock
 from kohort.storage.epochs import EpochCache
 from kohort.storage.log import CallSoon, CleanerConfig, CleanerMetrics, FlushMetrics, LogConfig, LogMetrics, Volume
+from kohort.storage.postgres.cleaner import PostgresCleaner
 from kohort.storage.postgres.connect import Target, sentence, shown
 from kohort.storage.postgres.loading import LoadedLog, load_logs, not_removed
 from kohort.storage.postgres.log import PostgresLog
@@ -51,6 +53,7 @@ class PostgresStore:
     """
     Args:
         url: of the database, as libpq takes it.
+        clock: for compaction.
         call_soon_threadsafe: runs a callback on the owner's thread; called by the threads that write and remove.
         schema: of the tables.
         written_bytes_kept: the memory of the newest appends after they were written.
@@ -74,6 +77,7 @@ class PostgresStore:
         *,
         defer: Defer,
         call_soon_threadsafe: CallSoon,
+        clock: Clock | None = None,
         schema: str = SCHEMA,
         written_bytes_kept: int = WRITTEN_BYTES_KEPT,
         stop_s: float = STOP_S,
@@ -126,7 +130,9 @@ class PostgresStore:
             on_removal=self._removals.submit,
         )
         self._gathering = Gathering(self._writer, defer)
-        self._logs = {each.topic_partition: self.log_of(each) for each in loaded}
+        self._logs: dict[TopicPartition, PostgresLog] = {}
+        self.cleaner = PostgresCleaner(target, self._logs.values, post=self.post, clock=clock or SystemClock())
+        self._logs.update((each.topic_partition, self.log_of(each)) for each in loaded)
         by_id = {log.log_id: log for log in self._logs.values()}
         for log_id, offset in left:
             log = by_id.get(log_id)
@@ -136,6 +142,7 @@ class PostgresStore:
 
     def log_of(self, loaded: LoadedLog) -> PostgresLog:
         """A log as it was read from the database."""
+        self.cleaner.offsets[loaded.topic_partition] = loaded.clean_offset
         return PostgresLog(
             loaded.topic_partition,
             loaded.topic_id,
@@ -164,6 +171,7 @@ class PostgresStore:
         if log is not None:
             log.refusal = f"another node leads {topic_partition}"
             log.forget_listeners()
+            self.cleaner.forget(log)
 
     def remove_batches(self, log_ids: Iterable[int]) -> None:
         """Remove the batches of deleted logs, later."""
@@ -225,6 +233,7 @@ class PostgresStore:
             self._gathering.act(Removal(log, is_stray))
             log.refusal = f"{topic_partition} {what}"
             log.forget_listeners()
+            self.cleaner.forget(log)
 
     # Durability
 
@@ -311,7 +320,8 @@ class PostgresStore:
             log.delete_before(offset)
 
     def clean(self, config: CleanerConfig) -> None:
-        """No log is compacted."""
+        if self.offline_reason is None:
+            self.cleaner.clean(config)
 
     def log_metrics(self) -> Iterator[LogMetrics]:
         return (log.metrics() for log in list(self._logs.values()))
@@ -323,7 +333,7 @@ class PostgresStore:
         return FlushMetrics(self._writer.statements, self._writer.statement_seconds)
 
     def cleaner_metrics(self) -> CleanerMetrics:
-        return CleanerMetrics()
+        return self.cleaner.metrics()
 
     def abandon(self) -> None:
         """Close without waiting for the database: this node must not write any more."""
@@ -338,6 +348,7 @@ class PostgresStore:
             self._flush(self._stop_s)
         except UnavailableError as error:
             _log.warning("store.closed_uncleanly database=%s error=%r", self.location, str(error))
+        self.cleaner.stop(self._stop_s)
         self._removals.stop(self._stop_s)
         self._writer.stop(self._stop_s)
         self._reads.close()

@@ -22,6 +22,8 @@ class Tail:
         self._timestamps: list[int] = []
         self._gone = 0
         """The number of batches at the begin of the lists that are forgotten."""
+        self._ahead = 0
+        """Of these, those that `forget_before` has forgotten, and `forget` has not counted yet."""
 
     def copy(self) -> "Tail":
         """The same batches, for another thread; later changes of one do not reach the other."""
@@ -37,7 +39,20 @@ class Tail:
         self._timestamps.append(max_timestamp_ms)
 
     def forget(self, count: int) -> None:
-        """Forget the oldest batches, which the database has."""
+        """Forget the oldest batches, which the database has; those that were forgotten before the others count."""
+        counted = min(count, self._ahead)
+        self._ahead -= counted
+        if count > counted:
+            self._forget(count - counted)
+
+    def forget_before(self, offset: int) -> None:
+        """Forget the batches that end before an offset: the database has other ones now."""
+        count = bisect_left(self._last_offsets, offset, self._gone) - self._gone
+        if count:
+            self._ahead += count
+            self._forget(count)
+
+    def _forget(self, count: int) -> None:
         end = self._gone + count
         self.start = self._last_offsets[end - 1] + 1
         for index in range(self._gone, end):

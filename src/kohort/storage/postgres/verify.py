@@ -20,6 +20,21 @@ ORDER BY last_offset LIMIT $3
 _ORPHANS: Final = b"""
 SELECT count(*) FROM batch WHERE NOT EXISTS (SELECT 1 FROM log WHERE log.log_id = batch.log_id)
 """
+# In one statement each: what a log is at one time, whatever is written meanwhile.
+_SIZES: Final = b"""
+SELECT topic, partition, log.size_bytes, found.size FROM log
+LEFT JOIN (SELECT log_id, sum(octet_length(data)) AS size FROM batch GROUP BY log_id) AS found ON found.log_id = log.log_id
+WHERE state <> 2 AND log.size_bytes <> coalesce(found.size, 0) ORDER BY 1, 2
+"""
+_NO_MARKERS: Final = b"""
+SELECT topic, partition, aborted.last_offset FROM aborted JOIN log ON log.log_id = aborted.log_id
+WHERE state <> 2 AND aborted.last_offset >= log.start_offset AND NOT EXISTS (
+  SELECT 1 FROM batch WHERE batch.log_id = aborted.log_id AND batch.last_offset = aborted.last_offset
+) ORDER BY 1, 2, 3
+"""
+_UNKNOWN_CLEAN: Final = (
+    b"SELECT topic, partition, clean_offset FROM log WHERE state <> 2 AND clean_offset > next_offset"
+)
 _ROWS: Final = 64
 
 
@@ -33,7 +48,10 @@ class Verified(msgspec.Struct):
 
 
 def verify(connection: Connection) -> Verified:
-    """Read all batches, some at a time. A log that is written to meanwhile may have more than its row said."""
+    """
+    Read all batches, some at a time. A log that is written to meanwhile may have more than its row said. A compacted log has
+    gaps between its batches; its last one is always there.
+    """
     result = Verified()
     for log_id, topic, partition, leader_epoch, next_offset, start_offset in connection.execute(_LOGS).fetchall():
         result.logs += 1
@@ -50,6 +68,12 @@ def verify(connection: Connection) -> Verified:
         end = max(end, start_offset)
         if end < next_offset:
             result.problems.append(f"{name} has batches up to {end}, and its next offset is {next_offset}")
+    for topic, partition, size_bytes, found in connection.execute(_SIZES):
+        result.problems.append(f"{topic}-{partition} has {found or 0} bytes, and its row says {size_bytes}")
+    for topic, partition, offset in connection.execute(_NO_MARKERS):
+        result.problems.append(f"{topic}-{partition} has an aborted transaction whose marker, {offset}, is not there")
+    for topic, partition, offset in connection.execute(_UNKNOWN_CLEAN):
+        result.problems.append(f"{topic}-{partition} is compacted up to {offset}, which is above its next offset")
     row = connection.execute(_ORPHANS).fetchone()
     if row is not None and row[0]:
         result.problems.append(f"{row[0]} batches belong to no log")
