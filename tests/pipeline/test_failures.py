@@ -32,6 +32,7 @@ FAILURES: list[tuple[Exception, str | None]] = [
     (OSError(errno.EIO, "Input/output error"),                                            "Input/output error"),
     (OSError(errno.ENOSPC, "No space left on device", "/out/x"),                          FULL),
     (RuntimeError(f"{WORKER}kohort.model.errors.ConfigError: t-0 gives nothing\n at..."), "t-0 gives nothing"),
+    (RuntimeError(f"{WORKER}kohort.client.connection.RefusedError: nobody is there\n at"), "nobody is there"),
     (RuntimeError(f"{WORKER}PermissionError: [Errno 13] Permission denied: '/a b/c.log'\n"), "/a b/c.log: Permission denied"),
     (RuntimeError("Job aborted.\njava.io.IOException: No space left on device\n\tat java.base/..."), FULL),
     (RuntimeError("[STREAM_FAILED] ... Python worker failed to connect back. SQLSTATE: XXKST"), WORKER_IS_LATE),

@@ -9,7 +9,11 @@ import re
 
 from kohort.model.errors import ConfigError, WireError
 
-_OURS = re.compile(r"^(?:kohort\.model\.errors\.)?(?:ConfigError|WireError): (?P<sentence>.+)$", re.MULTILINE)
+_OURS = re.compile(
+    r"^(?:(?:kohort\.model\.errors\.)?(?:ConfigError|WireError)|kohort\.(?:client|pipeline)\.[\w.]+Error): (?P<sentence>.+)$",
+    re.MULTILINE,
+)
+"""An error for the operator, or one of its kinds."""
 _SYSTEM = re.compile(r"^\w+Error: \[Errno \d+\] (?P<problem>[^:\n]+): '(?P<path>[^\n]+)'$", re.MULTILINE)
 _FULL = "No space left on device"
 _FULL_ADVICE = (
