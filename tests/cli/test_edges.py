@@ -65,6 +65,7 @@ FILES = {  # commands that read {}, a file or directory; what they say of a miss
         "is not a directory",
     ),  # it waits for a group
 }
+NO_DATABASE = "the database postgresql://me@127.0.0.1:1/k cannot be used: .*refused"
 WORDS = {
     "config log.retntion": "no broker configuration has 'log.retntion' in its name; did you mean log.retention.ms?",
     "config --json log.retntion": "did you mean log.retention",
@@ -122,6 +123,21 @@ WORDS = {
     "store init here": "the address of a store in PostgreSQL begins with postgresql://",
     "store upgrade postgresql://127.0.0.1:1/k": "the database postgresql://127.0.0.1:1/k cannot be used: .*refused",
     "store verify postgresql://me:word@127.0.0.1:1/k": "the database postgresql://me@127.0.0.1:1/k cannot be used",
+    "pipeline lag postgresql://me:word@127.0.0.1:1/k": NO_DATABASE,
+    "pipeline status postgresql://me:word@127.0.0.1:1/k": NO_DATABASE,
+    "pipeline rebalances postgresql://me:word@127.0.0.1:1/k": NO_DATABASE,
+    "pipeline members postgresql://me:word@127.0.0.1:1/k": NO_DATABASE,
+    "pipeline transactions postgresql://me:word@127.0.0.1:1/k": NO_DATABASE,
+    "pipeline share postgresql://me:word@127.0.0.1:1/k": NO_DATABASE,
+    "pipeline report postgresql://me:word@127.0.0.1:1/k": NO_DATABASE,
+    "pipeline queries postgresql://me:word@127.0.0.1:1/k --checkpoint q=folder": NO_DATABASE,
+    "pipeline export-offsets postgresql://me:word@127.0.0.1:1/k": NO_DATABASE,
+    "pipeline run postgresql://me:word@127.0.0.1:1/k --out out": NO_DATABASE,
+    "pipeline follow postgresql://me:word@127.0.0.1:1/k --out out": NO_DATABASE,
+    "pipeline export postgresql://me:word@127.0.0.1:1/k --port 0": NO_DATABASE,
+    "pipeline lag postgresql://me:wo/rd@127.0.0.1:1/k": "the address of the store cannot be read: it is postgresql://USER:PASS",
+    "pipeline lag postgresql://[::1/k?password=word": "the address of the store cannot be read",
+    "pipeline lag postgresql://127.0.0.1:1/k?sslpassword=word": "cannot be read: .* without sslpassword",
 }
 SERVE = {  # in a process of its own: it sets up the log
     "--memory --config missing": "Cannot read .*: No such file",

@@ -1,5 +1,7 @@
 """`kohort store`, and what `kohort serve` says about its storage."""
 
+import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -8,6 +10,7 @@ import pytest
 
 from kohort.cli.main import run
 from kohort.storage.postgres.schema import VERSION
+from tests.pipeline.stored import new_store, sql
 from tests.storage.database import Database
 
 WITHOUT_DRIVER = """
@@ -66,9 +69,10 @@ def test_a_broker_says_what_is_wrong_with_its_storage(
     assert said in capfd.readouterr().err
 
 
-def test_a_missing_driver_is_named() -> None:
+@pytest.mark.parametrize("command", [["serve", "--store"], ["pipeline", "lag"]])
+def test_a_missing_driver_is_named(command: list[str]) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_DRIVER, "serve", "--store", "postgresql://there"],
+        [sys.executable, "-c", WITHOUT_DRIVER, *command, "postgresql://there"],
         capture_output=True,
         text=True,
         check=False,
@@ -76,3 +80,44 @@ def test_a_missing_driver_is_named() -> None:
     assert done.returncode == 2, done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert "pip install 'kohort[postgres]'" in done.stderr
+
+
+def test_the_pipeline_says_what_is_wrong_with_a_store(capfd: pytest.CaptureFixture[str]) -> None:
+    with new_store() as url:
+        shown = url.partition("?")[0]
+
+        def said(*command: str) -> str:
+            assert run(["pipeline", *command]) == 2
+            told = capfd.readouterr()
+            assert told.out == ""
+            return told.err
+
+        assert f"{url} holds no log of a group coordinator; it appears with the first group" in said("lag", url)
+        assert "holds no log of a transaction coordinator" in said("transactions", url)
+        with sql(url) as connection:
+            connection.execute(b"CREATE ROLE nobody LOGIN")
+            other = url.replace("kohort@", "nobody@")
+            assert "permission denied for schema kohort" in said("status", other) or "no store" in said("status", other)
+            connection.execute(b"UPDATE store SET version = version + 1")
+            assert re.search(
+                rf"the store in {shown} has version \d+; this Kohort knows versions up to", said("lag", url)
+            )
+            connection.execute(b"UPDATE store SET version = 0")
+            assert "kohort store upgrade" in said("export", url, "--port", "0")
+            connection.execute(b"DROP SCHEMA kohort CASCADE")
+            assert f"{shown} has no store of Kohort" in said("lag", url)
+            connection.execute(b"DROP ROLE nobody")
+
+
+def test_a_password_is_given_to_libpq_and_never_printed(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PGPASSWORD", raising=False)
+    with new_store() as url:
+        assert run(["pipeline", "lag", url.replace("kohort@", "kohort:s%40cret@")]) == 2
+        assert os.environ["PGPASSWORD"] == "s@cret"
+        assert run(["pipeline", "lag", f"{url}&password=cret"]) == 2
+        assert os.environ["PGPASSWORD"] == "cret"
+        told = capfd.readouterr()
+        assert told.out == ""
+        assert [line for line in told.err.splitlines() if f"{url} holds no log" in line] == told.err.splitlines()

@@ -41,9 +41,10 @@ def read(spark: "SparkSession", path: str, options: "Mapping[str, str] | None" =
     from kohort.pipeline.sources.frames.planned import frame_of
     from kohort.pipeline.sources.live import is_live
     from kohort.pipeline.sources.options import SourceOptions
+    from kohort.pipeline.sources.postgres.address import is_database
 
     asked = SourceOptions.parse({**(options or {}), "path": path})
-    is_remote_directory = is_remote(asked.path) and not is_live(asked.path)
+    is_remote_directory = is_remote(asked.path) and not is_live(asked.path) and not is_database(asked.path)
     frame = frame_of_files(spark, asked) if is_remote_directory else frame_of(spark, asked)
     return with_tables(frame, spark, asked.path, options or {})
 

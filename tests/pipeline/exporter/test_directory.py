@@ -1,10 +1,10 @@
-"""The exporter of a data directory: its metrics are those of the cluster, and it follows what is appended."""
+"""The exporter of a data directory, and of a store: its metrics are those of the cluster, and it follows what is appended."""
 
 import asyncio
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -35,6 +35,7 @@ from tests.clients.waiting import wait_until
 from tests.pipeline.exporter.test_exporter import ORDERS, SETTINGS, Values, commit, produce, transact, value, values
 from tests.pipeline.logbytes import TIMESTAMP_MS, batch
 from tests.pipeline.sources.growing import GrowingLog
+from tests.pipeline.stored import new_store
 from tests.records import kafka_logs
 
 READER = {"group_id": "live", "enable_auto_commit": False, "session_timeout_ms": 300_000}
@@ -46,12 +47,24 @@ def shown(exporter: Exporter) -> Values:
     return {key: value for key, value in values(exporter).items() if key[0] != OF_THE_POLL}
 
 
-def test_the_metrics_are_those_of_the_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(params=["directory", "store"])
+def store(request: pytest.FixtureRequest) -> Iterator[str | None]:
+    """The address of a store; None for a directory."""
+    if request.param == "directory":
+        yield None
+        return
+    with new_store() as url:
+        yield url
+
+
+def test_the_metrics_are_those_of_the_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str | None
+) -> None:
     """Members, transactions of every outcome, lag and its age; before and after a restart."""
     clock = SimpleNamespace(time=time.time, monotonic=time.monotonic)
     monkeypatch.setattr(exporter_module, "time", clock)
-    with ServedKohort(tmp_path, SETTINGS) as broker:
-        both = [Exporter(source) for source in (f"kafka://{broker.bootstrap}", str(broker.data_dir))]
+    with ServedKohort(tmp_path, SETTINGS, store=store) as broker:
+        both = [Exporter(source) for source in (f"kafka://{broker.bootstrap}", store or str(broker.data_dir))]
 
         def compare() -> Snapshot:
             # Verdicts depend on the time. A directory that has grown since the first poll is judged by the clock, as a cluster.
@@ -271,8 +284,14 @@ def test_lag_is_that_of_the_broker(recorded: Any, run: str) -> None:
 def test_sources_that_do_not_grow_are_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "current.json").write_text("{}")
     for source, sentence in (
-        (str(tmp_path), "export follows kafka://HOST:PORT or the data directory of a broker"),
-        ("s3://bucket/logs", "export follows kafka://HOST:PORT or the data directory of a broker"),
+        (
+            str(tmp_path),
+            "export follows kafka://HOST:PORT, a store (postgresql://...) or the data directory of a broker",
+        ),
+        (
+            "s3://bucket/logs",
+            "export follows kafka://HOST:PORT, a store (postgresql://...) or the data directory of a broker",
+        ),
         (str(tmp_path / "nowhere"), "is not a directory; name the data directory of a broker"),
     ):
         assert CliRunner().invoke(app, ("export", source)).exit_code == 2

@@ -9,8 +9,8 @@ from kohort.pipeline.sources.instants import (
     SILENCE_MAX_MS,
     SKEW_MS,
     Read,
-    end_of_directory,
     end_of_logs,
+    end_of_source,
     latest_ms,
     newest_reads,
     proofs,
@@ -90,6 +90,6 @@ def test_the_end_of_a_directory(tmp_path: Path) -> None:
     write(tmp_path, "__consumer_offsets", 0, 0, one(0, T))
     write(tmp_path, "t", 0, 0, one(0, T - 5) + one(1, T + 3_600_000))
     write(tmp_path, "future", 0, 0, one(0, T + 7_200_000))
-    assert end_of_directory(str(tmp_path), {}) == T
-    assert end_of_directory(str(tmp_path), {PLACE: Read(1, T)}) == T + 3_600_000
-    assert end_of_directory(str(tmp_path), {PLACE: Read(1, T), ("future", 0): Read(1, T)}) == T + 3_600_000
+    assert end_of_source(str(tmp_path), {}) == T
+    assert end_of_source(str(tmp_path), {PLACE: Read(1, T)}) == T + 3_600_000
+    assert end_of_source(str(tmp_path), {PLACE: Read(1, T), ("future", 0): Read(1, T)}) == T + 3_600_000

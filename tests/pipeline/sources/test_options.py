@@ -38,7 +38,7 @@ REFUSED = {
     "an unknown column":    ({"columns": "offset,offset_"},   "unknown column 'offset_'; there are kind,"),
     "partitions twice":     ({"assign": '{"t": [0]}', "partitions": "1"}, "assign and partitions exclude each other"),
     "partitions as text":   ({"assign": "t-0"},               "assign is written"),
-    "records of a file":    ({"maxRecordsPerPartition": "5"}, "is for clusters; the tasks of a directory"),
+    "records of a file":    ({"maxRecordsPerPartition": "5"}, "is for clusters; tasks of other sources have a size"),
     "a misspelling":        ({"kafka.ssl.truststore.locaton": "x"}, "unknown option kafka.ssl.trust"),
     "another word":         ({"subscribed": "orders"},            "unknown option subscribed; there are path, topics,"),
     "a table's property":   ({"owner": "root"},                   "unknown option owner; there are"),

@@ -54,15 +54,21 @@ def check_source(source: str, *, is_needed: bool) -> None:
     from kohort.pipeline.decode.storage import is_remote
     from kohort.pipeline.jobs.published import is_published
     from kohort.pipeline.jobs.reading import coordinator_log_bytes
+    from kohort.pipeline.sources.extent import log_bytes
     from kohort.pipeline.sources.live import is_live
+    from kohort.pipeline.sources.postgres.address import is_database
     from kohort.pipeline.sources.unwritten import META_PROPERTIES
 
     if is_live(source):
         return
+    if is_database(source):
+        # It may have no group yet.
+        log_bytes(source, None)
+        return
     if is_remote(source) or is_published(source):
         raise ConfigError(
-            f"{source} does not grow record by record; export follows kafka://HOST:PORT or the data directory of a broker. For"
-            " published tables use status --fail-on"
+            f"{source} does not grow record by record; export follows kafka://HOST:PORT, a store (postgresql://...) or the data"
+            " directory of a broker. For published tables use status --fail-on"
         )
     if is_needed and not (Path(source) / META_PROPERTIES).is_file():
         # Not the data directory of a broker that has no group yet, but maybe copied logs.

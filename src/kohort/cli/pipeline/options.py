@@ -1,6 +1,7 @@
 """Options that the commands of `kohort pipeline` share."""
 
 import inspect
+import os
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import wraps
@@ -17,7 +18,11 @@ if TYPE_CHECKING:
     from kohort.pipeline.tables.burrow.evaluator import Rules
 
 LogSource: TypeAlias = Annotated[
-    str, typer.Argument(metavar="SOURCE", help="Data directory of Kohort or Apache Kafka, or kafka://HOST:PORT.")
+    str,
+    typer.Argument(
+        metavar="SOURCE",
+        help="Data directory of Kohort or Apache Kafka, kafka://HOST:PORT, or postgresql://HOST/DATABASE.",
+    ),
 ]
 Groups: TypeAlias = Annotated[str | None, typer.Option(metavar="NAMES", help="Only these groups, separated by commas.")]
 
@@ -30,7 +35,8 @@ class CommandOptions:
         str,
         typer.Argument(
             metavar="SOURCE",
-            help="Data directory of Kohort or Apache Kafka (log.dirs), kafka://HOST:PORT, or tables published by `run`.",
+            help="Data directory of Kohort or Apache Kafka (log.dirs), kafka://HOST:PORT, postgresql://HOST/DATABASE, or tables"
+            " published by `run`.",
         ),
     ]
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False
@@ -131,6 +137,7 @@ def on_source(
             # Before Arrow is imported.
             use_one_allocator()
             given = {name: values.pop(name) for name in shared}
+            given["source"] = _without_password(given["source"])
             command(CommandOptions(**given), **values)
 
         first = [one for name, one in shared.items() if name in _FIRST]
@@ -145,3 +152,21 @@ def on_source(
         return with_options
 
     return decorated
+
+
+def _without_password(source: str) -> str:
+    """
+    Return a source without a password, which its messages and tables must not show: libpq and the processes of Spark take it
+    from the environment.
+
+    Raises:
+        ConfigError: the address of a store cannot be read.
+    """
+    from kohort.pipeline.sources.postgres.address import is_database, split_password
+
+    if not is_database(source):
+        return source
+    source, password = split_password(source)
+    if password is not None:
+        os.environ["PGPASSWORD"] = password
+    return source

@@ -210,9 +210,12 @@ def _open_tables(options: CommandOptions, stderr: TextIO, name: str = "offsets")
 def _has_names(table: str, source: str) -> bool:
     """Tell whether the newest commits are enough. A copy of the coordinators' logs names topics in all commits only."""
     from kohort.pipeline.decode.storage import is_remote
+    from kohort.pipeline.sources.postgres.address import is_database
     from kohort.pipeline.sources.topic_ids import topic_ids
 
-    return table != "lag" or is_remote(source) or not INTERNAL_TOPICS.issuperset(topic_ids(source).values())
+    if table != "lag" or (is_remote(source) and not is_database(source)):
+        return True
+    return not INTERNAL_TOPICS.issuperset(topic_ids(source).values())
 
 
 def _log_bytes(source: str, topic: str, security: "Security", *, is_needed: bool) -> int:

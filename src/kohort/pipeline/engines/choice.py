@@ -16,8 +16,8 @@ from typing import NamedTuple
 from kohort.client.security import PLAINTEXT, Security
 from kohort.model.errors import ConfigError
 from kohort.model.ids import INTERNAL_TOPICS
-from kohort.pipeline.decode.segments import list_segments
-from kohort.pipeline.sources.live import is_live, list_logs
+from kohort.pipeline.sources.extent import log_bytes
+from kohort.pipeline.sources.live import is_live
 from kohort.pipeline.spark_session import find_java
 
 AUTO, LOCAL, SPARK = "auto", "local", "spark"
@@ -26,8 +26,6 @@ ENGINES = (AUTO, LOCAL, SPARK)
 _SPARK_START_S = 12.0
 _LOCAL_S_PER_MB = 0.009
 _SPARK_CORE_S_PER_MB = 0.022
-_RECORD_BYTES = 100
-"""An estimate, of commits."""
 _WHOLE_TOPICS = frozenset(
     {
         "lag_over_time",
@@ -110,9 +108,7 @@ def source_bytes(source: str, *, is_whole: bool, security: Security = PLAINTEXT)
         ConfigError: the source cannot be read.
     """
     topics = None if is_whole else INTERNAL_TOPICS
-    if is_live(source):
-        return sum(log.end - log.start for log in list_logs(source, topics=topics, security=security)) * _RECORD_BYTES
-    return sum(segment.size_bytes for segment in list_segments(source, topics=topics))
+    return log_bytes(source, topics, security=security) or 0
 
 
 def _missing() -> str | None:

@@ -31,6 +31,7 @@ from kohort.pipeline.exporter.transactions import OpenProducer
 from kohort.pipeline.sources.directory import topic_ids_of
 from kohort.pipeline.sources.live import LiveLog
 from kohort.pipeline.sources.sparse_index import SparseIndex
+from kohort.pipeline.sources.topic_ids import Catalog
 from kohort.pipeline.sources.unwritten import META_PROPERTIES, unwritten
 
 PIECE_BYTES = 8 << 20
@@ -51,8 +52,7 @@ class Directory(Source):
         self._ends: dict[Place, LogEnd] = {}
         self._topic_ids: dict[str, str] = {}
         self._index = SparseIndex()
-        self._first_ends: dict[Place, int] | None = None
-        self._grows = False
+        self._catalog = Catalog(path)
 
     def close(self) -> None:
         """Nothing is open between two calls."""
@@ -84,7 +84,9 @@ class Directory(Source):
                 self.problems.append(str(exc))
                 continue
             logs.append(LiveLog(*place, starts[place], end, "", 0, ids.get(place[0])))
-        empty = ((place, topic_id) for place, topic_id in unwritten(self.path).items() if place not in found)
+        empty = (
+            (place, topic_id) for place, topic_id in unwritten(self.path, self._catalog).items() if place not in found
+        )
         logs += [
             LiveLog(*place, 0, 0, "", 0, topic_id) for place, topic_id in empty if topics is None or place[0] in topics
         ]
@@ -93,11 +95,7 @@ class Directory(Source):
         return logs
 
     def at_rest(self) -> str | None:
-        ends = {place: one.end_offset for place, one in self._ends.items()}
-        if self._first_ends is None:
-            self._first_ends = ends
-        self._grows = self._grows or ends != self._first_ends
-        return None if self._grows else self.path
+        return self.path if self.is_at_rest({place: one.end_offset for place, one in self._ends.items()}) else None
 
     def read(self, log: LiveLog, at: int, decoder: Decoder) -> tuple[list[pa.RecordBatch], int | None]:
         segments = self._segments[log.topic, log.partition]

@@ -26,10 +26,12 @@ from kohort.pipeline.exporter.queries import Queries
 from kohort.pipeline.exporter.shares import SharePartition
 from kohort.pipeline.exporter.source import FAILURES, Source
 from kohort.pipeline.exporter.state import TOPICS, CoordinatorState, decoder
+from kohort.pipeline.exporter.store import Store
 from kohort.pipeline.exporter.waiting import Waiting, WaitingRecords
-from kohort.pipeline.sources.instants import Read, end_of_directory, newest_reads
+from kohort.pipeline.sources.instants import Read, end_of_source, newest_reads
 from kohort.pipeline.sources.live import LiveLog, is_live
 from kohort.pipeline.sources.positions import gaps, is_complete
+from kohort.pipeline.sources.postgres.address import is_database
 from kohort.pipeline.tables.burrow.evaluator import EXPIRE_MS, INTERVALS, Status, evaluate
 from kohort.pipeline.tables.burrow.verdicts import PartitionFacts, Verdict, is_rising, is_subscribed, judge
 from kohort.pipeline.tables.groups.group_history import CLASSIC, CONSUMER
@@ -59,14 +61,14 @@ class Exporter(Collector):
     ) -> None:
         """
         Args:
-            source: `kafka://HOST:PORT`, several brokers separated by commas, or the data directory of a broker.
+            source: `kafka://HOST:PORT`, several brokers separated by commas, the data directory of a broker, or a store.
             cluster_name: the value of labels `cluster` and `cluster_name`; by default the id of the cluster.
             schemes: sets of names, of `definitions.SCHEMES`.
             checkpoints: of Spark queries, which are groups, too.
         """
         self.snapshot: Snapshot | None = None
         self._is_cluster = is_live(source)
-        self._source: Source = Cluster(source, security) if self._is_cluster else Directory(source)
+        self._source = _source(source, security)
         self._cluster_name = cluster_name
         self._schemes = tuple(schemes)
         self._state = CoordinatorState()
@@ -119,7 +121,7 @@ class Exporter(Collector):
         polled_ms = int(time.time() * 1000)
         at_rest = self._source.at_rest()
         latest_ms = self._queries.latest_ms
-        at_ms = polled_ms if at_rest is None else end_of_directory(at_rest, self._reads(), latest_ms)
+        at_ms = polled_ms if at_rest is None else end_of_source(at_rest, self._reads(), latest_ms)
         stable_ends = self._source.stable_ends(logs)
         blocked = {place: end - stable_ends.get(place, end) for place, end in _ends(logs).items()}
         blocked = {place: records for place, records in blocked.items() if records > 0}
@@ -355,3 +357,9 @@ def _shared(shares: Iterable[SharePartition], logs: Iterable[LiveLog]) -> Iterat
 
 def _ends(logs: Iterable[LiveLog]) -> dict[tuple[str, int], int]:
     return {(log.topic, log.partition): log.end for log in logs}
+
+
+def _source(source: str, security: Security) -> Source:
+    if is_live(source):
+        return Cluster(source, security)
+    return Store(source) if is_database(source) else Directory(source)

@@ -1,5 +1,5 @@
 """
-The source that an exporter follows: the logs of a running cluster or of a data directory.
+The source that an exporter follows: the logs of a running cluster, of a data directory or of a store.
 
 A log that was deleted and created again, or truncated below what was read, begins again. Positions are offsets, so compaction
 does not matter: a poll ends when the log returns no further batch, not at a record that compaction may have removed.
@@ -68,6 +68,8 @@ class Source(ABC):
         self.positions: dict[TopicPartition, Position] = {}
         self.dropped = 0
         self._failures: Counter[Hashable] = Counter()
+        self._first_ends: dict[tuple[str, int], int] | None = None
+        self._grows = False
 
     def begin(self) -> None:
         """Begin a poll: forget the problems of the last one."""
@@ -109,8 +111,15 @@ class Source(ABC):
                 self.failed(exc, log)
 
     def at_rest(self) -> str | None:
-        """Return the directory whose logs have not grown since the first poll; None if they have, or of a running cluster."""
+        """Return the source if its logs have not grown since the first poll; None if they have, or of a running cluster."""
         return None
+
+    def is_at_rest(self, ends: dict[tuple[str, int], int]) -> bool:
+        """Tell whether the ends of logs have been the same since the first call."""
+        if self._first_ends is None:
+            self._first_ends = ends
+        self._grows = self._grows or ends != self._first_ends
+        return not self._grows
 
     def _leader(self, log: LiveLog) -> Hashable:
         """Return what serves a log: if it fails, its other logs are likely to fail, too."""

@@ -6,10 +6,10 @@ from typing import Any, Final
 from kohort.model import ids
 from kohort.pipeline.checkpoints.checkpoint import Checkpoint
 from kohort.pipeline.checkpoints.retention import Moved, retention_by_topic, time_left_ms
-from kohort.pipeline.decode.segments import list_segments
 from kohort.pipeline.jobs.reading import Reading
+from kohort.pipeline.sources.extent import places
 from kohort.pipeline.sources.first_unread import can_find, find_unread
-from kohort.pipeline.sources.live import is_live, list_logs
+from kohort.pipeline.sources.live import is_live
 from kohort.pipeline.sources.options import SourceOptions
 from kohort.pipeline.sources.positions import TopicPartition
 
@@ -30,7 +30,7 @@ def added_partitions(reading: Reading) -> Iterator[dict[str, Any]]:
     if reading.as_of_ms is not None or not can_find(reading.logs_in):
         return
     topics = {place.topic for one in reading.checkpoints for place in one.position}
-    there = _partitions(reading, topics)
+    there = places(reading.logs_in, topics, security=reading.security) if topics else ()
     missing = {one.group: [place for place in sorted(there) if _is_added(one, place)] for one in reading.checkpoints}
     options = SourceOptions.parse({**reading.connection, "path": reading.logs_in})
     asked: dict[TopicPartition, list[int]] = {place: [0] for places in missing.values() for place in places}
@@ -94,12 +94,3 @@ def _earlier(query: Checkpoint, row: Mapping[str, Any]) -> tuple[int, int]:
     assert query.earlier is not None
     at_ms, position = query.earlier
     return at_ms, position.get(ids.TopicPartition(row["topic"], row["partition"]), 0)
-
-
-def _partitions(reading: Reading, topics: Collection[str]) -> set[TopicPartition]:
-    """Return the partitions of some topics that the source has now."""
-    if not topics:
-        return set()
-    if is_live(reading.logs_in):
-        return {one.place for one in list_logs(reading.logs_in, topics=topics, security=reading.security)}
-    return {(one.topic, one.partition) for one in list_segments(reading.directory, topics=topics)}

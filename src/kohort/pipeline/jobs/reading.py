@@ -13,7 +13,6 @@ from kohort.model.errors import ConfigError
 from kohort.model.ids import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from kohort.pipeline.checkpoints.checkpoint import Checkpoint, Extent
 from kohort.pipeline.checkpoints.named import Named
-from kohort.pipeline.decode.log_starts import log_starts
 from kohort.pipeline.decode.schemas import (
     BATCH,
     COORDINATOR,
@@ -25,15 +24,16 @@ from kohort.pipeline.decode.schemas import (
     TRANSACTION,
     subset,
 )
-from kohort.pipeline.decode.segments import list_segments, newest_segments, partition_directories
 from kohort.pipeline.engines.dispatch import cores, is_local, kept
 from kohort.pipeline.jobs.query_commits import QueryCommits
 from kohort.pipeline.sources import progress
+from kohort.pipeline.sources.extent import log_bytes, log_starts, places
 from kohort.pipeline.sources.first_unread import can_find, find_unread
-from kohort.pipeline.sources.instants import end_of_directory, newest_reads
+from kohort.pipeline.sources.instants import end_of_source, newest_reads
 from kohort.pipeline.sources.live import is_live, list_logs
 from kohort.pipeline.sources.options import PACK_BYTES, SourceOptions, connecting
 from kohort.pipeline.sources.positions import TopicPartition, gaps, is_complete
+from kohort.pipeline.sources.postgres.address import is_database
 from kohort.pipeline.sources.topic_ids import topic_ids
 from kohort.pipeline.sources.unwritten import unwritten
 from kohort.pipeline.tables import topic_names
@@ -75,25 +75,27 @@ def coordinator_log_bytes(
     directory: str | Path, topic: str = CONSUMER_OFFSETS, *, security: Security = PLAINTEXT
 ) -> int:
     """
-    Return the size of a coordinator's log in a data directory; 0 for a running cluster.
+    Return the size of a coordinator's log in a source; 0 for a running cluster.
 
     Raises:
-        ConfigError: no such directory, or no such log in it.
+        ConfigError: no such source, or no such log in it.
     """
+    size_bytes = log_bytes(str(directory), {topic}, security=security)
     if is_live(str(directory)):
         # The size over the wire is unknown; the settings for small logs fit all but the largest.
-        if not list_logs(str(directory), topics={topic}, security=security):
+        if size_bytes is None:
             raise ConfigError(f"{directory} has no topic {topic} yet")
         return 0
-    segments = list_segments(directory, topics={topic})
-    if not segments:
+    if size_bytes is None:
         raise no_log(directory, topic)
-    return sum(segment.size_bytes for segment in segments)
+    return size_bytes
 
 
 def no_log(directory: str | Path, topic: str) -> ConfigError:
-    """Return the error that a directory has no log of a coordinator."""
+    """Return the error that a source has no log of a coordinator."""
     kind = "transaction" if topic == TRANSACTION_STATE else "group"
+    if is_database(str(directory)):
+        return ConfigError(f"{directory} holds no log of a {kind} coordinator; it appears with the first {kind}")
     return ConfigError(
         f"{directory} holds no log of a {kind} coordinator (no {topic}-0, -1, ...); name the data directory"
         f" itself, and note that the log appears with the first {kind}"
@@ -215,7 +217,7 @@ class Reading:
     def at_ms(self) -> int:
         """
         The instant of the tables: the requested one; otherwise, for a running cluster, that before the first read by the clock
-        of the reader, and for a directory the end of its logs, see `sources.instants`.
+        of the reader, and for a directory or a store the end of its logs, see `sources.instants`.
         """
         if self.as_of_ms is not None:
             return self.as_of_ms
@@ -226,7 +228,7 @@ class Reading:
         # A path in an object store is not looked into, so its topics tell no time.
         commits = latest.select(*columns).collect() if can_find(self.directory) else ()
         written_ms = max((one.latest_ms for one in self.checkpoints), default=0)
-        return end_of_directory(self.directory, newest_reads(commits), written_ms)
+        return end_of_source(self.directory, newest_reads(commits), written_ms)
 
     @cached_property
     def offset_commits(self) -> Any:
@@ -291,9 +293,7 @@ class Reading:
         """The logs that the source has; those of a running cluster are all there."""
         if self.is_live:
             return ()
-        return {(topic, partition) for topic, partition, _ in partition_directories(self.directory)} | {
-            *self._unwritten
-        }
+        return places(self.directory) | {*self._unwritten}
 
     @cached_property
     def _unwritten(self) -> Collection[TopicPartition]:
@@ -412,10 +412,7 @@ class Reading:
         """Return the log start offsets of some topics, or of all: `topic`, `partition`, `begin_offset`; None for the past."""
         if self.as_of_ms is not None:
             return None
-        if is_live(self.logs_in):
-            logs = list_logs(self.logs_in, topics=topics, security=self.security)
-            return self._begins({(log.topic, log.partition): log.start for log in logs})
-        return self._begins(log_starts(list_segments(self.directory, topics=topics)))
+        return self._begins(log_starts(self.logs_in, topics, security=self.security))
 
     def _begins(self, begins: Mapping[TopicPartition, int]) -> Any:
         rows = [{"topic": topic, "partition": number, "begin_offset": at} for (topic, number), at in begins.items()]
@@ -458,9 +455,7 @@ class Reading:
         options = {**connection, "path": self.directory, "kinds": ",".join(kinds), "columns": ",".join(columns)}
         options |= {"topics": "*" if topics is None else ",".join(sorted(topics)), "newest": str(newest).lower()}
         if not self.is_live:
-            segments = list_segments(self.directory, topics=topics)
-            chosen = newest_segments(segments) if newest else segments
-            size_bytes = sum(segment.size_bytes for segment in chosen)
+            size_bytes = log_bytes(self.directory, topics, newest=newest) or 0
             self.planned_bytes += size_bytes
             bytes_max = _COMPACT_TASK_BYTES if self.is_latest_only else PACK_BYTES
             options["bytesPerTask"] = str(task_bytes(size_bytes, cores(self._spark), bytes_max=bytes_max))

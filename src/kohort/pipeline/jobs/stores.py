@@ -16,6 +16,7 @@ from typing import Any
 from kohort.model.errors import ConfigError
 from kohort.pipeline.jobs.pointer import FORMAT, POINTER, VERSIONS, Published, parse_pointer
 from kohort.pipeline.sources.live import is_live
+from kohort.pipeline.sources.postgres.address import is_database
 
 _COPY_BYTES = 8 << 20
 _SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "file")
@@ -72,7 +73,7 @@ class Stored:
 
 def is_store(directory: str | Path) -> bool:
     """Tell whether a location is reached through Arrow's file systems."""
-    return "://" in str(directory) and not is_live(str(directory))
+    return "://" in str(directory) and not is_live(str(directory)) and not is_database(str(directory))
 
 
 def opened(uri: str) -> Store:

@@ -31,7 +31,6 @@ from kohort.model.ids import CONSUMER_OFFSETS, INTERNAL_TOPICS
 from kohort.pipeline.checkpoints.checkpoint import Checkpoint, Extent
 from kohort.pipeline.checkpoints.named import Named, read_named
 from kohort.pipeline.decode.schemas import BATCH, OFFSET_COMMIT
-from kohort.pipeline.decode.segments import list_segments
 from kohort.pipeline.jobs import published
 from kohort.pipeline.jobs.pointer import Published
 from kohort.pipeline.runs import bronze
@@ -51,7 +50,7 @@ from kohort.pipeline.runs.queries import new_rows
 from kohort.pipeline.runs.state import Known, Part, RunRequest, RunState, lost_records
 from kohort.pipeline.sources import progress
 from kohort.pipeline.sources.directory import DirectoryLogs
-from kohort.pipeline.sources.instants import end_of_logs, newest_reads, proofs, right_topics
+from kohort.pipeline.sources.instants import end_of_logs, newest_reads, proofs_in, right_topics
 from kohort.pipeline.sources.live import is_live
 from kohort.pipeline.sources.options import SourceOptions
 from kohort.pipeline.sources.positions import TopicPartition
@@ -331,8 +330,7 @@ class Run:
         """Return whether the commits in some parts prove the timestamps of their topics right, see `sources.instants`."""
         if is_live(self.source.path):
             return {}
-        reads = newest_reads(commits_in(read))
-        return proofs(list_segments(self.source.path, topics={topic for topic, _ in reads}), reads)
+        return proofs_in(self.source.path, newest_reads(commits_in(read)))
 
     def _end_ms(self, latest_ms: Mapping[str, int], proved: Mapping[TopicPartition, bool]) -> int:
         """Return the end of all logs; that of a running cluster is now."""

@@ -1,9 +1,9 @@
 """
 The times when the first unread records behind committed offsets were produced: point lookups in the logs of topics.
 
-A directory is read at the position that the offset index names; a cluster by one small fetch for each offset. Only the batches
-behind the offset are looked at, usually one. The frames of all batches give the same (`tables.lag.time_lag`), without the
-records inside a batch.
+A directory is read at the position that the offset index names; a cluster by one small fetch for each offset, a store by one
+small statement. Only the batches behind the offset are looked at, usually one. The frames of all batches give the same
+(`tables.lag.time_lag`), without the records inside a batch.
 
 A batch counts if a `read_committed` reader gets data of it: no marker, not aborted, and with records left after compaction.
 Batches of a transaction are decided by the next marker of their producer; those of an open one count, because it may commit.
@@ -14,8 +14,9 @@ timestamp, which is not exact.
 Source: KIP-98 (the records that an ABORT marker ends); Kafka CompletedFetch (the records that `read_committed` skips).
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import groupby
 from typing import NamedTuple
 
@@ -35,6 +36,9 @@ from kohort.pipeline.sources import live
 from kohort.pipeline.sources.directory import chosen_segments
 from kohort.pipeline.sources.options import SourceOptions
 from kohort.pipeline.sources.positions import TopicPartition
+from kohort.pipeline.sources.postgres import logs as stored
+from kohort.pipeline.sources.postgres.address import is_database
+from kohort.pipeline.sources.postgres.connection import opened
 from kohort.wire.batch_header import CONTROL, TRANSACTIONAL
 
 _PIECE_BATCHES = 64
@@ -151,7 +155,7 @@ def first_unread(batches: Iterable[Scan], offset: int) -> Produced | None:
 
 def can_find(path: str) -> bool:
     """Tell whether a source supports lookups: not an object store, whose segments have to be copied first."""
-    return live.is_live(path) or not storage.is_remote(path)
+    return live.is_live(path) or is_database(path) or not storage.is_remote(path)
 
 
 def find_unread(
@@ -170,6 +174,8 @@ def find_unread(
     options = replace(options, topics=frozenset(topic for topic, _ in committed), partitions=None, topics_pattern=None)
     if live.is_live(options.path):
         return _in_cluster(options, committed)
+    if is_database(options.path):
+        return _in_store(options, committed)
     logs = by_partition(chosen_segments(options))
     wanted = {place: segments for place, segments in logs.items() if place in committed}
     starts = log_starts(segments[0] for segments in wanted.values())
@@ -218,9 +224,26 @@ def _in_cluster(
 
 
 def _in_log(client: Client, log: live.LiveLog, offsets: Collection[int]) -> UnreadOf:
-    searches = {one: first_unread(_fetched(client, log, max(one, log.start)), max(one, log.start)) for one in offsets}
+    return _in_bounds(lambda offset: _fetched(client, log, offset), log.start, log.end, offsets)
+
+
+def _in_store(
+    options: SourceOptions, committed: Mapping[TopicPartition, Collection[int]]
+) -> dict[TopicPartition, UnreadOf]:
+    with opened(options.path) as connection:
+        return {
+            log.place: _in_bounds(
+                partial(stored.batches_from, connection, log), log.start, log.end, committed[log.place]
+            )
+            for log in stored.logs_of(connection, topics=options.topics)
+            if log.place in committed
+        }
+
+
+def _in_bounds(batches: Callable[[int], Iterator[Scan]], start: int, end: int, offsets: Collection[int]) -> UnreadOf:
+    searches = {one: first_unread(batches(max(one, start)), max(one, start)) for one in offsets}
     produced = {offset: found for offset, found in searches.items() if found is not None}
-    return UnreadOf(log.start, log.start < log.end, produced)
+    return UnreadOf(start, start < end, produced)
 
 
 def _fetched(client: Client, log: live.LiveLog, offset: int) -> Iterator[Scan]:

@@ -1,5 +1,6 @@
 """
-The instant of logs at rest: the end of the logs in a directory, which is "now" for all tables, reports and metrics of it.
+The instant of logs at rest: the end of the logs in a directory or a store, which is "now" for all tables, reports and metrics
+of it.
 
 It is when a broker last wrote, as far as the logs tell. Coordinators write by the clock of their broker. The timestamps of
 other records come from producers, whose clocks may be wrong by any time, or are those of events. They count for topics whose
@@ -7,18 +8,23 @@ readers prove them right: the record before a committed offset was appended befo
 later. The clock of the reader says nothing about a copy, and plays no part.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from kohort.model.ids import INTERNAL_TOPICS
 from kohort.pipeline.decode.batch_rows import first_timestamps_ms
+from kohort.pipeline.decode.batches import Scan
 from kohort.pipeline.decode.segment_ends import SegmentEnd, segment_end
 from kohort.pipeline.decode.segments import Segment, by_partition, list_segments
 from kohort.pipeline.decode.storage import is_remote
 from kohort.pipeline.sources.first_unread import batches_from
 from kohort.pipeline.sources.positions import TopicPartition
+from kohort.pipeline.sources.postgres import logs as stored
+from kohort.pipeline.sources.postgres.address import is_database
+from kohort.pipeline.sources.postgres.connection import opened
 from kohort.wire.batch_header import CONTROL
 
 SKEW_MS = 5_000
@@ -36,18 +42,23 @@ class Read(NamedTuple):
     committed_ms: int
 
 
-def end_of_directory(path: str, committed: Mapping[TopicPartition, Read], written_ms: int = 0) -> int:
+def end_of_source(path: str, committed: Mapping[TopicPartition, Read], written_ms: int = 0) -> int:
     """
-    Return the end of the logs in a directory; 0 if no coordinator has written.
+    Return the end of the logs in a directory or a store; 0 if no coordinator has written.
 
     Args:
         written_ms: as for `end_of_logs`.
         committed: a committed offset of each partition that has one, as `newest_reads` returns them.
 
     Raises:
-        ConfigError: the directory cannot be read.
+        ConfigError: the source cannot be read.
     """
-    segments = list_segments(path, topics=INTERNAL_TOPICS | {topic for topic, _ in committed})
+    topics = INTERNAL_TOPICS | {topic for topic, _ in committed}
+    if is_database(path):
+        with opened(path) as connection:
+            latest = stored.latest_ms(connection, stored.logs_of(connection, topics=topics))
+        return end_of_logs(latest, right_topics(proofs_in(path, committed)), written_ms)
+    segments = list_segments(path, topics=topics)
     return end_of_logs(latest_ms(segments), right_topics(proofs(segments, committed)), written_ms)
 
 
@@ -101,9 +112,27 @@ def proofs(segments: Iterable[Segment], committed: Mapping[TopicPartition, Read]
     if len(committed) > PROOFS_MAX:
         return {}
     logs = by_partition(sorted(one for one in segments if one.place in committed and not is_remote(one.path)))
+    return _proved({place: partial(batches_from, log) for place, log in logs.items()}, committed)
+
+
+def proofs_in(path: str, committed: Mapping[TopicPartition, Read]) -> dict[TopicPartition, bool]:
+    """As `proofs`, of the logs in a directory or a store."""
+    topics = {topic for topic, _ in committed}
+    if not is_database(path):
+        return proofs(list_segments(path, topics=topics), committed)
+    if not 0 < len(committed) <= PROOFS_MAX:
+        return {}
+    with opened(path) as connection:
+        logs = (log for log in stored.logs_of(connection, topics=topics) if log.place in committed)
+        return _proved({log.place: partial(stored.batches_from, connection, log) for log in logs}, committed)
+
+
+def _proved(
+    logs: Mapping[TopicPartition, Callable[[int], Iterable[Scan]]], committed: Mapping[TopicPartition, Read]
+) -> dict[TopicPartition, bool]:
     found = {}
-    for place, log in logs.items():
-        produced_ms = _read_at_ms(log, committed[place].offset)
+    for place, batches in logs.items():
+        produced_ms = _read_at_ms(batches, committed[place].offset)
         if produced_ms is not None:
             found[place] = produced_ms <= committed[place].committed_ms + SKEW_MS
     return found
@@ -114,10 +143,10 @@ def right_topics(proved: Mapping[TopicPartition, bool]) -> set[str]:
     return {topic for topic, _ in proved} - {topic for (topic, _), is_right in proved.items() if not is_right}
 
 
-def _read_at_ms(log: Sequence[Segment], offset: int) -> int | None:
+def _read_at_ms(batches: Callable[[int], Iterable[Scan]], offset: int) -> int | None:
     """Return the timestamp of the first record of the last batch with data that begins before an offset, near the offset."""
     at_ms = None
-    for found in batches_from(log, max(offset - 2, 0)):
+    for found in batches(max(offset - 2, 0)):
         base_offsets = found.headers["base_offset"].astype(np.int64)
         is_data = (found.headers["attributes"].astype(np.int16) & CONTROL) == 0
         chosen = np.flatnonzero((base_offsets < offset) & is_data & (found.headers["count"] > 0))

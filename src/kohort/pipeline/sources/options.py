@@ -14,6 +14,7 @@ from kohort.model.suggestion import suggestion
 from kohort.pipeline.decode import schemas
 from kohort.pipeline.sources import positions
 from kohort.pipeline.sources.positions import EARLIEST, Positions, TopicPartition
+from kohort.pipeline.sources.postgres.address import check_address, is_database
 
 PACK_BYTES = 64 << 20
 SCHEME = "kafka://"
@@ -64,7 +65,7 @@ class SourceOptions:
 
     | option           | meaning                                                        | default                    |
     |------------------|----------------------------------------------------------------|----------------------------|
-    | `path`           | data directory of a broker, or `kafka://HOST:PORT`              | must be given              |
+    | `path`           | data directory of a broker, `kafka://HOST:PORT`, or `postgresql://USER@HOST/DATABASE` | must be given |
     | `topics`         | comma-separated names, or `*` for every topic                  | those of coordinators      |
     | `topicsPattern`  | regular expression that whole names of topics match            | none                       |
     | `partitions`     | comma-separated numbers of log partitions                      | all                        |
@@ -168,7 +169,7 @@ class SourceOptions:
             raise ConfigError("a micro-batch has one limit: maxBytesPerTrigger or maxRecordsPerTrigger")
         if options_.records_per_task is not None and not options_.path.startswith(SCHEME):
             raise ConfigError(
-                "maxRecordsPerPartition is for clusters; the tasks of a directory have a size: bytesPerTask"
+                "maxRecordsPerPartition is for clusters; tasks of other sources have a size: bytesPerTask"
             )
         return options_.with_columns(options_.columns)
 
@@ -223,8 +224,10 @@ def _given(options: Mapping[str, str]) -> dict[str, str]:
         given[ours] = value
     if not given.get("path"):
         raise ConfigError(
-            'spark.read.format("kohort") needs a path: the data directory of a broker, or kafka://HOST:PORT'
+            'spark.read.format("kohort") needs a path: the data directory of a broker, kafka://HOST:PORT, or postgresql://...'
         )
+    if is_database(given["path"]):
+        check_address(given["path"])
     if given["path"].startswith("file:/") and not given["path"].startswith("file://"):
         # Spark writes the path of a table so.
         given["path"] = given["path"].removeprefix("file:")

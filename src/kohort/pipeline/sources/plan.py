@@ -10,6 +10,9 @@ from kohort.pipeline.sources.directory import DirectoryLogs, SliceTask, chosen_s
 from kohort.pipeline.sources.live import ClusterLogs, FetchTask, LiveLog, chosen_logs, is_live, split
 from kohort.pipeline.sources.options import SourceOptions
 from kohort.pipeline.sources.positions import EARLIEST, LATEST
+from kohort.pipeline.sources.postgres.address import is_database
+from kohort.pipeline.sources.postgres.tasks import StoreLogs
+from kohort.pipeline.sources.postgres.tasks import whole_tasks as stored_tasks
 from kohort.pipeline.sources.ranges import Logs, RangeTask, resolve
 
 
@@ -40,6 +43,8 @@ def _tasks(options: SourceOptions) -> Sequence[RangeTask]:
         return _ranged(options)
     if is_live(options.path):
         return _whole(chosen_logs(options), options)
+    if is_database(options.path):
+        return stored_tasks(options)
     segments = chosen_segments(options)
     chosen = newest_segments(segments) if options.newest else segments
     planned = {one.segment: one for one in planned_segments(segments)}
@@ -67,5 +72,7 @@ def _ranged(options: SourceOptions) -> Sequence[RangeTask]:
 
 
 def open_logs(options: SourceOptions) -> Logs:
-    """Open the logs of a directory or a cluster."""
+    """Open the logs of a source."""
+    if is_database(options.path):
+        return StoreLogs(options)
     return ClusterLogs(options) if is_live(options.path) else DirectoryLogs(options)

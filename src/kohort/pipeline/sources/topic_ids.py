@@ -20,11 +20,14 @@ from kohort.client.connection import Versions
 from kohort.client.security import PLAINTEXT, Security
 from kohort.model.ids import uuid_text
 from kohort.pipeline.decode import storage
-from kohort.pipeline.decode.batches import scans
+from kohort.pipeline.decode.batches import Scan, scans
 from kohort.pipeline.decode.records import parse, windows
-from kohort.pipeline.decode.segments import list_segments, partition_directories
+from kohort.pipeline.decode.segments import Segment, list_segments, partition_directories
 from kohort.pipeline.decode.vectors import slices
 from kohort.pipeline.sources import live
+from kohort.pipeline.sources.postgres.address import is_database
+from kohort.pipeline.sources.postgres.connection import opened
+from kohort.pipeline.sources.postgres.logs import batches_from, list_logs, logs_of
 from kohort.wire import messages
 from kohort.wire.apis import ApiKey
 
@@ -56,6 +59,9 @@ def topic_ids(path: str, security: Security = PLAINTEXT) -> dict[str, str]:
     """
     if live.is_live(path):
         return _of_cluster(path, security)
+    if is_database(path):
+        stored = {log.topic_id: log.topic for log in list_logs(path) if log.topic_id is not None}
+        return {topic_id: topic.name for topic_id, topic in catalog_topics(path).items()} | stored
     if storage.is_remote(path):
         return {}
     return {topic_id: topic.name for topic_id, topic in catalog_topics(path).items()} | _of_directory(path)
@@ -86,6 +92,22 @@ def id_beside(directory: str | Path) -> str | None:
     return fields.get("topic_id")
 
 
+class Catalog:
+    """The catalog of a Kohort broker, for who asks often: it is read again after it has changed."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._read: object = None
+        self._topics: dict[str, CatalogTopic] = {}
+
+    def topics(self) -> dict[str, CatalogTopic]:
+        """As `catalog_topics`."""
+        now: object = list_logs(self._path, topics={_CATALOG}) if is_database(self._path) else _segments(self._path)
+        if now != self._read:
+            self._topics, self._read = catalog_topics(self._path), now
+        return self._topics
+
+
 def catalog_topics(path: str) -> dict[str, CatalogTopic]:
     """Return the topics in the catalog of a Kohort broker by id; none in other directories. Unreadable entries are ignored."""
     found: dict[str, CatalogTopic] = {}
@@ -103,13 +125,23 @@ def catalog_topics(path: str) -> dict[str, CatalogTopic]:
 
 
 def _catalog_records(path: str) -> Iterator[tuple[bytes, bytes | None]]:
-    for segment in list_segments(path, topics={_CATALOG}):
-        try:
-            data = storage.mapped(segment.path)
-        except FileNotFoundError:
-            continue
-        for window in (window for scan in scans(data) for window in windows(scan)):
-            found = parse(window)
-            keys = slices(window.data, found.key_at, np.maximum(found.key_bytes, 0), found.key_bytes >= 0)
-            values = slices(window.data, found.value_at, np.maximum(found.value_bytes, 0), found.value_bytes >= 0)
-            yield from zip((key or b"" for key in keys.to_pylist()), values.to_pylist(), strict=True)
+    for window in (window for scan in _catalog_batches(path) for window in windows(scan)):
+        found = parse(window)
+        keys = slices(window.data, found.key_at, np.maximum(found.key_bytes, 0), found.key_bytes >= 0)
+        values = slices(window.data, found.value_at, np.maximum(found.value_bytes, 0), found.value_bytes >= 0)
+        yield from zip((key or b"" for key in keys.to_pylist()), values.to_pylist(), strict=True)
+
+
+def _catalog_batches(path: str) -> Iterator[Scan]:
+    if is_database(path):
+        with opened(path) as connection:
+            for log in logs_of(connection, topics={_CATALOG}):
+                yield from batches_from(connection, log, log.start)
+        return
+    for segment in _segments(path):
+        with suppress(FileNotFoundError):
+            yield from scans(storage.mapped(segment.path))
+
+
+def _segments(path: str) -> list[Segment]:
+    return list_segments(path, topics={_CATALOG})
