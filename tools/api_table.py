@@ -56,6 +56,7 @@ NO_SASL = "refused: no listener uses SASL"
 NO_SHARE = "refused as by Kafka with level 0 of `share.version`"
 NO_STREAMS = "refused as by Kafka with level 0 of `streams.version`"
 ACLS = "served with an authorizer; SECURITY_DISABLED without one, as by Kafka"
+BETWEEN_NODES = "version 0, between the nodes of a cluster, on the inter-broker listener; ApiVersions does not name it"
 STATES = {
     ApiKey.PRODUCE: "served from version 3 on; the versions before are listed because clients look for them, as in Kafka",
     ApiKey.FETCH: "served; fetches of followers are refused",
@@ -69,6 +70,8 @@ STATES = {
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: "served; the credentials have no effect without SASL",
     ApiKey.DESCRIBE_QUORUM: "served; the catalog of topics stands for the metadata log",
     ApiKey.UPDATE_FEATURES: "served; a level of `group.version` is effective at the next start",
+    ApiKey.ENVELOPE: BETWEEN_NODES,
+    ApiKey.ALLOCATE_PRODUCER_IDS: BETWEEN_NODES,
     ApiKey.UNREGISTER_BROKER: "refused for this broker",
     ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: "refused: there is no plugin for descriptions of topologies",
     ApiKey.UNREGISTER_CONTROLLER: "served; no controller is forgotten",

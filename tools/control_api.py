@@ -17,9 +17,9 @@ from kohort.control.kit import Kit
 from kohort.control.operations.every import operations_of
 from kohort.control.requests.answers import reads
 from kohort.control.requests.filters import OF_ELEMENTS
-from kohort.control.requests.places import Place, place_of
 from kohort.control.web.openapi import text
 from kohort.server.node import Node
+from kohort.server.requests.places import Place, place_of
 from kohort.server.settings import Settings
 from kohort.wire.apis import DEFAULT_RELEASE, ApiKey, short_name, versions_in
 from kohort.wire.schema import message

@@ -65,12 +65,13 @@ class Field(msgspec.Struct, omit_defaults=True):
     json_name: str | None = None
 
 
-class Row(msgspec.Struct):
+class Row(msgspec.Struct, omit_defaults=True):
     """One API; mirrors `kohort.wire.apis`."""
 
     name: str
     flexible: int
     releases: dict[str, tuple[int, int, int]] = msgspec.field(default_factory=dict)
+    is_between_nodes: bool = False
 
 
 @cache
@@ -92,12 +93,17 @@ def range_of(text: str | None, within: tuple[int, int]) -> range:
     return range(max(int(low), within[0]), min(last, within[1]) + 1)
 
 
+BETWEEN_NODES: Final = ("EnvelopeRequest", "AllocateProducerIdsRequest")
+"""Requests of brokers to their controller, which no client sends."""
+
+
 def apis(found: Mapping[str, Definition]) -> list[Definition]:
     """The requests that a broker serves, by key."""
     requests = (
         definition
         for definition in found.values()
-        if definition["type"] == "request" and "broker" in definition.get("listeners", ())
+        if definition["type"] == "request"
+        if "broker" in definition.get("listeners", ()) or definition["name"] in BETWEEN_NODES
         if definition["validVersions"] != "none"
     )
     return sorted(requests, key=lambda definition: int(definition["apiKey"]))
@@ -270,6 +276,7 @@ def releases_json() -> bytes:
             versions = range_of(api["validVersions"], ALL)
             flexible = range_of(api["flexibleVersions"], ALL)
             row = rows.setdefault(api["apiKey"], Row(name=api["name"].removesuffix("Request"), flexible=-1))
+            row.is_between_nodes = api["name"] in BETWEEN_NODES
             row.flexible = flexible[0] if flexible else -1
             stable = versions[-1] - (api.get("latestVersionUnstable") is True)
             row.releases[release] = (versions[0], versions[-1], stable)

@@ -11,8 +11,8 @@ from kohort.control.requests.answers import values_of
 from kohort.control.requests.faults import Fault, FaultSpec
 from kohort.control.requests.filters import Filter
 from kohort.control.requests.holds import HoldSpec
-from kohort.control.requests.places import CODES
 from kohort.model.errors import ErrorCode
+from kohort.server.requests.places import CODES
 from kohort.wire.apis import ApiKey
 from tests.control.controlled import Stage, play
 from tests.control.samples import sample

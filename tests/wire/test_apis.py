@@ -49,7 +49,14 @@ def test_every_release_is_read_and_written_whole(release: str) -> None:
     for api, versions in versions_in(release).items():
         assert api.oldest == versions.oldest <= versions.newest_stable <= versions.newest <= api.newest
         assert versions.newest_stable <= api.newest_stable
-    assert set(versions_in(RELEASES[-1])) == set(ApiKey)
+    assert set(versions_in(RELEASES[-1])) == {api for api in ApiKey if not api.is_between_nodes}
+
+
+def test_no_client_is_told_of_the_apis_between_nodes() -> None:
+    between = {api for api in ApiKey if api.is_between_nodes}
+    assert between == {ApiKey.ENVELOPE, ApiKey.ALLOCATE_PRODUCER_IDS}
+    for release in RELEASES:
+        assert not between & set(versions_in(release))
 
 
 def test_a_header_may_have_any_stable_version_of_the_newest_release() -> None:

@@ -89,6 +89,8 @@ class Api(NamedTuple):
             sendResponseExemptThrottle in KafkaApis.
         quota_bytes: the bytes of a request that count for the quota of produced bytes.
         needs_client_metrics: ApiVersions lists the API only while there is a subscription of client metrics.
+        is_forwarded: whether the controller alone handles it; other nodes of a cluster send it there. Source: the uses of
+            ForwardingManager in KafkaApis.
     """
 
     cost: Cost
@@ -100,6 +102,7 @@ class Api(NamedTuple):
     is_throttled: bool = True
     quota_bytes: Callable[[Any], int] | None = None
     needs_client_metrics: bool = False
+    is_forwarded: bool = False
 
 
 _CONFIGS: Final = "CONFIGS_MAX configurations of a resource, CONFIG_LENGTH_MAX characters of a value"
@@ -155,8 +158,8 @@ API_TABLE: Final[dict[ApiKey, Api]] = {
     ApiKey.LIST_GROUPS: Api(_each(), is_gradual=True),
     ApiKey.SASL_HANDSHAKE: Api(_one()),
     ApiKey.API_VERSIONS: Api(_one()),
-    ApiKey.CREATE_TOPICS: Api(_each(bounded_by=_CONFIGS), is_gradual=True),
-    ApiKey.DELETE_TOPICS: Api(_each(), is_gradual=True),
+    ApiKey.CREATE_TOPICS: Api(_each(bounded_by=_CONFIGS), is_gradual=True, is_forwarded=True),
+    ApiKey.DELETE_TOPICS: Api(_each(), is_gradual=True, is_forwarded=True),
     ApiKey.DELETE_RECORDS: Api(_each(), splits=(by_topic("topics", "topics"),)),
     ApiKey.INIT_PRODUCER_ID: Api(_one()),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: Api(_each(), splits=(by_topic("topics", "topics"),)),
@@ -166,37 +169,45 @@ API_TABLE: Final[dict[ApiKey, Api]] = {
     ApiKey.WRITE_TXN_MARKERS: Api(_whole(step=64_000), is_throttled=False),
     ApiKey.TXN_OFFSET_COMMIT: Api(_whole()),
     ApiKey.DESCRIBE_ACLS: Api(_each(memory=128 * _MIB), is_gradual=True),
-    ApiKey.CREATE_ACLS: Api(_each(bounded_by=_ACLS), is_gradual=True),
-    ApiKey.DELETE_ACLS: Api(_each(bounded_by=_FILTERS), is_gradual=True),
+    ApiKey.CREATE_ACLS: Api(_each(bounded_by=_ACLS), is_gradual=True, is_forwarded=True),
+    ApiKey.DELETE_ACLS: Api(_each(bounded_by=_FILTERS), is_gradual=True, is_forwarded=True),
     ApiKey.DESCRIBE_CONFIGS: Api(_each(), is_gradual=True),
-    ApiKey.ALTER_CONFIGS: Api(_whole(step=_LISTS_STEP, bounded_by=_CONFIGS), is_gradual=True),
+    ApiKey.ALTER_CONFIGS: Api(_whole(step=_LISTS_STEP, bounded_by=_CONFIGS), is_gradual=True, is_forwarded=True),
     ApiKey.ALTER_REPLICA_LOG_DIRS: Api(_each(), is_gradual=True),
     ApiKey.DESCRIBE_LOG_DIRS: Api(_each(), is_gradual=True),
     ApiKey.SASL_AUTHENTICATE: Api(_one()),
-    ApiKey.CREATE_PARTITIONS: Api(_whole(), is_gradual=True),
-    ApiKey.CREATE_DELEGATION_TOKEN: Api(_each(bounded_by="TOKEN_RENEWERS_MAX, TOKEN_PRINCIPALS_BYTES_MAX")),
-    ApiKey.RENEW_DELEGATION_TOKEN: Api(_one()),
-    ApiKey.EXPIRE_DELEGATION_TOKEN: Api(_one()),
+    ApiKey.CREATE_PARTITIONS: Api(_whole(), is_gradual=True, is_forwarded=True),
+    ApiKey.CREATE_DELEGATION_TOKEN: Api(
+        _each(bounded_by="TOKEN_RENEWERS_MAX, TOKEN_PRINCIPALS_BYTES_MAX"), is_forwarded=True
+    ),
+    ApiKey.RENEW_DELEGATION_TOKEN: Api(_one(), is_forwarded=True),
+    ApiKey.EXPIRE_DELEGATION_TOKEN: Api(_one(), is_forwarded=True),
     ApiKey.DESCRIBE_DELEGATION_TOKEN: Api(_each(), is_gradual=True),
     ApiKey.DELETE_GROUPS: Api(_each(), splits=(flat("groups_names", "results", is_unique=True),)),
-    ApiKey.ELECT_LEADERS: Api(_each(), is_gradual=True),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: Api(_whole(step=_LISTS_STEP, bounded_by=_CONFIGS), is_gradual=True),
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: Api(_each(), is_gradual=True),
+    ApiKey.ELECT_LEADERS: Api(_each(), is_gradual=True, is_forwarded=True),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: Api(
+        _whole(step=_LISTS_STEP, bounded_by=_CONFIGS), is_gradual=True, is_forwarded=True
+    ),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: Api(_each(), is_gradual=True, is_forwarded=True),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: Api(_each(), is_gradual=True),
     ApiKey.OFFSET_DELETE: Api(_each(), splits=(by_topic("topics", "topics"),)),
     ApiKey.DESCRIBE_CLIENT_QUOTAS: Api(_each(), is_gradual=True),
-    ApiKey.ALTER_CLIENT_QUOTAS: Api(_whole(), is_gradual=True),
+    ApiKey.ALTER_CLIENT_QUOTAS: Api(_whole(), is_gradual=True, is_forwarded=True),
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: Api(_each(), is_gradual=True),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: Api(
-        _each(bounded_by="SCRAM_NAME_LENGTH_MAX, SCRAM_SALT_BYTES_MAX"), is_gradual=True
+        _each(bounded_by="SCRAM_NAME_LENGTH_MAX, SCRAM_SALT_BYTES_MAX"), is_gradual=True, is_forwarded=True
     ),
     ApiKey.DESCRIBE_QUORUM: Api(_each(), is_gradual=True),
-    ApiKey.UPDATE_FEATURES: Api(_each()),
+    ApiKey.UPDATE_FEATURES: Api(_each(), is_forwarded=True),
+    ApiKey.ENVELOPE: Api(
+        Cost(32 * _MIB, _LISTS_STEP, bounded_by="the row of the request in it"), is_gradual=True, is_throttled=False
+    ),
     ApiKey.DESCRIBE_CLUSTER: Api(_one()),
     ApiKey.DESCRIBE_PRODUCERS: Api(_each(), splits=(OFFSETS_OF_TOPICS,)),
-    ApiKey.UNREGISTER_BROKER: Api(_one()),
+    ApiKey.UNREGISTER_BROKER: Api(_one(), is_forwarded=True),
     ApiKey.DESCRIBE_TRANSACTIONS: Api(_each(), splits=(flat("transactional_ids", "transaction_states"),)),
     ApiKey.LIST_TRANSACTIONS: Api(_each(bounded_by=_PATTERN), is_gradual=True),
+    ApiKey.ALLOCATE_PRODUCER_IDS: Api(_one(), is_throttled=False),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: Api(_each(bounded_by=_PATTERN)),
     ApiKey.CONSUMER_GROUP_DESCRIBE: Api(_each(), is_gradual=True, repeats=GROUP_IDS_ONCE),
     ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: Api(_one(), is_gradual=True, needs_client_metrics=True),

@@ -293,3 +293,15 @@ SNAPSHOTS_MAX: Final = 100
 """Snapshots of the control port. They share their batches with the logs. Further ones are refused."""
 MUTED_BYTES_MAX: Final = 16 * 1024 * 1024
 """Answers that a connection in a black hole keeps."""
+
+# Requests between nodes
+
+PEER_REQUESTS_MAX: Final = 10_000
+"""Requests of this node that wait on one connection to another node. Further ones fail, and who asks tries again later."""
+PEER_BYTES_MAX: Final = 128 * 1024 * 1024
+"""Bytes of these requests. The first one may be larger."""
+FORWARDED_BYTES_MAX: Final = 128 * 1024 * 1024
+"""Requests of clients that wait for the controller, of all connections. The first one may be larger; a further one is answered
+REQUEST_TIMED_OUT at once."""
+MARKERS_REQUEST_MAX: Final = 5_000
+"""Partitions with markers in one WriteTxnMarkers between nodes. Further ones are in the next request."""

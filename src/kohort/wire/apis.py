@@ -39,6 +39,7 @@ class _Row(msgspec.Struct, frozen=True):
     name: str
     flexible: int
     releases: dict[str, Versions]
+    is_between_nodes: bool = False
 
 
 _ROWS: Final = msgspec.json.decode(packaged("kohort.wire", "releases.json"), type=dict[int, _Row])
@@ -56,6 +57,7 @@ class ApiKey(IntEnum):
         oldest, newest: the range of versions that can be read and written: those of the newest release.
         newest_stable: the newest version that a broker of the newest release offers by default.
         flexible_from: the first version with compact lengths and tagged fields, `NEVER` if there is none.
+        is_between_nodes: whether nodes send it to each other, and no client. ApiVersions does not name it.
     """
 
     api_name: str
@@ -63,6 +65,7 @@ class ApiKey(IntEnum):
     newest: int
     newest_stable: int
     flexible_from: int
+    is_between_nodes: bool
 
     def __new__(cls, key: int) -> Self:
         member = int.__new__(cls, key)
@@ -74,6 +77,7 @@ class ApiKey(IntEnum):
         member.newest = newest_release.newest
         member.newest_stable = newest_release.newest_stable
         member.flexible_from = NEVER if row.flexible < 0 else row.flexible
+        member.is_between_nodes = row.is_between_nodes
         return member
 
     PRODUCE = 0
@@ -126,11 +130,13 @@ class ApiKey(IntEnum):
     ALTER_USER_SCRAM_CREDENTIALS = 51
     DESCRIBE_QUORUM = 55
     UPDATE_FEATURES = 57
+    ENVELOPE = 58
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
     UNREGISTER_BROKER = 64
     DESCRIBE_TRANSACTIONS = 65
     LIST_TRANSACTIONS = 66
+    ALLOCATE_PRODUCER_IDS = 67
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
     GET_TELEMETRY_SUBSCRIPTIONS = 71
@@ -179,8 +185,12 @@ API_KEYS: dict[int, ApiKey] = {int(key): key for key in ApiKey}
 
 @cache
 def versions_in(release: str) -> dict[ApiKey, Versions]:
-    """The APIs of a release, by key, and the versions of each."""
-    return {ApiKey(key): row.releases[release] for key, row in _ROWS.items() if release in row.releases}
+    """The APIs of a release that clients may call, by key, and the versions of each."""
+    return {
+        ApiKey(key): row.releases[release]
+        for key, row in _ROWS.items()
+        if release in row.releases and not row.is_between_nodes
+    }
 
 
 def release_named(text: str) -> str:

@@ -25,7 +25,7 @@ from tests.broker.harness import CLUSTER_ID
 DATA = Path(__file__).parents[2] / "data" / "security"
 BATCH_TIMESTAMP_MS = 1_700_000_000_000
 TRIES = 200
-APIS = {api.api_name: api for api in ApiKey}
+APIS = {api.api_name: api for api in ApiKey if not api.is_between_nodes}
 SETTINGS = {
     "offsets_topic_num_partitions": "4",
     "transaction_state_log_num_partitions": "4",

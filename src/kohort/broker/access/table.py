@@ -216,6 +216,7 @@ ACCESS_TABLE: Final[dict[ApiKey, tuple[Check, ...]]] = {
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: (Whole(credentials_refused, _ALTER_CLUSTER),),
     ApiKey.DESCRIBE_QUORUM: _cluster(ApiKey.DESCRIBE_QUORUM, _DESCRIBE_CLUSTER),
     ApiKey.UPDATE_FEATURES: _cluster(ApiKey.UPDATE_FEATURES),
+    ApiKey.ENVELOPE: _cluster(ApiKey.ENVELOPE, _BROKERS, has_message=False),
     ApiKey.DESCRIBE_CLUSTER: (ClusterOperations(),),
     ApiKey.DESCRIBE_PRODUCERS: (
         EachTopic(
@@ -236,6 +237,7 @@ ACCESS_TABLE: Final[dict[ApiKey, tuple[Check, ...]]] = {
         DescribedTransactions(),
     ),
     ApiKey.LIST_TRANSACTIONS: (Shown(Operation.DESCRIBE, _TRANSACTION, "transaction_states", "transactional_id"),),
+    ApiKey.ALLOCATE_PRODUCER_IDS: _cluster(ApiKey.ALLOCATE_PRODUCER_IDS, _BROKERS, has_message=False),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: (
         _group_as_a_whole(ApiKey.CONSUMER_GROUP_HEARTBEAT),
         Subscribed(blank(ApiKey.CONSUMER_GROUP_HEARTBEAT), has_patterns=True),

@@ -12,9 +12,9 @@ from kohort.broker.request_rules import with_field
 from kohort.control.requests.answers import answer_of, reads
 from kohort.control.requests.faults import Fault
 from kohort.control.requests.filters import Call
-from kohort.control.requests.places import OF_ELEMENTS, answer_place_of, place_of
-from kohort.control.requests.placing import WHOLE, Selected, has_place, merged, overwritten, refused, split
 from kohort.server.connections.in_flight import InFlightRequest
+from kohort.server.requests.places import OF_ELEMENTS, answer_place_of, place_of
+from kohort.server.requests.placing import WHOLE, Selected, has_place, merged, overwritten, refused, split
 from kohort.wire.apis import ApiKey
 
 _CLOSE: Final = NoResponse.CLOSE_CONNECTION

@@ -9,10 +9,10 @@ from uuid import UUID
 
 import msgspec
 
-from kohort.control.requests.places import Facts
 from kohort.model.ids import uuid_from_text
 from kohort.model.limits import CONTROL_ELEMENTS_MAX
 from kohort.server.connections.in_flight import InFlightRequest
+from kohort.server.requests.places import Facts
 from kohort.wire.apis import ApiKey
 
 NameOf: TypeAlias = Callable[[UUID], str | None]
@@ -142,7 +142,7 @@ class Matcher:
         return all(getattr(given, name) in (None, getattr(call, name)) for name in _OF_CALL)
 
     def matches(self, facts: Facts) -> bool | None:
-        """As `kohort.control.requests.places.Matches`."""
+        """As `kohort.server.requests.places.Matches`."""
         is_complete = True
         for word, value in self._wanted.items():
             found = facts.get(word)

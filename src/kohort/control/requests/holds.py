@@ -9,9 +9,9 @@ from typing import Final, Literal
 import msgspec
 
 from kohort.control.requests.filters import Call, Filter, Matcher, NameOf, nearest
-from kohort.control.requests.places import Facts, place_of
-from kohort.control.requests.placing import select
 from kohort.model.limits import HELD_MAX
+from kohort.server.requests.places import Facts, place_of
+from kohort.server.requests.placing import select
 from kohort.wire.apis import ApiKey
 
 LEASE_SECONDS: Final = 60.0

@@ -14,11 +14,11 @@ from kohort.broker.ports import Handler, NoResponse
 from kohort.control.requests.effects import Hit, after_effect, before_effect
 from kohort.control.requests.faults import Fault
 from kohort.control.requests.filters import Call, call_of
-from kohort.control.requests.places import place_of
-from kohort.control.requests.placing import select
 from kohort.control.requests.unfolded import facts_of_call
 from kohort.server.connections.in_flight import InFlightRequest
 from kohort.server.requests.dispatch import Throttle
+from kohort.server.requests.places import place_of
+from kohort.server.requests.placing import select
 from kohort.wire.apis import ApiKey
 
 Go = Callable[[], None]

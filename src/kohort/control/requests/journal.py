@@ -13,10 +13,10 @@ import msgspec
 from kohort.broker.ports import NoResponse
 from kohort.control.requests.answers import values_of
 from kohort.control.requests.filters import OF_ELEMENTS, Call, Filter, Matcher, NameOf
-from kohort.control.requests.places import CODES, Facts, Place, answer_place_of, place_of
-from kohort.control.requests.placing import codes_of, facts_of
 from kohort.model.errors import ErrorCode
 from kohort.model.limits import JOURNAL_BYTES_MAX, JOURNAL_ENTRIES_MAX
+from kohort.server.requests.places import CODES, Facts, Place, answer_place_of, place_of
+from kohort.server.requests.placing import codes_of, facts_of
 
 _FACTS_MAX: Final = 1_000
 """Elements of a request by which its entry can be found."""

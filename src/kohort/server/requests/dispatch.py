@@ -5,8 +5,8 @@ A route is one version of an API: its handler (`kohort.broker.ports`), and the r
 built when the first request of their version arrives.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Callable, Generator, Mapping
+from typing import Any, Final, TypeAlias
 
 from kohort.broker.api_table import API_TABLE
 from kohort.broker.ports import Handler
@@ -22,6 +22,8 @@ from kohort.wire.schema import message
 from kohort.wire.templates import RepeatRead, route_repeats
 
 Throttle: TypeAlias = Callable[[Handler], Handler]
+Elsewhere: TypeAlias = "Callable[[ApiKey, int], Route | None]"
+"""The route of a request that another node handles; None if this one does, at the moment."""
 ThrottleOf: TypeAlias = Callable[[ApiKey], Throttle | None]
 
 
@@ -125,6 +127,54 @@ class Route:
         return self._long
 
 
+class ForwardedRoute(Route):
+    """
+    A version of an API that another node handles: a request is its frame, and an answer is a frame without its size.
+
+    Quotas and the testing kit are those of the node that handles it.
+    """
+
+    def __init__(self, api_key: ApiKey, version: int, handler: Handler) -> None:
+        super().__init__(api_key, version, handler)
+        self.is_gradual = False
+
+    def use(self, _throttle: Throttle | None) -> None:
+        self._throttle = None
+        self._long = None
+        self.read = _whole
+        self.read_repeated = None
+        self.encode = _framed
+        self.handler = self._plain_handler
+        self.is_pipelined = False
+
+    @property
+    def long(self) -> LongRoute:
+        return _LONG_FORWARDED
+
+
+class _LongForwarded(LongRoute):
+    """The answers of `ForwardedRoute` that come after work in steps."""
+
+    def __init__(self) -> None:
+        self.encode = _framed_in_steps
+
+
+def _whole(frame: bytes, _body: int) -> bytes:
+    return frame
+
+
+def _framed(_correlation_id: int, answer: bytes) -> bytes:
+    return len(answer).to_bytes(4, "big") + answer
+
+
+def _framed_in_steps(correlation_id: int, answer: bytes) -> Generator[None, None, bytes]:
+    yield
+    return _framed(correlation_id, answer)
+
+
+_LONG_FORWARDED: Final = _LongForwarded()
+
+
 def _nothing_of(_api_key: ApiKey) -> Throttle | None:
     return None
 
@@ -155,6 +205,22 @@ class Dispatch:
         self._intercept_of: ThrottleOf = _nothing_of
         self.routes: dict[tuple[int, int], Route] = {}
         """The routes in use so far."""
+        self._of_nodes: dict[ApiKey, Handler] = {}
+        self._elsewhere: Elsewhere | None = None
+        self._changing: dict[tuple[int, int], Route] = {}
+        """In a cluster of many nodes: the routes of APIs that the controller alone handles, as this node handles them."""
+
+    def join(self, handlers: Mapping[ApiKey, Handler], elsewhere: Elsewhere) -> None:
+        """
+        Serve the other nodes of a cluster, too.
+
+        Args:
+            handlers: of the APIs between nodes.
+            elsewhere: asked at each request of an API that the controller alone handles.
+        """
+        self._of_nodes.update(handlers)
+        self._versions = {**self._versions, **{key: (key.oldest, key.newest_stable) for key in handlers}}
+        self._elsewhere = elsewhere
 
     def throttle_by(self, throttle_of: ThrottleOf) -> None:
         """Handle the next requests with the quotas of their APIs."""
@@ -167,7 +233,7 @@ class Dispatch:
         self._wrap()
 
     def _wrap(self) -> None:
-        for route in self.routes.values():
+        for route in (*self.routes.values(), *self._changing.values()):
             route.use(self._wrapper(route.api_key))
 
     def _wrapper(self, api_key: ApiKey) -> Throttle | None:
@@ -187,14 +253,30 @@ class Dispatch:
         if route is not None:
             return route
         key = API_KEYS[api_key]
-        if key not in self._handlers:
+        handlers = self._of_nodes if key.is_between_nodes else self._handlers
+        if key not in handlers:
             raise WireError(f"{key.api_name} is not served")
         oldest, newest = self._versions[key]
         if not oldest <= version <= newest:
             if key is ApiKey.API_VERSIONS:
                 return None
             raise WireError(f"{key.api_name} version {version} is not served (served: {oldest} to {newest})")
-        route = self.routes[api_key, version] = Route(key, version, self._handlers[key], self._wrapper(key))
+        if self._elsewhere is not None and API_TABLE[key].is_forwarded:
+            # Not among the routes in use, so that the next request asks again.
+            return self._elsewhere(key, version) or self.here(key, version)
+        route = self.routes[api_key, version] = Route(key, version, handlers[key], self._wrapper(key))
+        return route
+
+    def serves(self, key: ApiKey, version: int) -> bool:
+        """Whether a version of an API has a handler."""
+        oldest, newest = self._versions.get(key, (0, -1))
+        return key in self._handlers and oldest <= version <= newest
+
+    def here(self, key: ApiKey, version: int) -> Route:
+        """The route of an API that the controller alone handles, as it is served if this node is the controller."""
+        route = self._changing.get((key, version))
+        if route is None:
+            route = self._changing[key, version] = Route(key, version, self._handlers[key], self._wrapper(key))
         return route
 
     def api_versions_downgrade(self, correlation_id: int) -> bytes:

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from kohort.control.requests.places import KEPT, AnswerPlace, Facts, Matches, Place
+from kohort.server.requests.places import KEPT, AnswerPlace, Facts, Matches, Place
 
 _BLANKS: Final = {
     "base_offset": -1,

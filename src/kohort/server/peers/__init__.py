@@ -1,0 +1,1 @@
+"""Requests between nodes: connections to other nodes, the ports of coordinators over them, and forwarded requests."""
