@@ -64,8 +64,11 @@ and `observe`, and every API can be held. `corrupt` needs records: {records}.
   silence or truncation.
 - **A throttled client** is told so where the answer has `throttle_time_ms`. The broker reads no request of its connection for
   the time.
-- **Requests before the login** on a listener with SASL: SaslHandshake and SaslAuthenticate meet no fault. ApiVersions meets
-  `observe`, `error`, `answer` and `disconnect`; an effect that answers later closes the connection, and so does a hold.
+- **Requests of a login** on a listener with SASL (ApiVersions, SaslHandshake, SaslAuthenticate) take the same effects, before
+  the login and when the user of a session is authenticated again. Before the login they have no `principal`. A
+  SaslHandshake or SaslAuthenticate that a fault answers itself has not happened, so the login has failed: its connection ends
+  after the answer. A token behind a SaslHandshake of version 0 is no request and meets no fault. The bounds of unfinished
+  logins and `connections.max.idle.ms` end a login that is held or silent.
 - **A black hole** keeps the requests that come while it is there. A connection with a request in flight that matches hears
   nothing at all, also no answers to that; a filter on groups, topics or other contents keeps later requests only.
 - **With a fault, hold or journal** on its API a connection has one request in flight: a delayed answer delays the later ones.

@@ -73,7 +73,12 @@ class Stage(NamedTuple):
 
 
 def play(
-    story: Callable[[Stage], Awaitable[None]], *, brokers: int = 1, virtual_time: bool = False, **settings: str
+    story: Callable[[Stage], Awaitable[None]],
+    *,
+    brokers: int = 1,
+    virtual_time: bool = False,
+    configs: Mapping[str, str] = MappingProxyType({}),
+    **settings: str,
 ) -> None:
     """Run a story against a node with a control port."""
 
@@ -91,5 +96,5 @@ def play(
         at_control,
         brokers,
         virtual_time=virtual_time,
-        configs={key.replace("_", "."): value for key, value in settings.items()},
+        configs={**configs, **{key.replace("_", "."): value for key, value in settings.items()}},
     )

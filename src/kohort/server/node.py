@@ -162,10 +162,9 @@ class Node:
         )
         self._coordinators.start(COORDINATORS, self._broker, self._make_processor)
         self._membership = self._make_membership()
-        for apis in self._broker.apis.values():
-            apis.handlers.wrap(ApiKey.SASL_HANDSHAKE, reauthentication)  # of sessions that end
         self._dispatches = {
-            node_id: Dispatch(apis.handlers, self._broker.versions) for node_id, apis in self._broker.apis.items()
+            node_id: Dispatch(apis.handlers, self._broker.versions, {ApiKey.SASL_HANDSHAKE: reauthentication})
+            for node_id, apis in self._broker.apis.items()
         }
         self._throttle_by_quotas()
         self._broker.quotas.on_change = self._throttle_by_quotas

@@ -97,6 +97,11 @@ class Authenticator:
         self._session_ends_at_ms: int | None = None
         self._reauthenticated_at_ms: int | None = None
 
+    @property
+    def is_bare(self) -> bool:
+        """Whether the next frame is a token without the header of a request."""
+        return self._is_bare and self._state is State.AUTHENTICATE
+
     def receive(self, frame: bytes, now_ms: int) -> Step:
         """Take a frame, without its size."""
         try:
@@ -169,19 +174,23 @@ class Authenticator:
         assert exchange is not None, "an exchange begins with the handshake"
         return self._take(lambda: exchange.respond(token, now_ms), now_ms)
 
-    def _go_on(self, frame: bytes, now_ms: int) -> Step:
+    def passes(self, frame: bytes, now_ms: int) -> bool:
+        """Whether a frame of an authenticated client is an ordinary request."""
         ends_at_ms = self._session_ends_at_ms
-        if ends_at_ms is None:
+        return ends_at_ms is None or not (now_ms >= ends_at_ms or self._begins_again(frame, now_ms))
+
+    def _begins_again(self, frame: bytes, now_ms: int) -> bool:
+        last = self._reauthenticated_at_ms
+        return frame[:2] == b"\0\x11" and (last is None or now_ms - last >= REAUTHENTICATION_INTERVAL_MS)
+
+    def _go_on(self, frame: bytes, now_ms: int) -> Step:
+        if self.passes(frame, now_ms):
             return Step(passes=True)
-        if frame[:2] == b"\0\x11":
-            last = self._reauthenticated_at_ms
-            if last is None or now_ms - last >= REAUTHENTICATION_INTERVAL_MS:
-                self._reauthenticated_at_ms = now_ms
-                _, version, correlation_id, _, body = read_request_header(frame)
-                return self._shake_hands(frame, version, correlation_id, body)
-        if now_ms >= ends_at_ms:
+        if not self._begins_again(frame, now_ms):
             return self._close("the session has ended")
-        return Step(passes=True)
+        self._reauthenticated_at_ms = now_ms
+        _, version, correlation_id, _, body = read_request_header(frame)
+        return self._shake_hands(frame, version, correlation_id, body)
 
     # -- exchanges ---------------------------------------------------------------------------------------------
 

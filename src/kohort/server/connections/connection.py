@@ -81,10 +81,6 @@ class ClientConnection(AnsweringConnection):
         """The requests without an answer so far, oldest first."""
         return list(self._in_flight)
 
-    def answer_alone(self, frame: bytes) -> bytes | None:
-        """The answer to a request that needs no authentication; None if the request is refused."""
-        return self._handle_one(frame)
-
     # -- asyncio -----------------------------------------------------------------------------------------------
 
     def connection_lost(self, exc: Exception | None) -> None:

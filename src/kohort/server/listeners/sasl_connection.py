@@ -15,15 +15,19 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from kohort.model.errors import WireError
 from kohort.model.limits import HELD_LOGIN_BYTES_MAX
+from kohort.model.principals import Principal
 from kohort.model.text import printable
 from kohort.security.sasl.authenticator import Authenticator, Step
 from kohort.security.sasl.listener import SaslListener
 from kohort.server.connections.client_connections import ClientConnections, ServedEndpoint
 from kohort.server.connections.connection import ClientConnection
+from kohort.server.connections.in_flight import NOT_TIMED, InFlightRequest
+from kohort.server.listeners.login_requests import LoginRequest, taken
 from kohort.server.listeners.logins import Logins
 from kohort.server.listeners.pending import PendingConnection
+from kohort.wire.apis import ApiKey
+from kohort.wire.headers import read_request_header
 
 _log: Final = logging.getLogger("kohort.server")
 
@@ -52,7 +56,10 @@ class SaslConnection(PendingConnection):
         """The bytes that have arrived and are not taken."""
         self._is_held = False
         """Whether nothing is taken: a thread works, a failing answer is delayed, or a re-authentication is to begin."""
+        self._asked: LoginRequest | None = None
+        """The request that the testing kit has; nothing is taken meanwhile."""
         self._delay: asyncio.TimerHandle | None = None
+        self._throttle: asyncio.TimerHandle | None = None
         self._served: ClientConnection | None = None
         """The connection that serves the client, once it is authenticated."""
         self._is_serving = False
@@ -72,13 +79,17 @@ class SaslConnection(PendingConnection):
             self._serve(data)
             return
         self._buffer += data
-        if self._is_held and len(self._buffer) > HELD_LOGIN_BYTES_MAX:
+        if (self._is_held or self._asked is not None) and len(self._buffer) > HELD_LOGIN_BYTES_MAX:
             self._end(Step(closes=True, refusal="requests during a re-authentication"))
         self._take()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._delay is not None:
             self._delay.cancel()
+        self._drop_throttle()
+        asked, self._asked = self._asked, None
+        if asked is not None and asked.forget is not None:
+            asked.forget()
         self._is_held = True
         self._buffer.clear()
         if self._served is None:
@@ -101,7 +112,7 @@ class SaslConnection(PendingConnection):
 
     def _take(self) -> None:
         """Give the authenticator the frames that have arrived."""
-        while self._transport is not None and not self._is_held and not self._is_serving:
+        while self._transport is not None and not (self._is_held or self._is_serving or self._asked is not None):
             if len(self._buffer) < _SIZE:
                 break
             size = int.from_bytes(self._buffer[:_SIZE], "big", signed=True)
@@ -112,16 +123,32 @@ class SaslConnection(PendingConnection):
                 break
             frame = bytes(self._buffer[_SIZE : _SIZE + size])
             del self._buffer[: _SIZE + size]
-            self._follow(self._authenticator.receive(frame, self._logins.now_ms()))
+            self._receive(frame)
         self._pending.hold(self, len(self._buffer))
+
+    def _receive(self, frame: bytes) -> None:
+        """Give a frame to the authenticator, through the testing kit if that has something to do with it."""
+        found = None if self._authenticator.is_bare else taken(self, frame)
+        if found is None:
+            self.authenticate(frame, self._follow)
+            return
+        self._asked, intercept, request = found
+        self._asked.ask(intercept, request)
+
+    def authenticate(self, frame: bytes, take: Callable[[Step], None]) -> None:
+        """Give a frame to the authenticator, and its step to a function, possibly in a later turn."""
+        step = self._authenticator.receive(frame, self._logins.now_ms())
+        if step.work is None:
+            take(step)
+        else:
+            self._work(step.work, take)
 
     def _follow(self, step: Step) -> None:
         transport = self._transport
         if transport is None:
             return
-        if step.work is not None:
-            self._work(step.work)
-        elif step.closes:
+        if step.closes or step.passes:
+            # It passes only if the clock went back during a re-authentication.
             self._end(step)
         else:
             if step.answer:
@@ -129,14 +156,14 @@ class SaslConnection(PendingConnection):
             if step.principal is not None:
                 self._complete(step, transport)
 
-    def _work(self, work: Callable[[], Any]) -> None:
+    def _work(self, work: Callable[[], Any], take: Callable[[Step], None]) -> None:
         """Run work on another thread; nothing is read meanwhile."""
         self._hold()
         results: list[Any] = []
 
         def done() -> None:
             self._release()
-            self._follow(self._authenticator.resume(results[0], self._logins.now_ms()))
+            take(self._authenticator.resume(results[0], self._logins.now_ms()))
             self._take()
 
         self._logins.elsewhere(lambda: results.append(work()), done)
@@ -160,8 +187,7 @@ class SaslConnection(PendingConnection):
         self._delay = None
         if self._transport is None:
             return
-        if answer:
-            self._transport.write(answer)
+        self.send(answer)
         if self._served is not None:
             self._served.close()
         else:
@@ -200,6 +226,61 @@ class SaslConnection(PendingConnection):
         self._is_held = False
         if self._transport is not None and (self._served is None or not self._served.is_paused):
             self._transport.resume_reading()
+
+    # -- requests that the testing kit has, see `LoginConnection` ------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None
+
+    @property
+    def principal(self) -> Principal | None:
+        return None if self._served is None else self._served.principal
+
+    @property
+    def port(self) -> int:
+        return 0 if self._transport is None else int(self._transport.get_extra_info("peername")[1])
+
+    def send(self, part: bytes) -> None:
+        if part and self._transport is not None:
+            self._transport.write(part)
+
+    def on_answer(self, request: LoginRequest, answer: bytes | None) -> None:
+        """Take the answer to a request; None if the connection is closed instead."""
+        if self._asked is None:
+            return
+        self._asked = None
+        step = request.step
+        if answer is None and (step is None or not step.closes):
+            self._send_last(b"")
+        elif step is not None:
+            self._follow(step._replace(answer=answer or b""))
+        elif request.is_refused:
+            self._end(Step(answer or b"", closes=True, refusal="a fault of the testing kit"))
+        else:
+            self.send(answer or b"")
+        if request.throttle_ms:
+            self._be_throttled(request.throttle_ms)
+        self._take()
+
+    def _be_throttled(self, throttle_ms: int) -> None:
+        if self._is_serving and self._served is not None:
+            self._served.throttle(throttle_ms)
+        elif self._transport is not None:
+            self._hold()
+            self._shared.throttled += 1
+            self._throttle = self._shared.call_later(throttle_ms / 1_000, self._end_throttle)
+
+    def _end_throttle(self) -> None:
+        self._drop_throttle()
+        self._release()
+        self._take()
+
+    def _drop_throttle(self) -> None:
+        if self._throttle is not None:
+            self._throttle.cancel()
+            self._throttle = None
+            self._shared.throttled -= 1
 
     # -- a session that ends -----------------------------------------------------------------------------------
 
@@ -248,23 +329,19 @@ class SaslConnection(PendingConnection):
         Returns:
             whether it has begun; if not, the handshake is answered like one that nobody asked for.
         """
-        step = self._authenticator.receive(self._handshake, self._logins.now_ms())
+        begins = not self._authenticator.passes(self._handshake, self._logins.now_ms())
         # Not at once: the answers to the requests before it leave at the end of this turn.
-        asyncio.get_running_loop().call_soon(self._go_on, None if step.passes else step)
-        return not step.passes
+        asyncio.get_running_loop().call_soon(self._go_on, begins)
+        return begins
 
-    def _go_on(self, step: Step | None) -> None:
-        rest = bytes(self._buffer)
-        self._buffer.clear()
+    def _go_on(self, begins: bool) -> None:
         self._release()
-        if step is None:
-            if rest:
-                self._serve(rest)
-            return
-        self._is_serving = False
-        self._buffer += rest
-        self._follow(step)
-        self._take()
+        if begins:
+            self._is_serving = False
+            self._receive(self._handshake)
+            self._take()
+        elif self._buffer:
+            self._serve(b"")
 
 
 class _Client:
@@ -288,7 +365,11 @@ class _Client:
 
     def answer_versions(self, frame: bytes) -> bytes:
         """The answer of the API layer to ApiVersions. Raises: WireError: the request is malformed."""
-        answer = self.connection().answer_alone(frame)
-        if not answer:
-            raise WireError("ApiVersions cannot be answered")
-        return answer
+        dispatch = self._endpoint.dispatch
+        _, version, correlation_id, client_id, body = read_request_header(frame)
+        route = dispatch.route(ApiKey.API_VERSIONS, version)
+        if route is None:
+            return dispatch.api_versions_downgrade(correlation_id)
+        route.requests += 1
+        context = InFlightRequest(self.connection(), route, correlation_id, client_id, NOT_TIMED)
+        return route.encode(correlation_id, route.plain_handler(route.read(frame, body), context, context.reply))

@@ -6,6 +6,7 @@ built when the first request of their version arrives.
 """
 
 from collections.abc import Callable, Generator, Mapping
+from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 from kohort.broker.api_table import API_TABLE
@@ -59,6 +60,7 @@ class Route:
         throttle: wraps the handler so that it throttles clients that exceed a quota; None without quotas.
 
     Attributes:
+        plain_handler: the handler alone: without quotas, and without the testing kit.
         is_gradual: whether every request is handled and answered in steps.
         read: decodes a request.
         read_repeated: used instead of `read` if the handler takes repeated requests; compares with the connection's last ones.
@@ -69,7 +71,6 @@ class Route:
 
     __slots__ = (
         "_long",
-        "_plain_handler",
         "_throttle",
         "api_key",
         "encode",
@@ -77,6 +78,7 @@ class Route:
         "is_gradual",
         "is_pipelined",
         "latency",
+        "plain_handler",
         "read",
         "read_repeated",
         "requests",
@@ -86,7 +88,7 @@ class Route:
     def __init__(self, api_key: ApiKey, version: int, handler: Handler, throttle: Throttle | None = None) -> None:
         self.api_key = api_key
         self.version = version
-        self._plain_handler = handler = without_repeats(api_key, handler)
+        self.plain_handler = handler = without_repeats(api_key, handler)
         self.handler: Handler
         self._throttle: Throttle | None
         self.is_gradual = API_TABLE[api_key].is_gradual
@@ -105,7 +107,7 @@ class Route:
 
         With quotas, a connection has one request in flight, as in Kafka, and repeated requests are decoded as usual.
         """
-        key, version, handler = self.api_key, self.version, self._plain_handler
+        key, version, handler = self.api_key, self.version, self.plain_handler
         self._throttle = throttle
         self._long = None
         self.read_repeated, self.encode = route_repeats(key, version, handler, response_encoder(key, version))
@@ -123,7 +125,7 @@ class Route:
     @property
     def long(self) -> LongRoute:
         if self._long is None:
-            self._long = LongRoute(self.api_key, self.version, self._plain_handler, self._throttle)
+            self._long = LongRoute(self.api_key, self.version, self.plain_handler, self._throttle)
         return self._long
 
 
@@ -144,7 +146,7 @@ class ForwardedRoute(Route):
         self.read = _whole
         self.read_repeated = None
         self.encode = _framed
-        self.handler = self._plain_handler
+        self.handler = self.plain_handler
         self.is_pipelined = False
 
     @property
@@ -179,15 +181,16 @@ def _nothing_of(_api_key: ApiKey) -> Throttle | None:
     return None
 
 
-class _Both:
-    """Quotas, and the testing kit around them."""
+class _Layers:
+    """Wrappers of a handler, the innermost first."""
 
-    def __init__(self, inner: Throttle, outer: Throttle) -> None:
-        self._inner = inner
-        self._outer = outer
+    def __init__(self, layers: list[Throttle]) -> None:
+        self._layers = layers
 
     def wrap(self, handler: Handler) -> Handler:
-        return self._outer(self._inner(handler))
+        for layer in self._layers:
+            handler = layer(handler)
+        return handler
 
 
 class Dispatch:
@@ -196,11 +199,18 @@ class Dispatch:
 
     Args:
         versions: the oldest and the newest version of each API that the broker serves.
+        outermost: wraps the handlers of some APIs, outside of quotas and of the testing kit.
     """
 
-    def __init__(self, handlers: Mapping[ApiKey, Handler], versions: Mapping[ApiKey, tuple[int, int]]) -> None:
+    def __init__(
+        self,
+        handlers: Mapping[ApiKey, Handler],
+        versions: Mapping[ApiKey, tuple[int, int]],
+        outermost: Mapping[ApiKey, Throttle] = MappingProxyType({}),
+    ) -> None:
         self._handlers = handlers
         self._versions = versions
+        self._outermost = outermost
         self._throttle_of: ThrottleOf = _nothing_of
         self._intercept_of: ThrottleOf = _nothing_of
         self.routes: dict[tuple[int, int], Route] = {}
@@ -237,10 +247,13 @@ class Dispatch:
             route.use(self._wrapper(route.api_key))
 
     def _wrapper(self, api_key: ApiKey) -> Throttle | None:
-        throttle, intercept = self._throttle_of(api_key), self._intercept_of(api_key)
-        if throttle is None or intercept is None:
-            return throttle if intercept is None else intercept
-        return _Both(throttle, intercept).wrap
+        layers = [self._throttle_of(api_key), self._intercept_of(api_key), self._outermost.get(api_key)]
+        found = [each for each in layers if each is not None]
+        return _Layers(found).wrap if found else None
+
+    def interceptor(self, api_key: ApiKey) -> Throttle | None:
+        """The wrapper of the testing kit, for handlers that are no routes; None while it has nothing to do with an API."""
+        return self._intercept_of(api_key)
 
     def route(self, api_key: int, version: int) -> Route | None:
         """
