@@ -59,11 +59,6 @@ class Handlers(Mapping[ApiKey, Handler]):
         self._makers[api] = make
         self._made.pop(api, None)
 
-    def wrap(self, api: ApiKey, wrapper: Callable[[Handler], Handler]) -> None:
-        """Put another handler around that of an API."""
-        make = self._makers[api]
-        self.put(api, lambda: wrapper(make()))
-
     def __getitem__(self, api: ApiKey) -> Handler:
         handler = self._made.get(api)
         if handler is None:
