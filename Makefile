@@ -222,6 +222,11 @@ $(SHIV)/.ready: requirements/archive.lock $(READY)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --target $(SHIV) -r requirements/archive.lock
 	@touch $@
 
+.PHONY: standalone
+
+standalone: $(READY) ## Kohort with a Python and all libraries, for machines of this kind that have none: dist/kohort-linux-x86_64.tar.gz
+	@$(BIN)/python tools/standalone.py
+
 DOCS := build/docs-venv
 .PHONY: docs lock-docs
 
