@@ -37,6 +37,11 @@ class PartitionRunner(Generic[S]):
     def partition_count(self) -> int:
         return self._partition_count
 
+    @partition_count.setter
+    def partition_count(self, count: int) -> None:
+        """Take the partition count of the topic, which another node has made with other configurations."""
+        self._partition_count = count
+
     def write(
         self,
         partition: int,

@@ -12,12 +12,12 @@ import gc
 import logging
 import math
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import msgspec
 
@@ -39,7 +39,7 @@ from kohort.security.credentials import Token
 from kohort.server.connections.client_connections import ClientConnections, OpenConnection
 from kohort.server.connections.connection_limits import ConnectionLimits, Descriptors
 from kohort.server.coordinators.coordinators import COORDINATORS, Coordinators
-from kohort.server.listeners.addresses import addresses_of_brokers
+from kohort.server.listeners.addresses import ListenerAddress, addresses_of_brokers
 from kohort.server.listeners.broker_listeners import BrokerListeners
 from kohort.server.listeners.listener import connections_max
 from kohort.server.listeners.logins import Logins
@@ -57,6 +57,7 @@ from kohort.wire.apis import ApiKey
 if TYPE_CHECKING:
     from kohort.scrape import Family
     from kohort.server.cluster.membership import Membership
+    from kohort.server.peers.peering import Peering
     from kohort.server.control import Control
     from kohort.storage.logs.recovery import RecoveryProgress
     from kohort.storage.memory import LogContent
@@ -115,6 +116,8 @@ class Node:
         self._loop = loop
         self.cluster_id = ""
         self._rejoining: asyncio.Task[None] | None = None
+        self._acknowledged: Mapping[tuple[TopicPartition, UUID], int] = {}
+        """High watermarks from before this node has joined the others again."""
         self.virtual_time: VirtualTimeDriver | None = None
         """The clock that tests let go on; None with a real one."""
         self._build(settings)
@@ -196,6 +199,7 @@ class Node:
             raise ConfigError(
                 "users are given, and no listener has SASL: give one of listeners SASL_PLAINTEXT or SASL_SSL"
             )
+        self._peering = self._make_peering(addresses[self._node_id])
         self._listeners = {
             node_id: BrokerListeners(
                 loop,
@@ -301,8 +305,42 @@ class Node:
 
         assert isinstance(self._store, PostgresStore), "the settings name a database"
         return Membership(
-            self._broker, self._coordinators, self._store, self._loop, self._ready_queue.defer, self._on_lost
+            self._broker,
+            self._coordinators,
+            self._store,
+            self._loop,
+            self._ready_queue.defer,
+            self._acknowledged,
+            self._on_lost,
         )
+
+    def _make_peering(self, addresses: Sequence[ListenerAddress]) -> "Peering | None":
+        """
+        The way to the other nodes; None without others.
+
+        Raises:
+            ConfigError: no listener is for them, or they cannot be asked there.
+        """
+        if self._membership is None:
+            return None
+        from kohort.server.peers.login import inter_broker_listener, inter_broker_security
+        from kohort.server.peers.peering import Peering
+        from kohort.server.peers.peers import CatalogDirectory
+
+        address = inter_broker_listener(self._settings.config, addresses)
+        directory = CatalogDirectory(self._cluster, self._broker.catalog, address.name)
+        peering = Peering(
+            self._broker,
+            directory,
+            address.name,
+            inter_broker_security(self._settings.config, address),
+            self._loop,
+            self._ready_queue.defer,
+            self._membership.member.when_current,
+        )
+        peering.join(self._dispatches[self._node_id])
+        self._membership.on_nodes_changed = peering.refresh
+        return peering
 
     def _make_processor(self) -> InlineProcessor:
         return InlineProcessor(
@@ -545,9 +583,12 @@ class Node:
         if self._metrics_server is not None:
             self._metrics_server.close()
         self._timer_driver.close()
-        if self._membership is not None:
+        if self._peering is not None:
+            self._peering.close()
+        if self._membership is None:
+            self._store.close()
+        else:
             self._membership.close(STOP_SECONDS_MAX)
-        self._store.close()
 
     # -- nodes that share a store ------------------------------------------------------------------------------
 
@@ -599,8 +640,10 @@ class Node:
         self._timer_driver.close()
         if self._metrics_server is not None:
             self._metrics_server.close()
+        if self._peering is not None:
+            self._peering.close()
         if self._membership is not None:
-            self._membership.abandon(ABANDON_SECONDS_MAX)
+            self._acknowledged = {**self._acknowledged, **self._membership.abandon(ABANDON_SECONDS_MAX)}
 
     # -- snapshots, for tests of clients -----------------------------------------------------------------------
 

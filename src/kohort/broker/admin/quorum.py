@@ -19,7 +19,9 @@ from typing import Final
 from uuid import UUID
 
 from kohort.broker.catalog import Catalog
+from kohort.broker.catalog_view import CatalogChange, Setting
 from kohort.broker.cluster import Cluster
+from kohort.broker.controller.registrations import NODE_KIND
 from kohort.broker.ports import Context
 from kohort.broker.topics.topic_names import CLUSTER_METADATA
 from kohort.machine.gradual import LOOK_STEP, chunks, gathered_by_topic
@@ -88,8 +90,8 @@ class Quorum:
         )
 
     def unregister_broker(
-        self, request: m.UnregisterBrokerRequest, _context: Context, _reply: Reply[m.UnregisterBrokerResponse]
-    ) -> m.UnregisterBrokerResponse:
+        self, request: m.UnregisterBrokerRequest, _context: Context, reply: Reply[m.UnregisterBrokerResponse]
+    ) -> m.UnregisterBrokerResponse | None:
         broker_id = request.broker_id
         broker = self._cluster.brokers.get(broker_id)
         if broker is not None and not broker.is_fenced:
@@ -97,6 +99,10 @@ class Quorum:
                 error_code=ErrorCode.POLICY_VIOLATION,
                 error_message=_LAST_BROKER if len(self._cluster.brokers) == 1 else _RUNS,
             )
+        if broker is not None and self._cluster.is_shared:
+            gone = CatalogChange(settings=(Setting(NODE_KIND, str(broker_id), None),))
+            self._catalog.change(gone, lambda code: reply(m.UnregisterBrokerResponse(error_code=code)))
+            return None
         if broker is not None:
             del self._cluster.brokers[broker_id]
             return m.UnregisterBrokerResponse()

@@ -109,7 +109,7 @@ class Tokens:
             fields = newest.get(token_id)
             if fields is not None and token_of(token_id, fields).is_expired(now_ms):
                 expired.append(Setting(TOKENS, token_id, None))
-        if expired:
+        if expired and self._catalog.is_led:
             # One that cannot be removed, since the log is offline, is found by the next sweep.
             self._catalog.change(CatalogChange(settings=tuple(expired)), lambda _code: None)
         pause_ms, following = (

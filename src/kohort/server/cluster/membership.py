@@ -3,9 +3,10 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from uuid import uuid4
+from typing import TypeAlias
+from uuid import UUID, uuid4
 
 from kohort import __version__
 from kohort.broker.broker import Broker
@@ -14,9 +15,10 @@ from kohort.broker.controller.controller import Controller
 from kohort.broker.controller.leaderships import Leaderships
 from kohort.broker.controller.leases import LeaseWatch
 from kohort.broker.controller.member import Member
-from kohort.broker.controller.registrations import Registrations
+from kohort.broker.controller.registrations import NODE_KIND, Registrations
 from kohort.broker.ports import Cancel
 from kohort.model.errors import ConfigError
+from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Defer
 from kohort.server.cluster.leased_transport import LeasedTransport
 from kohort.server.cluster.processes import is_dead, this_process
@@ -26,6 +28,9 @@ from kohort.storage.postgres.store import PostgresStore
 from kohort.storage.shared import Registration
 
 _log = logging.getLogger("kohort.server")
+
+Acknowledged: TypeAlias = Mapping[tuple[TopicPartition, UUID], int]
+"""By log: the offset below which its records are acknowledged."""
 
 DRAIN_SECONDS_MAX = 10.0
 """How long a stop waits until other nodes lead the partitions of this one."""
@@ -42,8 +47,8 @@ def boot_seconds() -> float:
 class Membership:
     """
     Args:
+        acknowledged: as for `SharedDatabase`.
         on_lost: called with the reason when the node has to begin anew.
-        stop_s: how long the end waits for a database that does not answer.
     """
 
     def __init__(
@@ -53,6 +58,7 @@ class Membership:
         store: PostgresStore,
         loop: asyncio.AbstractEventLoop,
         defer: Defer,
+        acknowledged: Acknowledged,
         on_lost: Callable[[str], None],
     ) -> None:
         self._broker = broker
@@ -62,9 +68,12 @@ class Membership:
         self._defer = defer
         self._on_lost = on_lost
         self._refusal = ""
-        self._database = SharedDatabase(store, CATALOG, self._on_database_lost)
+        self.on_nodes_changed: Callable[[], None] = lambda: None
+        """Called when nodes have come, gone or moved."""
+        self._database = SharedDatabase(store, CATALOG, acknowledged, self._on_database_lost)
         catalog, cluster = broker.catalog, broker.cluster
         registrations = Registrations(catalog, cluster)
+        catalog.watch_settings(NODE_KIND, lambda _: self.on_nodes_changed())
         self._leaderships = Leaderships(cluster.node_id, self._database, catalog, defer, self._on_led)
         self.member = Member(
             cluster.node_id,
@@ -167,11 +176,18 @@ class Membership:
             await asyncio.sleep(LOOK_S)
 
     def close(self, timeout_s: float) -> None:
-        """Give the lease back."""
+        """Close the store, and give the lease back."""
+        self._store.close()
         self.member.leave()
         self._database.close(timeout_s)
 
-    def abandon(self, timeout_s: float) -> None:
-        """Close the store as well, without waiting for what it has not written: this node must not write any more."""
-        self.close(timeout_s)
+    def abandon(self, timeout_s: float) -> Acknowledged:
+        """
+        As `close`, without waiting for what the store has not written: this node must not write any more. Returns the
+        high watermarks of the logs, which the database must have when the node joins again.
+        """
+        acknowledged = self._store.acknowledged()
         self._store.abandon()
+        self.member.leave()
+        self._database.close(timeout_s)
+        return acknowledged

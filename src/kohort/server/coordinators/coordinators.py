@@ -110,6 +110,8 @@ class Coordinators:
 
     def _load(self, hosted: HostedCoordinator) -> None:
         topic = self._broker.catalog.topic(hosted.topic)
+        if topic is not None and self._broker.cluster.is_shared:
+            hosted.runtime.partition_count = topic.partition_count
         for partition in range(0 if topic is None else topic.partition_count):
             if (hosted.topic, partition) not in self._retries:
                 self._load_partition(hosted, partition)

@@ -163,6 +163,6 @@ def set_aside(connection: Connection, topic_partition: TopicPartition, topic_id:
     connection.execute(_SET_ASIDE, (*topic_partition, topic_id))
 
 
-def remove_topic(connection: Connection, name: str, topic_id: UUID) -> list[int]:
-    """Delete the logs of a topic; the ids of their rows, whose batches are to be removed."""
-    return [row[0] for row in connection.execute(_REMOVE_TOPIC, (name, topic_id))]
+def remove_topic(connection: Connection, name: str, topic_id: UUID) -> list[tuple[int, None]]:
+    """Delete the logs of a topic; the ids of their rows, all of whose batches are to be removed."""
+    return [(row[0], None) for row in connection.execute(_REMOVE_TOPIC, (name, topic_id))]

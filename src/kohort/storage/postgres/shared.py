@@ -9,7 +9,7 @@ import logging
 import os
 import select
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from queue import SimpleQueue
 from typing import Final, TypeVar
@@ -23,6 +23,7 @@ from kohort.storage.durability.flusher import BackgroundThread
 from kohort.storage.log import Log
 from kohort.storage.postgres import claims as sql
 from kohort.storage.postgres.connect import Connection, Target, sentence
+from kohort.storage.postgres.loading import LoadedLog, not_removed
 from kohort.storage.postgres.log import PostgresLog
 from kohort.storage.postgres.session import Session
 from kohort.storage.postgres.store import PostgresStore
@@ -44,13 +45,21 @@ class SharedDatabase:
     Args:
         store: of this node, with `is_shared`.
         catalog: the partition of the catalog's log.
+        acknowledged: by log, the high watermark that this process has known before it joined again.
         on_lost: called on the owner's thread with the reason, a sentence, if the database is another one than at the start.
     """
 
-    def __init__(self, store: PostgresStore, catalog: TopicPartition, on_lost: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        store: PostgresStore,
+        catalog: TopicPartition,
+        acknowledged: Mapping[tuple[TopicPartition, UUID], int],
+        on_lost: Callable[[str], None],
+    ) -> None:
         self.on_hint: Callable[[], None] = lambda: None
         self._store = store
         self._catalog = catalog
+        self._acknowledged = acknowledged
         self._post = store.post
         self._on_lost = on_lost
         self._looks = _Looks(self)
@@ -110,10 +119,22 @@ class SharedDatabase:
             logs: list[Log | None] = []
             for each in claims:
                 loaded = found.get(each.topic_partition)
-                logs.append(None if loaded is None else self._store.log_of(loaded))
+                logs.append(None if loaded is None else self._log_of(loaded))
             return logs
 
         self._until_done(begin, done)
+
+    def _log_of(self, loaded: LoadedLog) -> PostgresLog:
+        """A claimed log; it is refused if the database has lost records of it that this process has acknowledged."""
+        log = self._store.log_of(loaded)
+        known = self._acknowledged.get((loaded.topic_partition, loaded.topic_id), 0)
+        if loaded.next_offset < known:
+            log.fail(
+                f"{loaded.topic_partition}: the database has lost acknowledged records: its next offset there is "
+                f"{loaded.next_offset}, and was {known}. Bring the database back that has them, or start this node again to go on "
+                "without them"
+            )
+        return log
 
     def read_catalog(self, offset: int, up_to: int, done: Callable[[bytes], None], /) -> None:
         self._until_done(
@@ -138,6 +159,8 @@ class SharedDatabase:
         assert isinstance(log, PostgresLog), "this store has claimed it"
         self._store.lead(log)
         if log.topic_partition == self._catalog:
+            # The controller removes what other nodes have not finished to remove.
+            self._until_done(not_removed, self._store.remove_batches)
             log.add_listener(lambda _: self._until_done(_notify, lambda _: None))
 
     def leave(self, topic_partition: TopicPartition, /) -> None:

@@ -133,10 +133,7 @@ class PostgresStore:
         self._logs: dict[TopicPartition, PostgresLog] = {}
         self.cleaner = PostgresCleaner(target, self._logs.values, post=self.post, clock=clock or SystemClock())
         self._logs.update((each.topic_partition, self.log_of(each)) for each in loaded)
-        by_id = {log.log_id: log for log in self._logs.values()}
-        for log_id, offset in left:
-            log = by_id.get(log_id)
-            self._removals.submit(log_id, offset, _ignore if log is None else partial(self._on_removed, log))
+        self.remove_batches(left)
 
     # Logs
 
@@ -173,10 +170,12 @@ class PostgresStore:
             log.forget_listeners()
             self.cleaner.forget(log)
 
-    def remove_batches(self, log_ids: Iterable[int]) -> None:
-        """Remove the batches of deleted logs, later."""
-        for log_id in log_ids:
-            self._removals.submit(log_id, None, _ignore)
+    def remove_batches(self, leftovers: Iterable[tuple[int, int | None]]) -> None:
+        """Remove batches that an earlier run or another node has left, later: those of a log before an offset, all for None."""
+        by_id = {log.log_id: log for log in self._logs.values()}
+        for log_id, offset in leftovers:
+            log = by_id.get(log_id)
+            self._removals.submit(log_id, offset, _ignore if log is None else partial(self._on_removed, log))
 
     def open(self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig) -> PostgresLog:
         if self._is_closed or self.offline_reason is not None:
@@ -334,6 +333,10 @@ class PostgresStore:
 
     def cleaner_metrics(self) -> CleanerMetrics:
         return self.cleaner.metrics()
+
+    def acknowledged(self) -> dict[tuple[TopicPartition, UUID], int]:
+        """The high watermarks of the logs."""
+        return {(place, log.topic_id): log.high_watermark for place, log in self._logs.items()}
 
     def abandon(self) -> None:
         """Close without waiting for the database: this node must not write any more."""
