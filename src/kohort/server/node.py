@@ -57,8 +57,8 @@ from kohort.wire.apis import ApiKey
 if TYPE_CHECKING:
     from kohort.scrape import Family
     from kohort.server.cluster.membership import Membership
-    from kohort.server.peers.peering import Peering
     from kohort.server.control import Control
+    from kohort.server.peers.peering import Peering
     from kohort.storage.logs.recovery import RecoveryProgress
     from kohort.storage.memory import LogContent
 

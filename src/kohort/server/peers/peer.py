@@ -16,7 +16,7 @@ import math
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from kohort.broker.cluster import Endpoint
 from kohort.broker.ports import CallLater, Cancel
@@ -114,8 +114,8 @@ class _Socket(asyncio.Protocol):
         self._peer = peer
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._peer.on_connected(self, transport)
+        # uvloop's transports have the interface of asyncio.Transport but are no subclass.
+        self._peer.on_connected(self, cast("asyncio.Transport", transport))
 
     def data_received(self, data: bytes) -> None:
         self._peer.on_data(self, data)

@@ -131,8 +131,8 @@ class SharedDatabase:
         if loaded.next_offset < known:
             log.fail(
                 f"{loaded.topic_partition}: the database has lost acknowledged records: its next offset there is "
-                f"{loaded.next_offset}, and was {known}. Bring the database back that has them, or start this node again to go on "
-                "without them"
+                f"{loaded.next_offset}, and was {known}. Bring the database back that has them, or start this node again to go "
+                "on without them"
             )
         return log
 
