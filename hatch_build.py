@@ -118,8 +118,9 @@ def _compile(root: Path, work: Path, modules: list[str]) -> dict[str, str]:
     shutil.copytree(root / "src", work / "src", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     opt_level = os.environ.get("KOHORT_BUILD_OPT_LEVEL") or "3"
     (work / "setup.py").write_text(SETUP.format(paths=modules, opt_level=opt_level))
-    # -w: the warnings about 36 MB of generated C take a minute and a half to find.
-    environment = os.environ | {"CC": shlex.join(_compiler()), "CFLAGS": f"{os.environ.get('CFLAGS', '')} -w"}
+    # -w: the warnings about 36 MB of generated C take a minute and a half to find. Hidden functions are called directly.
+    flags = f"{os.environ.get('CFLAGS', '')} -w -fvisibility=hidden"
+    environment = os.environ | {"CC": shlex.join(_compiler()), "CFLAGS": flags}
     command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
     output = work / "output.txt"
     with output.open("w") as file, _terminal() as terminal:
