@@ -60,10 +60,12 @@ def _held(reply: Callable[[m.SyncGroupResponse], None]) -> Callable[[m.SyncGroup
 def die() -> None:
     check = heartbeat._check
 
-    def survive(group: Group | None, request: m.HeartbeatRequest) -> tuple[ClassicGroup, ClassicMember]:
-        if request.member_id == "nobody":
+    def survive(
+        group: Group | None, member_id: str, group_instance_id: str | None, generation: int
+    ) -> tuple[ClassicGroup, ClassicMember]:
+        if member_id == "nobody":
             os._exit(1)
-        return check(group, request)
+        return check(group, member_id, group_instance_id, generation)
 
     setattr(heartbeat, "_check", survive)  # noqa: B010
 

@@ -231,7 +231,7 @@ def test_its_records_are_packed_as_a_builder_of_batches_writes_them(
         for topic_id in [coordinator.image.by_name["orders"].topic_id if has_id else None]
     ]
     request = commit({}, coordinator)
-    plan = PreparedCommit(request, records, m.OffsetCommitResponse(), PreparedResponse(b"\0" * 12))
+    plan = PreparedCommit(request, records, m.OffsetCommitResponse(), PreparedResponse(b"\0" * 12), 0)
     run = PreparedRecords(plan, tuple(offset for offset, *_ in commits), 99)
     serde = GroupRecordSerde()
     pairs = [serde.encode(record) for record in run]

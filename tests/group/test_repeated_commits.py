@@ -318,6 +318,6 @@ def test_the_service_hands_a_handler_of_matches_to_the_server() -> None:
     read, encode_any = route_repeats(COMMIT, 9, handlers[ApiKey.OFFSET_COMMIT], encode)
     assert read is not None
     assert encode_any is not encode
-    heartbeat = int(ApiKey.HEARTBEAT)
-    encode = response_encoder(heartbeat, 4)
-    assert route_repeats(heartbeat, 4, handlers[ApiKey.HEARTBEAT], encode) == (None, encode)
+    join = int(ApiKey.JOIN_GROUP)
+    encode = response_encoder(join, 4)
+    assert route_repeats(join, 4, handlers[ApiKey.JOIN_GROUP], encode) == (None, encode)

@@ -14,7 +14,15 @@ from kohort.wire.apis import ApiKey
 from kohort.wire.encoders import request_encoder
 from kohort.wire.headers import read_request_header
 from kohort.wire.readers import request_reader
-from kohort.wire.templates import BODY_BYTES_MAX, Memory, RepeatReader, RequestTemplate, TemplateCache, TemplateMatch
+from kohort.wire.templates import (
+    BODY_BYTES_MAX,
+    FRAME_BYTES_MAX,
+    Memory,
+    RepeatReader,
+    RequestTemplate,
+    TemplateCache,
+    TemplateMatch,
+)
 from tests.conftest import watches_calls
 
 COMMIT = ApiKey.OFFSET_COMMIT
@@ -259,3 +267,103 @@ def test_what_is_read_is_what_was_sent(version: int, sent: list[m.OffsetCommitRe
 def _cycle(numbers: list[int]) -> Iterator[int]:
     while True:
         yield from numbers
+
+
+def _as_it_is(request: object, _numbers: Iterator[int]) -> object:
+    return request
+
+
+def test_requests_of_two_apis_with_the_same_version_and_group_do_not_displace_each_other() -> None:
+    remembered = TemplateCache(Memory())
+    client = Client(4)
+    client.remembered = remembered
+    beats = RepeatReader(ApiKey.HEARTBEAT, 4, _as_it_is)
+    beat = request_encoder(ApiKey.HEARTBEAT, 4)(1, "client", m.HeartbeatRequest(group_id="group", member_id="member"))
+    known = []
+    for number in range(4):
+        read = beats.read(beat[4:], read_request_header(beat[4:])[4], remembered)
+        known.append((isinstance(read, TemplateMatch), client.is_known(commit([number]))))
+    assert known == [(False, False), (False, False), (True, True), (True, True)]
+
+
+@pytest.mark.parametrize("version", [7, 9])
+def test_fetches_of_several_groups_are_known_each(version: int) -> None:
+    """From version 8 on the groups are in an array."""
+    remembered = TemplateCache(Memory())
+    reader = RepeatReader(ApiKey.OFFSET_FETCH, version, _as_it_is)
+
+    def is_known(group: str) -> bool:
+        groups = [m.OffsetFetchRequestGroup(group_id=group, topics=None)]
+        request = m.OffsetFetchRequest(group_id=group, topics=None, groups=groups)
+        frame = request_encoder(ApiKey.OFFSET_FETCH, version)(1, "client", request)[4:]
+        return isinstance(reader.read(frame, read_request_header(frame)[4], remembered), TemplateMatch)
+
+    assert [(is_known("one"), is_known("two")) for _ in range(4)] == [(False, False)] * 2 + [(True, True)] * 2
+
+
+class Beats:
+    """A connection that knows a heartbeat by its bytes."""
+
+    def __init__(self) -> None:
+        self.remembered = TemplateCache(Memory())
+        self.reader = RepeatReader(ApiKey.HEARTBEAT, 4, _as_it_is)
+        for _ in range(3):
+            self.send("client")
+
+    @staticmethod
+    def data(client_id: str = "client", *, correlation_id: int = 1, member: str = "member", version: int = 4) -> bytes:
+        request = m.HeartbeatRequest(group_id="group", member_id=member)
+        return request_encoder(ApiKey.HEARTBEAT, version)(correlation_id, client_id, request)
+
+    def send(self, client_id: str, member: str = "member") -> None:
+        frame = self.data(client_id, member=member)[4:]
+        read = self.reader.read(frame, read_request_header(frame)[4], self.remembered)
+        if isinstance(read, TemplateMatch):
+            self.remembered.know(frame, "route", client_id, read)
+
+
+def test_a_request_without_numbers_is_known_by_its_bytes_with_any_correlation_id() -> None:
+    beats = Beats()
+    for correlation_id in (0, 1, -1, 1 << 30):
+        known = beats.remembered.known(beats.data(correlation_id=correlation_id))
+        assert known is not None
+        assert (known.route, known.client_id) == ("route", "client")
+        assert known.match.template.request == m.HeartbeatRequest(group_id="group", member_id="member")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Beats.data("another"),
+        Beats.data(member="nember"),
+        Beats.data(version=3),
+        Beats.data()[:-1],
+        Beats.data() + b"\0",
+        b"\0\0\0\x01" + Beats.data()[4:],
+        Beats.data()[:5] + b"\x0d" + Beats.data()[6:],
+        b"",
+        b"\0\0\0",
+    ],
+    ids=["client id", "member", "version", "end", "more", "size", "API", "nothing", "half a size"],
+)
+def test_other_bytes_are_not_known(other: bytes) -> None:
+    assert Beats().remembered.known(other) is None
+
+
+def test_what_is_known_by_its_bytes_goes_with_its_template() -> None:
+    replaced, forgotten = Beats(), Beats()
+    replaced.send("client", "another")
+    forgotten.remembered.forget()
+    assert [each.remembered.known(Beats.data()) for each in (replaced, forgotten)] == [None, None]
+
+
+def test_a_long_request_and_one_with_numbers_are_not_known_by_their_bytes() -> None:
+    beats, client = Beats(), Client()
+    for _ in range(4):
+        beats.send("c" * FRAME_BYTES_MAX)
+        frame, body = client.frame(commit([7]))
+        read = client.reader.read(frame, body, client.remembered)
+        if isinstance(read, TemplateMatch):
+            client.remembered.know(frame, "route", "client", read)
+    assert beats.remembered.known(Beats.data("c" * FRAME_BYTES_MAX)) is None
+    assert not client.remembered.frames

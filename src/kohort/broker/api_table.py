@@ -88,6 +88,7 @@ class Api(NamedTuple):
         is_throttled: whether the quota of request time counts it. APIs of brokers are exempt. Source: the uses of
             sendResponseExemptThrottle in KafkaApis.
         quota_bytes: the bytes of a request that count for the quota of produced bytes.
+        is_repeated: whether clients send the same bytes again and again, so that a connection decodes them once.
         needs_client_metrics: ApiVersions lists the API only while there is a subscription of client metrics.
         is_forwarded: whether the controller alone handles it; other nodes of a cluster send it there. Source: the uses of
             ForwardingManager in KafkaApis.
@@ -101,6 +102,7 @@ class Api(NamedTuple):
     repeats: Repeats | None = None
     is_throttled: bool = True
     quota_bytes: Callable[[Any], int] | None = None
+    is_repeated: bool = False
     needs_client_metrics: bool = False
     is_forwarded: bool = False
 
@@ -148,6 +150,7 @@ API_TABLE: Final[dict[ApiKey, Api]] = {
         _each(memory=128 * _MIB, elements=OFFSET_FETCH_ELEMENTS_MAX),
         splits=(OFFSETS_OF_TOPICS, OFFSETS_OF_GROUPS),
         repeats=WHOLE_GROUPS_ONCE,
+        is_repeated=True,
     ),
     ApiKey.FIND_COORDINATOR: Api(_each(), splits=(flat("coordinator_keys", "coordinators"),)),
     ApiKey.JOIN_GROUP: Api(_whole(), waits_for_group=True),

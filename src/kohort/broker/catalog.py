@@ -27,7 +27,8 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypeAlias, TypeVar
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias, TypeVar
 from uuid import UUID, uuid4
 
 import msgspec
@@ -56,6 +57,7 @@ from kohort.wire import batches
 CATALOG = TopicPartition("__kohort_catalog", 0)
 CATALOG_ID = UUID(int=0x6B6F686F72740000000000000001)
 """The topic id of the catalog. It is not a version 4 UUID, so no topic gets it."""
+NO_CONFIGS: Final[Mapping[str, str]] = MappingProxyType({})
 
 CATALOG_CONFIG = LogConfig(cleanup_policy="compact", max_message_bytes=(1 << 31) - 1)
 _VERSION = 0
@@ -285,6 +287,11 @@ class Catalog:
     def configured_group(self, group_id: str) -> ConfiguredGroup:
         """The configuration of a group; an empty one if none was set."""
         return self._durable.groups.get(group_id) or ConfiguredGroup(group_id)
+
+    def group_configs(self, group_id: str) -> Mapping[str, str]:
+        """A group's own configurations. Those of all groups without any are one object: every heartbeat asks."""
+        group = self._durable.groups.get(group_id)
+        return NO_CONFIGS if group is None else group.configs
 
     def configured_groups(self) -> Iterable[ConfiguredGroup]:
         return self._durable.groups.values()

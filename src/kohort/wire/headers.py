@@ -7,18 +7,19 @@ and version determine the form. The length of the client id has two bytes in bot
 Source: Kafka RequestHeader, ApiKeys.requestHeaderVersion; KIP-511 for the answer to an unknown version of ApiVersions.
 """
 
-from struct import Struct, error
+from struct import Struct
 from typing import Final, TypeAlias
 
 from kohort.model.errors import ErrorCode, WireError
 from kohort.model.limits import HEADER_TAGS_MAX
 from kohort.wire.apis import API_KEYS, ApiKey
+from kohort.wire.frames import read_int32, read_uint32
 from kohort.wire.primitives import read_uvarint
 
 RequestHeader: TypeAlias = tuple[int, int, int, str, int]
 """API key, API version, correlation id, client id, offset of the body."""
 
-_FIXED: Final = Struct(">Iih")
+_FIXED_BYTES: Final = 10
 _KNOWN: Final = {
     api << 16 | version: (int(api), version, api.is_flexible(version))
     for api in ApiKey
@@ -40,15 +41,13 @@ def read_request_header(frame: bytes) -> RequestHeader:
         WireError: the frame is too short, or its API or version is not one of the newest release; an unstable version is none.
             ApiVersions passes with any version.
     """
-    api: int
-    correlation_id: int
-    length: int
-    try:
-        api, correlation_id, length = _FIXED.unpack_from(frame)
-    except error:
-        raise WireError(f"a request of {len(frame)} bytes is too short for a header") from None
+    if len(frame) < _FIXED_BYTES:
+        raise WireError(f"a request of {len(frame)} bytes is too short for a header")
+    api = read_uint32(frame, 0)
+    correlation_id = read_int32(frame, 4)
+    length = frame[8] << 8 | frame[9]
     api_key, api_version, is_flexible = _KNOWN.get(api) or _unknown(api)
-    if length < 0:
+    if length >= 1 << 15:
         # Any negative length is null, as in Kafka.
         client_id, offset = "", 10
     else:

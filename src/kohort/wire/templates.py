@@ -11,6 +11,9 @@ A handler with a method `with_numbers` (see `WithNumbers`) gets matches in place
 `PreparedResponse`; `route_repeats` gives the reader and the encoder for it. No other module needs to know about repeated
 requests. A request in another encoding than ours (unknown tagged fields, bytes after the
 end) gets no template.
+
+A request without numbers, as a heartbeat, repeats all its bytes but the correlation id. `TemplateCache.frames` finds it by
+them, before its frame is cut and its header read.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,8 +23,8 @@ from typing import Any, Final, TypeAlias
 
 from kohort.wire.apis import API_KEYS
 from kohort.wire.encoders import ResponseEncoder, request_encoder
-from kohort.wire.primitives import INT32
 from kohort.wire.readers import Reader, request_reader
+from kohort.wire.schema import message
 
 BODY_BYTES_MAX: Final = 8_192
 """Longer requests get no template."""
@@ -35,6 +38,12 @@ TEMPLATE_FACTOR: Final = 128
 The memory of a template with the memo of its handler, for each byte of the request, beside `TEMPLATE_OVERHEAD_BYTES`. This is
 an upper bound, found by measuring; a handler that keeps a memo must stay below it.
 """
+FRAME_BYTES_MAX: Final = 1_024
+"""A longer request is never found by its bytes."""
+FRAMES_MAX: Final = 8
+"""How many requests of a connection are found by their bytes: a client may send one template with many client ids."""
+FEW_NUMBERS: Final = 2
+"""Up to so many numbers, the bytes between them are compared piece by piece; beyond, all at once as two large integers."""
 _NUMBER_BYTES: Final = 8
 _NUMBER: Final = b"\xff" * _NUMBER_BYTES
 """The bytes of a number in the difference between a request with zeros and the same request with minus ones."""
@@ -56,7 +65,7 @@ class PreparedResponse:
 
     def frame(self, correlation_id: int) -> bytes:
         """The complete frame with this correlation id."""
-        return self._size + INT32.pack(correlation_id) + self._rest
+        return self._size + correlation_id.to_bytes(4, "big", signed=True) + self._rest
 
 
 def prepared_or(encode: ResponseEncoder) -> ResponseEncoder:
@@ -78,12 +87,25 @@ class RequestTemplate:
         request: the request from which the template was made.
         body_bytes: the size of every matching request.
         memo: kept by the handler; None until the first match was handled.
+        has_numbers: whether matches differ at all.
         allowed_at: the version of the access rules that allow the whole request to the user of the connection; -1 if none is
             known.
         misses: of the candidate that it was made from.
     """
 
-    __slots__ = ("_fixed", "_kept", "_numbers", "allowed_at", "body_bytes", "memo", "misses", "request", "with_numbers")
+    __slots__ = (
+        "_fixed",
+        "_kept",
+        "_numbers",
+        "_pieces",
+        "allowed_at",
+        "body_bytes",
+        "has_numbers",
+        "memo",
+        "misses",
+        "request",
+        "with_numbers",
+    )
 
     def __init__(self, request: Any, body: bytes, positions: list[int], with_numbers: WithNumbers) -> None:
         self.request = request
@@ -92,12 +114,17 @@ class RequestTemplate:
         self.allowed_at = -1
         self.misses = 0
         self.body_bytes = len(body)
+        self.has_numbers = bool(positions)
         kept = bytearray(b"\xff" * len(body))
         form, end = ">", 0
+        pieces: list[tuple[int, bytes]] = []
         for position in positions:
             kept[position : position + _NUMBER_BYTES] = bytes(_NUMBER_BYTES)
             form += f"{position - end}xq"
+            pieces.append((end, body[end:position]))
             end = position + _NUMBER_BYTES
+        self._pieces = [*pieces, (end, body[end:])] if len(positions) <= FEW_NUMBERS else []
+        """Offset and content of the bytes that do not change."""
         # One operation on two large integers compares all bytes that do not change.
         self._kept = int.from_bytes(kept, "little")
         self._fixed = int.from_bytes(body, "little") & self._kept
@@ -110,7 +137,13 @@ class RequestTemplate:
 
     def numbers_of(self, frame: bytes, start: int) -> tuple[int, ...] | None:
         """The numbers of the request whose body begins at `start`; None if it does not match."""
-        if len(frame) - start != self.body_bytes or int.from_bytes(frame[start:], "little") & self._kept != self._fixed:
+        if len(frame) - start != self.body_bytes:
+            return None
+        for offset, piece in self._pieces:
+            begin = start + offset
+            if frame[begin : begin + len(piece)] != piece:
+                return None
+        if not self._pieces and int.from_bytes(frame[start:], "little") & self._kept != self._fixed:
             return None
         return self._numbers(frame, start)
 
@@ -158,13 +191,38 @@ class Memory:
         self.bytes_left = bytes_max
 
 
-class TemplateCache:
-    """The templates and candidates of one connection, by version and first field of the request: the group id."""
+class KnownFrame:
+    """
+    A request without numbers that a connection repeats, with its header.
 
-    __slots__ = ("_bytes", "_memory", "requests")
+    Attributes:
+        head: size, API key and version.
+        route: what the connection has found by API key and version.
+        match: the request, for its handler.
+    """
+
+    __slots__ = ("client_id", "head", "match", "route")
+
+    def __init__(self, head: bytes, route: Any, client_id: str, match: TemplateMatch) -> None:
+        self.head: Final = head
+        self.route: Final = route
+        self.client_id: Final = client_id
+        self.match: Final = match
+
+
+class TemplateCache:
+    """
+    The templates and candidates of one connection, by API, version and first field of the request: the group id.
+
+    Attributes:
+        frames: whole requests without numbers, by what follows the correlation id. Their templates are all in the cache.
+    """
+
+    __slots__ = ("_bytes", "_memory", "frames", "requests")
 
     def __init__(self, memory: Memory) -> None:
         self.requests: dict[bytes, RequestTemplate | TemplateCandidate] = {}
+        self.frames: dict[bytes, KnownFrame] = {}
         self._memory = memory
         self._bytes = 0
 
@@ -174,6 +232,7 @@ class TemplateCache:
         more_bytes = request.held_bytes - (0 if known is None else known.held_bytes)
         if more_bytes > self._memory.bytes_left:
             return False
+        self.frames.clear()
         self.requests[key] = request
         self._take(more_bytes)
         return True
@@ -184,14 +243,51 @@ class TemplateCache:
             self.forget()
             self.put(key, request)
 
+    def know(self, frame: bytes, route: Any, client_id: str, match: TemplateMatch) -> None:
+        """Find the next request with the same bytes by them, if it is short and has no numbers."""
+        if match.template.has_numbers or len(frame) > FRAME_BYTES_MAX:
+            return
+        if len(self.frames) >= FRAMES_MAX:
+            self.frames.clear()
+        self.frames[frame[8:]] = KnownFrame(len(frame).to_bytes(4, "big") + frame[:4], route, client_id, match)
+
+    def known(self, data: bytes) -> KnownFrame | None:
+        """The known request whose frame, with its size, is `data`."""
+        found = self.frames.get(data[12:])
+        return None if found is None or data[:8] != found.head else found
+
     def forget(self) -> None:
         """Drop all entries; call this when the connection is lost."""
+        self.frames.clear()
         self.requests.clear()
         self._take(-self._bytes)
 
     def _take(self, more_bytes: int) -> None:
         self._bytes += more_bytes
         self._memory.bytes_left -= more_bytes
+
+
+class DecodedOnce:
+    """
+    The handler of an API whose clients repeat whole requests, such as tools that watch the lag of a group.
+
+    Args:
+        handler: takes the decoded request.
+    """
+
+    __slots__ = ("_handler",)
+
+    def __init__(self, handler: Callable[[Any, Any, Any], Any]) -> None:
+        self._handler = handler
+
+    def __call__(self, request: Any, context: Any, reply: Any, /) -> Any:
+        if isinstance(request, TemplateMatch):
+            request = request.template.request
+        return self._handler(request, context, reply)
+
+    def with_numbers(self, request: Any, _numbers: Iterator[int], /) -> Any:
+        """The request itself: it has no fields that templates vary."""
+        return request
 
 
 RepeatRead: TypeAlias = Callable[[bytes, int, TemplateCache], Any]
@@ -210,7 +306,8 @@ def route_repeats(
 
 class RepeatReader:
     """
-    Reads requests of one API and version whose first field is a string, and recognises repeated ones.
+    Reads requests of one API and version whose first field is a string, or an array of structs that begin with a string, and
+    recognises repeated ones.
 
     Raises:
         WireError: as `kohort.wire.readers.request_reader`.
@@ -220,15 +317,21 @@ class RepeatReader:
         self._read: Reader = request_reader(api_key, version)
         self._with_numbers = with_numbers
         self._encode = request_encoder(api_key, version)
-        self._version = bytes([version])
-        self._is_flexible = API_KEYS[api_key].request_header_version(version) == 2
+        self._route = bytes([api_key, version])
+        api = API_KEYS[api_key]
+        self._is_flexible = api.request_header_version(version) == 2
+        schema = message(f"{api.api_name}Request")
+        is_array = bool(schema.fields(schema.name, version)[0].array)
+        self._skipped_bytes = (1 if self._is_flexible else 4) if is_array else 0
+        """The count of elements before the first string."""
 
     def read(self, frame: bytes, start: int, cache: TemplateCache) -> Any:
         """A `TemplateMatch`, or the decoded request."""
-        end = start + 2
+        begin = start + self._skipped_bytes
+        end = begin + 2
         if len(frame) > end:
-            end = start + frame[start] if self._is_flexible else end + frame[start + 1]
-        key = self._version + frame[start:end]
+            end = begin + frame[begin] if self._is_flexible else end + frame[begin + 1]
+        key = self._route + frame[begin:end]
         found = cache.requests.get(key)
         if type(found) is RequestTemplate:
             numbers = found.numbers_of(frame, start)

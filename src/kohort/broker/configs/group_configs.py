@@ -138,7 +138,7 @@ class GroupConfigs:
 
     def in_force(self, group_id: str) -> Mapping[str, str]:
         """The group's own values, cut to the broker's bounds."""
-        configs = self._catalog.configured_group(group_id).configs
+        configs = self._catalog.group_configs(group_id)
         cut = self._cut.get(group_id)
         return cut[1] if cut and cut[0] is configs else configs
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 import msgspec
 
 from kohort.group.classic.group import ClassicGroup
-from kohort.group.classic.heartbeat import heartbeat
+from kohort.group.classic.heartbeat import RepeatedHeartbeats, heartbeat
 from kohort.group.classic.join import join_group
 from kohort.group.classic.leave import leave_group
 from kohort.group.classic.member import ClassicMember
@@ -55,7 +55,7 @@ class ClassicApis:
         return {
             ApiKey.JOIN_GROUP: self.join_group,
             ApiKey.SYNC_GROUP: self.sync_group,
-            ApiKey.HEARTBEAT: self.heartbeat,
+            ApiKey.HEARTBEAT: RepeatedHeartbeats(self._front, self.heartbeat, _heartbeat_failed),
             ApiKey.LEAVE_GROUP: self.leave_group,
             ApiKey.DESCRIBE_GROUPS: self.describe_groups,
         }

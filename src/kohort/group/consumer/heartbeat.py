@@ -11,7 +11,7 @@ Source: Kafka GroupMetadataManager.consumerGroupHeartbeat; KIP-848.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeAlias, cast
+from typing import Final, TypeAlias, cast
 from uuid import UUID
 
 import msgspec
@@ -100,7 +100,8 @@ def _unchanged(
     """
     if not tells_nothing(request):
         return None
-    timeouts = settled_timeouts(registry, request, context, now_ms)
+    group_id, member_id, epoch = request.group_id, request.member_id, request.member_epoch
+    timeouts = settled_timeouts(registry, group_id, member_id, epoch, context, now_ms)
     if timeouts is None:
         return None
     registry.renew_session(request.group_id, request.member_id, timeouts.session_timeout_ms)
@@ -121,17 +122,16 @@ def tells_nothing(request: m.ConsumerGroupHeartbeatRequest) -> bool:
 
 
 def settled_timeouts(
-    registry: ConsumerRegistry, request: m.ConsumerGroupHeartbeatRequest, context: RequestContext, now_ms: int
+    registry: ConsumerRegistry, group_id: str, member_id: str, epoch: int, context: RequestContext, now_ms: int
 ) -> MemberTimeouts | None:
     """
     The timeouts of the group's members, if the member is at its target and a heartbeat that tells nothing changes nothing; None
     if it may change something.
     """
-    group = registry.groups.get(request.group_id)
+    group = registry.groups.get(group_id)
     if not isinstance(group, ConsumerGroup):
         return None
-    member = group.members.get(request.member_id)
-    epoch = request.member_epoch
+    member = group.members.get(member_id)
     if (
         member is None
         or member.epoch != epoch
@@ -146,7 +146,7 @@ def settled_timeouts(
         or (group.subscriptions.patterns and patterns_are_due(registry, group, now_ms))
     ):
         return None
-    return registry.timeouts(request.group_id)
+    return registry.timeouts(group_id)
 
 
 def steady_response(
@@ -321,29 +321,45 @@ class SteadyHeartbeat:
         partition: of `__consumer_offsets`.
     """
 
-    __slots__ = ("_interval_ms", "_result", "_session", "partition", "request")
+    __slots__ = ("_epoch", "_group_id", "_interval_ms", "_member_id", "_result", "_session", "partition", "request")
 
     def __init__(self, request: m.ConsumerGroupHeartbeatRequest, partition: int) -> None:
         self.request = request
         self.partition = partition
+        self._group_id: str = request.group_id
+        self._member_id: str = request.member_id
+        self._epoch: int = request.member_epoch
         self._session = session_key(request.group_id, request.member_id)
         self._interval_ms = -1
         self._result: SteadyResult = Result()
 
     def run(self, shard: HasContext, now_ms: int, context: RequestContext) -> SteadyResult:
         """The result of this heartbeat, by the short way if it changes nothing."""
-        request = self.request
-        timeouts = settled_timeouts(registry_of(shard), request, context, now_ms)
+        timeouts = settled_timeouts(registry_of(shard), self._group_id, self._member_id, self._epoch, context, now_ms)
         if timeouts is None:
-            return cast("SteadyResult", consumer_group_heartbeat(shard, now_ms, request, context))
+            return cast("SteadyResult", consumer_group_heartbeat(shard, now_ms, self.request, context))
         shard.context.deadlines.extend(self._session, timeouts.session_timeout_ms)
         interval_ms = timeouts.heartbeat_interval_ms
         if interval_ms != self._interval_ms:
-            response = steady_response(request, timeouts)
+            response = steady_response(self.request, timeouts)
             encode = response_encoder(ApiKey.CONSUMER_GROUP_HEARTBEAT, context.api_version)
             self._result = Result(response=PreparedResponse(encode(0, response)))
             self._interval_ms = interval_ms
         return self._result
+
+
+class SteadyOperation(Operation):
+    """One of these heartbeats, as an operation."""
+
+    __slots__ = ("_context", "_steady")
+
+    def __init__(self, steady: SteadyHeartbeat, context: RequestContext) -> None:
+        super().__init__(steady.run)
+        self._steady: Final = steady
+        self._context: Final = context
+
+    def run(self, shard: HasContext, now_ms: int) -> SteadyResult:
+        return self._steady.run(shard, now_ms, self._context)
 
 
 class RepeatedHeartbeats:
@@ -377,7 +393,7 @@ class RepeatedHeartbeats:
         if not self._front.is_active:
             return self._heartbeat(steady.request, context, reply)
         response: HeartbeatResponse | None = self._front.runner.write(
-            steady.partition, Operation(steady.run, context), reply, heartbeat_failed
+            steady.partition, SteadyOperation(steady, context), reply, heartbeat_failed
         )
         return response
 

@@ -35,7 +35,7 @@ def offset_commit(
 ) -> Result[GroupRecord, ErrorCode]:
     """Log the offset of each entry, all in one batch. The response is the code of all partitions asked for."""
     try:
-        check = validate(shard.context, request, api_version)
+        check = validate(shard.context, committer_of(request), api_version)
         if check is not None:
             check_partitions(shard.context, partitions_of(entries), check)
     except CoordinatorError as exc:
@@ -95,7 +95,25 @@ def check_partitions(context: GroupContext, partitions: Iterable[NamedPartition]
         check(topic_id if found is None else found.topic_id, partition)
 
 
-def validate(context: GroupContext, request: m.OffsetCommitRequest, api_version: int) -> PartitionCheck | None:
+class Committer:
+    """Who commits, as a request says. A plain class: compiled code reads its attributes from fixed places."""
+
+    __slots__ = ("generation", "group_id", "instance_id", "member_id")
+
+    def __init__(self, group_id: str, generation: int, member_id: str, instance_id: str | None) -> None:
+        self.group_id: Final = group_id
+        self.generation: Final = generation
+        self.member_id: Final = member_id
+        self.instance_id: Final = instance_id
+
+
+def committer_of(request: m.OffsetCommitRequest) -> Committer:
+    return Committer(
+        request.group_id, request.generation_id_or_member_epoch, request.member_id, request.group_instance_id
+    )
+
+
+def validate(context: GroupContext, committer: Committer, api_version: int) -> PartitionCheck | None:
     """
     Ask the group whether the client may commit. A member that may commit is alive.
 
@@ -106,17 +124,17 @@ def validate(context: GroupContext, request: m.OffsetCommitRequest, api_version:
         CoordinatorError: as `Group.validate_offset_commit`; GROUP_ID_NOT_FOUND (ILLEGAL_GENERATION before version 9) if there
             is no group and the client names a generation.
     """
-    group = context.groups.get(request.group_id)
-    generation = request.generation_id_or_member_epoch
+    group = context.groups.get(committer.group_id)
+    generation = committer.generation
     if group is None:
         # Without a generation, replay creates the group: an admin client, or a consumer that assigns partitions to itself.
         if generation >= 0:
             has_own_code = api_version >= UNKNOWN_GROUP_HAS_OWN_CODE_SINCE
             raise CoordinatorError(ErrorCode.GROUP_ID_NOT_FOUND if has_own_code else ErrorCode.ILLEGAL_GENERATION)
         return None
-    member_id = request.member_id
+    member_id = committer.member_id
     check = group.validate_offset_commit(
-        member_id, request.group_instance_id, generation, api_version, is_transactional=False
+        member_id, committer.instance_id, generation, api_version, is_transactional=False
     )
     context.managers[group.kind].on_offset_commit(group, member_id)
     return check

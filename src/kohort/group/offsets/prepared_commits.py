@@ -21,13 +21,21 @@ import msgspec
 from kohort.group.context import GroupContext, HasContext
 from kohort.group.errors import append_error
 from kohort.group.front import GroupFront
-from kohort.group.offsets.commit import NO_RETENTION_MS, NamedPartition, check_partitions, record, validate
+from kohort.group.offsets.commit import (
+    NO_RETENTION_MS,
+    NamedPartition,
+    check_partitions,
+    committer_of,
+    record,
+    validate,
+)
 from kohort.group.offsets.commit_answers import TOPIC_IDS_SINCE, offset_commit_answers, topic_by_id
 from kohort.group.offsets.offsets import CommittedOffset, GroupOffsets, Partition
 from kohort.group.records import GroupRecord, utf16_length
 from kohort.machine.bulk import PackedRecords
 from kohort.machine.gradual import Stepwise, take_steps
 from kohort.machine.shard import Reply, Result
+from kohort.machine.steps import Operation
 from kohort.model.context import RequestContext
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.model.ids import coordinator_partition
@@ -71,13 +79,11 @@ class RepeatedCommits(Stepwise):
         prepared = self.prepared(request, context)
         if prepared is None:
             return take_steps(self.in_steps(request.unfold(), context, reply), reply)
-        version, offsets = context.api_version, request.numbers
-        return self._front.runner.write(
-            coordinator_partition(prepared.request.group_id, self._front.runner.partition_count),
-            lambda shard, now_ms: commit_prepared(shard.context, prepared, offsets, version, now_ms),
-            reply,
-            lambda error: commit_refused(prepared.answer, append_error(error)),
+        operation = CommitOperation(prepared, request.numbers, context.api_version)
+        response: CommitResponse | None = self._front.runner.write(
+            prepared.coordinator, operation, reply, prepared.failed
         )
+        return response
 
     def prepared(self, request: TemplateMatch, context: RequestContext) -> PreparedCommit | None:
         """The prepared commit of a repeated request; None if it has to take the plain way."""
@@ -87,7 +93,7 @@ class RepeatedCommits(Stepwise):
         template = request.template
         preparation: Preparation | None = template.memo
         if preparation is None or not preparation.is_current(front.image):
-            preparation = template.memo = prepare(template, context, front.image)
+            preparation = template.memo = prepare(template, context, front.image, front.runner.partition_count)
         prepared = preparation.commit
         if prepared is None or prepared.metadata_length > front.config.offset_metadata_max_bytes:
             return None
@@ -146,8 +152,13 @@ class Preparation(msgspec.Struct, frozen=True):
         return True
 
 
-def prepare(template: RequestTemplate, context: RequestContext, image: ClusterImage) -> Preparation:
-    """Prepare the commits of a template."""
+def prepare(template: RequestTemplate, context: RequestContext, image: ClusterImage, partitions: int) -> Preparation:
+    """
+    Prepare the commits of a template.
+
+    Args:
+        partitions: the number of partitions of `__consumer_offsets`.
+    """
     request: m.OffsetCommitRequest = template.request
     is_by_id = context.api_version >= TOPIC_IDS_SINCE
     answers = offset_commit_answers()
@@ -157,7 +168,8 @@ def prepare(template: RequestTemplate, context: RequestContext, image: ClusterIm
         commits = [record(request.group_id, 0, NO_TIMESTAMP_MS, entry) for entry in answers.entries]
         response = m.OffsetCommitResponse(topics=drain(answers.topics()))
         encoded = response_encoder(ApiKey.OFFSET_COMMIT, context.api_version)(0, response)
-        commit = PreparedCommit(request, commits, response, PreparedResponse(encoded))
+        coordinator = coordinator_partition(request.group_id, partitions)
+        commit = PreparedCommit(request, commits, response, PreparedResponse(encoded), coordinator)
         if commit.size_bytes > GROWTH_MAX * template.body_bytes:
             commit = None
     keys = [topic.topic_id if is_by_id else topic.name for topic in request.topics]
@@ -185,12 +197,27 @@ def commit_refused(answer: m.OffsetCommitResponse, code: ErrorCode) -> m.OffsetC
     )
 
 
+class CommitOperation(Operation):
+    """A prepared commit with its offsets."""
+
+    __slots__ = ("_api_version", "_offsets", "_prepared")
+
+    def __init__(self, prepared: PreparedCommit, offsets: tuple[int, ...], api_version: int) -> None:
+        super().__init__(commit_prepared)
+        self._prepared: Final = prepared
+        self._offsets: Final = offsets
+        self._api_version: Final = api_version
+
+    def run(self, shard: HasContext, now_ms: int) -> Result[GroupRecord, CommitResponse]:
+        return commit_prepared(shard.context, self._prepared, self._offsets, self._api_version, now_ms)
+
+
 def commit_prepared(
     context: GroupContext, prepared: PreparedCommit, offsets: tuple[int, ...], api_version: int, now_ms: int
 ) -> Result[GroupRecord, CommitResponse]:
     """As `kohort.group.offsets.commit.offset_commit`."""
     try:
-        check = validate(context, prepared.request, api_version)
+        check = validate(context, prepared.committer, api_version)
         if check is not None:
             check_partitions(context, prepared.named_partitions(), check)
     except CoordinatorError as exc:
@@ -208,8 +235,11 @@ class PreparedCommit:
         commits: its records, one for each number of the template; their offsets and timestamps are ignored.
         answer: its response on success.
         response: the same, encoded.
+        coordinator: the partition of the group.
 
     Attributes:
+        failed: the response, by the error with which the commit fails.
+        committer: who commits.
         partitions: of the records.
         encoded: of each record the key, and the parts of the value: before the offset, between offset and timestamp, and after.
         metadata_length: of the longest metadata, as `offset.metadata.max.bytes` counts it.
@@ -220,7 +250,11 @@ class PreparedCommit:
         "_layouts",
         "answer",
         "commits",
+        "committer",
+        "coordinator",
         "encoded",
+        "failed",
+        "group_id",
         "leader_epochs",
         "metadata",
         "metadata_length",
@@ -237,8 +271,13 @@ class PreparedCommit:
         commits: Sequence[OffsetCommit],
         answer: m.OffsetCommitResponse,
         response: PreparedResponse,
+        coordinator: int,
     ) -> None:
         self.request = request
+        self.group_id: str = request.group_id
+        self.committer = committer_of(request)
+        self.coordinator = coordinator
+        self.failed: Callable[[Exception], m.OffsetCommitResponse] = self._failed
         self.commits = commits
         self.answer = answer
         self.response = response
@@ -259,6 +298,9 @@ class PreparedCommit:
             RECORD_OVERHEAD_BYTES + len(key) + len(front) + len(middle) + len(back) + 2 * INT64.size
             for key, front, middle, back in self.encoded
         )
+
+    def _failed(self, error: Exception) -> m.OffsetCommitResponse:
+        return commit_refused(self.answer, append_error(error))
 
     def named_partitions(self) -> Iterable[NamedPartition]:
         return ((commit.topic, commit.topic_id, commit.partition) for commit in self.commits)
@@ -336,7 +378,7 @@ class PreparedRecords(PackedRecords[OffsetCommit]):
         return pairs
 
     def replay(self, shard: HasContext, offset: int, /) -> None:
-        group_id, offsets = self.prepared.request.group_id, shard.context.offsets
+        group_id, offsets = self.prepared.group_id, shard.context.offsets
         shard.context.ensure_group(group_id)
         offsets.newest_record_offset = offset + len(self.offsets) - 1
         self.replay_into(offsets.to_fill(group_id), offset)

@@ -23,10 +23,11 @@ from kohort.server.connections.client_connections import ClientConnections, Serv
 from kohort.server.connections.in_flight import NOT_TIMED, AnsweringConnection, InFlightRequest
 from kohort.server.connections.long_requests import ChainedWork, LongRequest, long_steps, waiting_first
 from kohort.server.metrics.latency import TIMED_AT_FIRST, TIMED_EVERY
-from kohort.wire.frames import FrameReader
+from kohort.server.requests.dispatch import Route
+from kohort.wire.frames import FrameReader, read_int32
 from kohort.wire.generated.guards import LongMessage
 from kohort.wire.headers import read_request_header
-from kohort.wire.templates import TemplateCache
+from kohort.wire.templates import KnownFrame, TemplateCache, TemplateMatch
 
 _CLOSE: Final = NoResponse.CLOSE_CONNECTION
 _NO_OP: Final = NoResponse.NO_OP
@@ -101,6 +102,11 @@ class ClientConnection(AnsweringConnection):
 
     def data_received(self, data: bytes) -> None:
         self.was_used = True
+        if not self._in_flight and not self._is_held and self._frames.is_between and not self.held_bytes:
+            known = self._templates.known(data)
+            if known is not None and not self._waiting and not self._is_handling:
+                self._send_alone(self._handle_known(known, data))
+                return
         try:
             frames = self._frames.feed(data)
         except WireError as error:
@@ -118,12 +124,14 @@ class ClientConnection(AnsweringConnection):
         elif self._in_flight or len(frames) != 1:
             self._handle(frames)
         else:
-            # Nothing else is in flight: there is no order to keep, and nothing to send in the same write.
-            answer = self._handle_one(frames[0])
-            if answer and self._transport is not None:
-                self._transport.write(answer)
-                if len(answer) > COUNTED_BYTES_MIN:
-                    self._count_unsent()
+            self._send_alone(self._handle_one(frames[0]))
+
+    def _send_alone(self, answer: bytes | None) -> None:
+        """Send an answer while nothing else is in flight: there is no order to keep, and nothing to send in the same write."""
+        if answer and self._transport is not None:
+            self._transport.write(answer)
+            if len(answer) > COUNTED_BYTES_MIN:
+                self._count_unsent()
 
     def pause_writing(self) -> None:
         self._is_slow = self._is_held = True
@@ -188,31 +196,55 @@ class ClientConnection(AnsweringConnection):
             if route is None:
                 # A newer client sent an unknown version of ApiVersions: the answer has the served versions of ApiVersions.
                 return self.endpoint.dispatch.api_versions_downgrade(correlation_id)
-            requests = route.requests = route.requests + 1
-            began_at = perf_counter() if requests <= TIMED_AT_FIRST or not requests % TIMED_EVERY else NOT_TIMED
-            pending = InFlightRequest(self, route, correlation_id, client_id, began_at)
+            pending = self._begin(route, correlation_id, client_id)
             read_repeated = route.read_repeated
-            request = route.read(frame, body) if read_repeated is None else read_repeated(frame, body, self._templates)
+            if read_repeated is None:
+                request = route.read(frame, body)
+            else:
+                request = read_repeated(frame, body, self._templates)
+                if isinstance(request, TemplateMatch) and not route.is_gradual:
+                    self._templates.know(frame, route, client_id, request)
             if route.is_gradual:
                 return self._begin_long(pending, frame, body, request)
-            response = route.handler(request, pending, pending.reply)
-            if response is None:
-                return self._enqueue(pending, len(frame))
-            if response is _CLOSE:
-                self.close()
-                return None
-            answer = b"" if response is _NO_OP else route.encode(correlation_id, response)
-            pending.record_latency()
-            if not self._in_flight:
-                return answer
-            pending.answer = answer
-            return self._enqueue(pending, len(frame))
+            return self._answer(pending, request, len(frame))
         except LongMessage:
             assert pending is not None, "a route's reader has raised"
             return self._begin_long(pending, frame, body, None)
         except Exception as error:  # noqa: BLE001 -- the connection loop: a defect aborts its connection, never the process
             self._fail(error)
         return None
+
+    def _handle_known(self, known: KnownFrame, data: bytes) -> bytes | None:
+        """As `_handle_one`, for a request that this connection has sent before: its frame is neither cut nor read."""
+        try:
+            route: Route = known.route
+            pending = self._begin(route, read_int32(data, 8), known.client_id)
+            request = known.match if route.read_repeated is not None else known.match.unfold()
+            return self._answer(pending, request, len(data) - 4)
+        except Exception as error:  # noqa: BLE001 -- as in `_handle_one`
+            self._fail(error)
+        return None
+
+    def _begin(self, route: Route, correlation_id: int, client_id: str) -> InFlightRequest:
+        requests = route.requests = route.requests + 1
+        began_at = perf_counter() if requests <= TIMED_AT_FIRST or not requests % TIMED_EVERY else NOT_TIMED
+        return InFlightRequest(self, route, correlation_id, client_id, began_at)
+
+    def _answer(self, pending: InFlightRequest, request: Any, size_bytes: int) -> bytes | None:
+        """Let the handler of a request answer it."""
+        route = pending.route
+        response = route.handler(request, pending, pending.reply)
+        if response is None:
+            return self._enqueue(pending, size_bytes)
+        if response is _CLOSE:
+            self.close()
+            return None
+        answer = b"" if response is _NO_OP else route.encode(pending.correlation_id, response)
+        pending.record_latency()
+        if not self._in_flight:
+            return answer
+        pending.answer = answer
+        return self._enqueue(pending, size_bytes)
 
     def _enqueue(self, pending: InFlightRequest, size_bytes: int) -> bytes | None:
         """Append a request to the order of replies. Return its answer if it has one and nothing else is in flight."""

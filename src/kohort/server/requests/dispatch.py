@@ -20,7 +20,7 @@ from kohort.wire.generated.gradual import GradualReader
 from kohort.wire.headers import api_versions_downgrade
 from kohort.wire.readers import gradual_request_reader, request_reader
 from kohort.wire.schema import message
-from kohort.wire.templates import RepeatRead, route_repeats
+from kohort.wire.templates import DecodedOnce, RepeatRead, route_repeats
 
 Throttle: TypeAlias = Callable[[Handler], Handler]
 Elsewhere: TypeAlias = "Callable[[ApiKey, int], Route | None]"
@@ -110,6 +110,8 @@ class Route:
         key, version, handler = self.api_key, self.version, self.plain_handler
         self._throttle = throttle
         self._long = None
+        if API_TABLE[key].is_repeated:
+            handler = DecodedOnce(handler)
         self.read_repeated, self.encode = route_repeats(key, version, handler, response_encoder(key, version))
         self.handler = handler
         self.is_pipelined = API_TABLE[key].is_pipelined
