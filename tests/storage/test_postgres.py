@@ -13,6 +13,7 @@ from kohort.machine.shard import EndTransaction, Producer
 from kohort.model.errors import ConfigError, UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.model.limits import UNWRITTEN_BYTES_MAX
+from kohort.storage import producers
 from kohort.storage.log import LogConfig
 from kohort.storage.postgres import PostgresStore
 from kohort.storage.postgres.connect import Identity, Target, connect, shown, try_lock
@@ -143,6 +144,58 @@ def test_batches_before_the_log_start_are_removed(stored: Stored) -> None:
     stored.open_store()
     again = stored.log()
     assert (again.log_start_offset, again.size_bytes, len(values(again))) == (1150, log.size_bytes, 50)
+
+
+def producer_batch(producer_id: int, sequence: int, timestamp_ms: int) -> bytes:
+    return build_batch(
+        [BatchRecord(b"k", b"v", timestamp_ms=timestamp_ms)],
+        timestamp_ms=timestamp_ms,
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=sequence,
+    )
+
+
+def test_producers_that_have_expired_are_removed(stored: Stored) -> None:
+    log = stored.log()
+    for producer_id in range(3):
+        log.append(producer_batch(producer_id, 0, 1_000), leader_epoch=0)
+    log.append(producer_batch(3, 0, 2_000), leader_epoch=0)
+    stored.store.flush()
+    log.producers.expire(2_500, 1_000)
+    log.append(producer_batch(1, 0, 2_600), leader_epoch=0)
+    stored.store.flush()
+    log.apply_retention(0)
+    stored.see("SELECT producer_id FROM producer ORDER BY 1", [(1,), (3,)])
+    stored.store.close()
+    stored.open_store()
+    assert stored.log().producers.states == log.producers.states
+
+
+def test_producers_that_go_for_new_ones_are_removed(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producers, "PRODUCERS_OF_PARTITION_MAX", 10)
+    log = stored.log()
+    for producer_id in range(1_020):
+        log.append(producer_batch(producer_id, 0, 1_000), leader_epoch=0)
+        if producer_id % 300 == 0:
+            stored.store.flush()
+    stored.store.flush()
+    assert len(log._forgotten) == 10
+    log.apply_retention(0)
+    stored.see("SELECT count(*), min(producer_id) FROM producer", [(10, 1_010)])
+
+
+def test_epochs_before_the_log_start_are_removed(stored: Stored) -> None:
+    log = stored.log()
+    for leader_epoch in (0, 2, 5, 7):
+        log.append(batch("a", "b"), leader_epoch=leader_epoch)
+    stored.store.flush()
+    log.delete_before(5)
+    stored.store.flush()
+    stored.see("SELECT start_offset, leader_epoch FROM epoch ORDER BY 1", [(4, 5), (6, 7)])
+    stored.store.close()
+    stored.open_store()
+    assert stored.log().epochs.entries == log.epochs.entries
 
 
 # fmt: off

@@ -49,6 +49,7 @@ class Taken:
             gathering=self.gathering,
             stored=BatchReads(Target("postgresql://", "kohort")),
             expire=lambda _log, _oldest_ms, _bytes_max: None,
+            forget_producers=lambda _log_id, _states: None,
             epochs=EpochCache(),
             producers=ProducerStateManager(),
             aborted=[],

@@ -9,7 +9,7 @@ and wraps to 0.
 Source: Kafka ProducerStateManager, ProducerAppendInfo, ProducerStateEntry, VerificationStateEntry; KIP-98, KIP-890.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Final
 
@@ -51,6 +51,10 @@ def _use(state: ProducerStateEntry) -> int:
     return state.batches[-1].last_offset if state.batches else 1 << 63
 
 
+def _ignore(_state: ProducerStateEntry) -> None:
+    """A log on disk or in memory has the states in no other place."""
+
+
 class ProducerStateManager:
     """
     The producers of one partition.
@@ -59,11 +63,13 @@ class ProducerStateManager:
         states: by producer id.
         first_unstable_offset: the first offset of the first transaction that is open, or whose marker is not below the high
             watermark; None if there is no such transaction.
+        on_forgotten: called with the state of a producer that has expired, or has gone for a new one.
     """
 
     def __init__(self, states: Iterable[ProducerStateEntry] = ()) -> None:
         self.states = {state.producer_id: state for state in states}
         self.first_unstable_offset: int | None = None
+        self.on_forgotten: Callable[[ProducerStateEntry], None] = _ignore
         begun = [
             (state.transaction_offset, state.producer_id)
             for state in self.states.values()
@@ -311,11 +317,12 @@ class ProducerStateManager:
             del states[first.producer_id]
             if first.transaction_offset is None:
                 if _use(first) <= _use(second):
+                    self.on_forgotten(first)
                     return
                 used.append(first)
             states[first.producer_id] = first
         if used:
-            del states[min(used, key=_use).producer_id]
+            self.on_forgotten(states.pop(min(used, key=_use).producer_id))
 
     def _update_from_marker(self, producer_id: int, producer_epoch: int, marker: StoredMarker) -> AbortedTxn | None:
         offset, timestamp_ms, coordinator_epoch, is_committed = marker
@@ -361,7 +368,7 @@ class ProducerStateManager:
             if state.transaction_offset is None and now_ms - state.timestamp_ms >= expiration_ms
         ]
         for producer_id in expired:
-            del self.states[producer_id]
+            self.on_forgotten(self.states.pop(producer_id))
         abandoned = [
             producer_id
             for producer_id, verification in self._verifications.items()

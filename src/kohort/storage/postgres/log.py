@@ -18,8 +18,8 @@ from kohort.storage.logs.base import LogBase
 from kohort.storage.logs.retention import LogSegment
 from kohort.storage.logs.timestamps import newest_from
 from kohort.storage.postgres.tail import Tail
-from kohort.storage.postgres.writes import Gathering, LogWrite, NewStart
-from kohort.storage.producer_states import AbortedTxn
+from kohort.storage.postgres.writes import Gathering, LogWrite, NewStart, pack_state
+from kohort.storage.producer_states import AbortedTxn, ProducerStateEntry
 from kohort.storage.producers import ProducerStateManager, read_producer_id
 from kohort.storage.segments.aborted import find_overlapping
 from kohort.wire.batch_header import PRODUCER_ID_AT
@@ -28,6 +28,9 @@ _log = logging.getLogger("kohort.storage")
 
 NO_ROW: Final = -1
 """The id of a log without a row in the database: nothing was written to it."""
+
+_FORGOTTEN_MAX: Final = 500
+"""States of producers that one statement removes."""
 
 _last_offset_of = attrgetter("last_offset")
 
@@ -178,6 +181,7 @@ class PostgresLog(PostgresReads):
 
     Args:
         expire: finds out what is older than a time, or too much for a size, and raises the log start later.
+        forget_producers: removes the states of producers from the database, later, if they are still the same.
 
     Attributes:
         attempt: the number of the row that raises whenever the outcome of a statement was not known.
@@ -195,6 +199,7 @@ class PostgresLog(PostgresReads):
         gathering: Gathering,
         stored: StoredBatches,
         expire: Callable[["PostgresLog", int, int], None],
+        forget_producers: Callable[[int, dict[int, bytes]], None],
         epochs: EpochCache,
         producers: ProducerStateManager,
         log_start_offset: int = 0,
@@ -225,6 +230,10 @@ class PostgresLog(PostgresReads):
         self._stored_bytes = stored_bytes
         self._gathering = gathering
         self._expire = expire
+        self._forget_producers = forget_producers
+        self._forgotten: dict[int, bytes] = {}
+        """States of producers that the database still has."""
+        producers.on_forgotten = self._on_producer_forgotten
 
     @property
     def segments(self) -> Sequence[LogSegment]:
@@ -313,12 +322,23 @@ class PostgresLog(PostgresReads):
         Raise the log start above the oldest batches, later: a batch is here what a segment is on a disk. One without a
         timestamp is not old.
         """
+        self._remove_producers()
         config = self.config
         if "delete" not in config.cleanup_policy.split(",") or self.refusal is not None or self.log_id == NO_ROW:
             return
         oldest_ms = now_ms - config.retention_ms if config.retention_ms >= 0 else NO_TIMESTAMP
         if oldest_ms > NO_TIMESTAMP or config.retention_bytes >= 0:
             self._expire(self, oldest_ms, config.retention_bytes)
+
+    def _on_producer_forgotten(self, state: ProducerStateEntry) -> None:
+        self._forgotten[state.producer_id] = pack_state(state)
+        if len(self._forgotten) >= _FORGOTTEN_MAX:
+            self._remove_producers()
+
+    def _remove_producers(self) -> None:
+        if self._forgotten and self.refusal is None:
+            self._forget_producers(self.log_id, self._forgotten)
+            self._forgotten = {}
 
     def base_of_log_start(self) -> int:
         """Until the writer has read it, what was known before: the last stable offset does not move back."""

@@ -9,6 +9,7 @@ import psycopg
 
 from kohort.storage.durability.flusher import BackgroundThread
 from kohort.storage.postgres.connect import Connection, Target, connect, sentence
+from kohort.storage.postgres.statements import Byteas, Int8s
 
 _log = logging.getLogger("kohort.storage")
 
@@ -27,6 +28,16 @@ UPDATE log SET size_bytes = log.size_bytes - counted.size FROM counted WHERE log
 RETURNING counted.removed, counted.size
 """
 _REMOVE_ABORTED: Final = b"DELETE FROM aborted WHERE log_id = $1 AND last_offset < $2"
+_REMOVE_EPOCHS: Final = b"""
+DELETE FROM epoch WHERE log_id = $1 AND start_offset < (
+  SELECT max(start_offset) FROM epoch WHERE log_id = $1 AND start_offset <= $2
+)
+"""
+# A producer that has come back since has another state.
+_REMOVE_PRODUCERS: Final = b"""
+DELETE FROM producer USING unnest($2, $3) AS w (producer_id, state)
+WHERE producer.log_id = $1 AND producer.producer_id = w.producer_id AND producer.state = w.state
+"""
 _REMOVE_REST: Final = (
     b"DELETE FROM epoch WHERE log_id = $1",
     b"DELETE FROM producer WHERE log_id = $1",
@@ -83,6 +94,10 @@ class Removals:
         """
         self._thread.submit(partial(self._search, log_id, start_offset, oldest_ms, bytes_max, on_found))
 
+    def submit_producers(self, log_id: int, states: dict[int, bytes]) -> None:
+        """Remove producers that still have these states."""
+        self._thread.submit(partial(self._remove_producers, log_id, states))
+
     def stop(self, timeout_s: float) -> None:
         self._is_stopping = True
         self._thread.stop(timeout_s)
@@ -102,6 +117,15 @@ class Removals:
         except psycopg.Error as error:
             _log.warning("store.search_failed log_id=%d error=%r", log_id, sentence(error))
         on_found(offset)
+
+    def _remove_producers(self, log_id: int, states: dict[int, bytes]) -> None:
+        if self._is_stopping:
+            return
+        try:
+            with connect(self._target) as connection:
+                connection.execute(_REMOVE_PRODUCERS, (log_id, Int8s(states), Byteas(states.values())))
+        except psycopg.Error as error:
+            _log.warning("store.removal_failed log_id=%d error=%r", log_id, sentence(error))
 
     def _run(self, log_id: int, offset: int | None, on_removed: Callable[[int], None]) -> None:
         if self._is_stopping:
@@ -130,6 +154,7 @@ class Removals:
             return
         if offset is not None:
             connection.execute(_REMOVE_ABORTED, (log_id, before))
+            connection.execute(_REMOVE_EPOCHS, (log_id, before))
             return
         with connection.transaction():
             for statement in _REMOVE_REST:
