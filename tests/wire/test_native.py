@@ -13,7 +13,11 @@ from kohort.wire.headers import read_response_header
 CODEC = """
 import sys
 from kohort.wire import batches, messages, readers
-readers.request_reader(12, 4)
+read, heartbeat = readers.request_reader(12, 4), bytes((2, 103, 0, 0, 0, 0, 2, 109, 0, 0))
+for _ in range(readers.FIRST_READS):
+    first = read(heartbeat, 0)
+had_kio = "kio._kio_native" in sys.modules
+later = read(heartbeat, 0)
 batches.encode_batch([(b"key", b"value")], 5)
 """
 
@@ -26,6 +30,13 @@ def test_a_start_imports_no_clients_test_tools_or_schemas() -> None:
     imported = set(run("print(*sys.modules)").split())
     for needless in ("hypothesis", "aiokafka.client", "aiokafka.consumer", "crc32c._cli", "kio.schema.heartbeat"):
         assert needless not in imported
+
+
+def test_the_first_messages_of_a_version_are_read_without_kio() -> None:
+    out = run(
+        "print(had_kio, 'kio._kio_native' in sys.modules, first == later, first.group_id, type(first) is type(later))"
+    )
+    assert out.split() == ["False", "True", "True", "g", "True"]
 
 
 def test_the_packages_are_whole_for_whoever_imports_them() -> None:

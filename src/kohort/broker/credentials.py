@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
-from kohort.broker.admin.scram_credentials import stored_credential
 from kohort.broker.catalog import Catalog
 from kohort.security.credentials import ScramCredential, Token
 
@@ -29,4 +28,6 @@ class BrokerCredentials:
 
     def scram(self, user: str, mechanism: str) -> ScramCredential | str | None:
         """The credential of the catalog; for a user without one, the password that the broker was started with."""
+        from kohort.broker.admin.scram_credentials import stored_credential
+
         return stored_credential(self._catalog, user, mechanism) or self._passwords.get(user)

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,8 +68,22 @@ examples:
 class _Help(argparse.RawDescriptionHelpFormatter):
     """Help in the style of the other commands."""
 
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=_columns() - 2)  # the parser makes a formatter for every option
+
     def add_usage(self, usage: str | None, actions: Any, groups: Any, prefix: str | None = None) -> None:
         super().add_usage(usage, actions, groups, prefix or "Usage: ")
+
+
+@cache
+def _columns() -> int:
+    """The width of the terminal, as `shutil.get_terminal_size` finds it; that module imports compressions."""
+    if is_number(os.environ.get("COLUMNS", ""), 3, 1_000):
+        return int(os.environ["COLUMNS"])
+    try:
+        return os.get_terminal_size(sys.__stdout__.fileno()).columns if sys.__stdout__ is not None else 80
+    except (OSError, ValueError):
+        return 80
 
 
 def parser() -> argparse.ArgumentParser:

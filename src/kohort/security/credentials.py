@@ -4,8 +4,6 @@ The credentials of users, and the port through which an authentication asks for 
 Source: RFC 5802, section 3; Kafka ScramCredential, ScramFormatter, ScramMechanism, TokenInformation.
 """
 
-import hashlib
-import hmac
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple, Protocol
 
@@ -74,6 +72,10 @@ class Credentials(Protocol):
 
 def keys_of(mechanism: str, salted_password: bytes) -> tuple[bytes, bytes]:
     """StoredKey and ServerKey of a salted password."""
+    # Imported late, here and below: a start without SCRAM does without OpenSSL's hashes.
+    import hashlib
+    import hmac
+
     name = SCRAM_HASHES[mechanism]
     client_key = hmac.digest(salted_password, b"Client Key", name)
     return hashlib.new(name, client_key).digest(), hmac.digest(salted_password, b"Server Key", name)
@@ -85,6 +87,8 @@ def scram_credential(mechanism: str, password: str, salt: bytes, iterations: int
 
     A password of the command line that is not UTF-8 stands for its bytes.
     """
+    import hashlib
+
     salted_password = hashlib.pbkdf2_hmac(
         SCRAM_HASHES[mechanism], password.encode(errors="surrogateescape"), salt, iterations
     )

@@ -6,7 +6,6 @@ are bounded; further lines are dropped and counted, and a line says how many as 
 memory left, a line says so: some memory is reserved for it.
 """
 
-import json
 import logging
 import os
 import re
@@ -86,7 +85,9 @@ class JsonFormatter(logging.Formatter):
                 fields["event"] = f"{fields['event']} {pair}"
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)
-        return printable_json(json.dumps(fields, ensure_ascii=False))
+        from json import dumps  # imported late: a start with lines of text does without it
+
+        return printable_json(dumps(fields, ensure_ascii=False))
 
 
 def _words(record: logging.LogRecord) -> Iterator[str]:

@@ -3,13 +3,13 @@ Bytes to messages: one reader per message and version, compiled at its first use
 
 kio's native reader does the work, over classes that are built here from the schema: also nested classes, durations and dates
 as plain integers, and a field that a version lacks as a class attribute with its default. All versions of a message so have
-the same attributes. Before kio reads, a guard checks the counts that kio trusts (`generated/guards.py`).
+the same attributes. Before kio reads, a guard checks the counts that kio trusts (`generated/guards.py`). The first messages of
+each version are left to the gradual reader: the import of kio takes 60 million instructions, and a start has a budget.
 
 kio fails at an unknown tagged field and at a boolean that is neither 0 nor 1. Then the gradual reader (`generated/gradual.py`)
 reads the message again, by the rules of Kafka. Bytes after the message are accepted, as in Kafka.
 """
 
-import dataclasses
 from collections.abc import Callable
 from functools import cache
 from types import UnionType
@@ -29,6 +29,8 @@ Reader: TypeAlias = Callable[[bytes, int], Any]
 
 _SLOW_BYTES_MAX = 8_192
 """A larger request that kio refuses is read in steps: each byte may be an unknown tagged field."""
+FIRST_READS = 16
+"""Messages of a version, none of them large, that are read without kio."""
 
 _ELEMENT_TYPES: dict[str, Any] = {
     "string": str,
@@ -75,10 +77,22 @@ def _api_message(api_key: int, version: int, kind: str) -> Message:
 
 def _reader(schema: Message, version: int, elements_max: int | None = None) -> Reader:
     """Guard, native reader and slow path in one function, because a call between them costs a tenth of a heartbeat."""
-    native = _native_reader(_decoded_classes(schema.name, version)[schema.name])
+    native: Callable[[bytes, int], tuple[Any, int]]
+    first_reads = 0
     guard = compile_guard(schema, version, elements_max)
     whole_guard: Guard | None = None
     """Compiled with the first frame that has room for a string that is too long."""
+
+    def at_first(frame: bytes, offset: int) -> tuple[Any, int]:
+        """Leave the first messages to the other reader, and put kio's reader into the place of this function then."""
+        nonlocal first_reads, native
+        first_reads += 1
+        if first_reads <= FIRST_READS and len(frame) <= _SLOW_BYTES_MAX:
+            raise NotImplementedError
+        native = _native_reader(schema.name, version)
+        return native(frame, offset)
+
+    native = at_first
 
     def read(frame: bytes, offset: int) -> Any:
         if len(frame) > STRING_BYTES_MAX:
@@ -119,13 +133,15 @@ def _reader(schema: Message, version: int, elements_max: int | None = None) -> R
     return read if guard is None else read_guarded
 
 
-def _native_reader(built: type) -> Callable[[bytes, int], tuple[Any, int]]:
+def _native_reader(message_name: str, version: int) -> Callable[[bytes, int], tuple[Any, int]]:
     """Return kio's reader; where kio is missing, as on executors of a Spark cluster, one that leaves it to the other reader."""
     try:
         from kohort.wire.native import kio_entity_reader
     except ImportError:
         return _no_native
-    return kio_entity_reader()(built)
+    built = _decoded_classes(message_name, version)
+    _describe_to_kio(built, message(message_name), version)
+    return kio_entity_reader()(built[message_name])
 
 
 def _no_native(_frame: bytes, _offset: int) -> tuple[Any, int]:
@@ -171,23 +187,30 @@ def _decoded_classes(message_name: str, version: int) -> dict[str, type]:
     for struct, all_fields in schema.structs.items():
         present = schema.fields(struct, version)
         namespace: dict[str, Any] = {
+            "__slots__": tuple(field.name for field in present),
             "__flexible__": schema.is_flexible(version),
             "field_names": tuple(field.name for field in all_fields),
         }
         for field in all_fields:
             if not field.is_in(version):
                 namespace[field.name] = default_value(field, absent)
-        built[struct] = dataclasses.make_dataclass(
-            struct,
-            [(field.name, _type_of(field, version, built), _kio_field(field, absent)) for field in present],
-            bases=(Decoded,),
-            namespace=namespace,
-            init=False,
-            repr=False,
-            eq=False,
-            slots=True,
-        )
+        built[struct] = type(struct, (Decoded,), namespace)
     return built
+
+
+def _describe_to_kio(built: dict[str, type], schema: Message, version: int) -> None:
+    """Make dataclasses of the classes of one version: kio looks at their fields. Dataclasses take long to make."""
+    from dataclasses import make_dataclass
+
+    absent = message_classes(schema.name)
+    for struct in schema.structs:
+        fields = [
+            (field.name, _type_of(field, version, built), _kio_field(field, absent))
+            for field in schema.fields(struct, version)
+        ]
+        # With a docstring none is made, which would take most of the time.
+        described = make_dataclass(struct, fields, namespace={"__doc__": struct}, init=False, repr=False, eq=False)
+        built[struct].__dataclass_fields__ = described.__dataclass_fields__  # type: ignore[attr-defined]
 
 
 def _type_of(field: Field, version: int, built: dict[str, type]) -> Any:
@@ -201,10 +224,12 @@ def _type_of(field: Field, version: int, built: dict[str, type]) -> Any:
 
 def _kio_field(field: Field, absent: dict[str, Any]) -> Any:
     """The dataclass field that kio needs: its wire type, and tag and default of a tagged field."""
+    from dataclasses import field as of_dataclass
+
     metadata: dict[str, Any] = {}
     if field.type not in absent:
         metadata["kafka_type"] = field.type
     if field.tag is None:
-        return dataclasses.field(metadata=metadata)
+        return of_dataclass(metadata=metadata)
     metadata["tag"] = field.tag
-    return dataclasses.field(metadata=metadata, default=default_value(field, absent))
+    return of_dataclass(metadata=metadata, default=default_value(field, absent))

@@ -8,7 +8,6 @@ default client id.
 Source: KIP-13, KIP-55, KIP-612; Kafka ClientQuotaEntity, QuotaConfig, ClientQuotaManager.DefaultQuotaCallback.
 """
 
-import json
 import math
 from collections.abc import Mapping
 from ipaddress import ip_address
@@ -40,12 +39,16 @@ Owner: TypeAlias = tuple[str, str]
 
 def entity_name(entity: Entity) -> str:
     """The name of the setting of an entity."""
-    return json.dumps([[kind, entity[kind]] for kind in ENTITY_TYPES if kind in entity], ensure_ascii=False)
+    from json import dumps  # imported late, as below: a start without quotas does without it
+
+    return dumps([[kind, entity[kind]] for kind in ENTITY_TYPES if kind in entity], ensure_ascii=False)
 
 
 def parse_entity(name: str) -> dict[str, str | None]:
     """The entity of a setting."""
-    return dict(json.loads(name))
+    from json import loads
+
+    return dict(loads(name))
 
 
 def quota_setting(entity: Entity, quotas: Mapping[str, float]) -> Setting:

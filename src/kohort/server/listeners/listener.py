@@ -189,8 +189,9 @@ def bind(host: str, port: int) -> socket.socket:
             host or "0.0.0.0",
             f"the system has no sockets for both; clients reach it over IPv{6 if host else 4} only",
         )
+    name = host or "0.0.0.0"
     family, kind, protocol, _, address = socket.getaddrinfo(
-        host or "0.0.0.0",
+        name.encode() if name.isascii() else name,  # a text would load Python's codec of international names
         port,
         type=socket.SOCK_STREAM,
         flags=socket.AI_PASSIVE,
