@@ -24,9 +24,8 @@ from kohort.model.principals import ANONYMOUS, Principal
 from kohort.runtime.processors import InlineProcessor
 from kohort.security.authorization import Authorizer
 from kohort.server.coordinators.coordinators import Coordinators
-from kohort.server.coordinators.hosted_coordinator import CoordinatorFactory
-from kohort.server.coordinators.share_coordinator import share_coordinator
-from kohort.server.coordinators.transaction_coordinator import transaction_coordinator
+from kohort.server.coordinators.entries import SHARES, TRANSACTIONS
+from kohort.server.coordinators.hosted_coordinator import CoordinatorEntry
 from kohort.storage.disk import DiskStore
 from kohort.storage.log import LogStore
 from kohort.storage.memory import MemoryStore
@@ -172,19 +171,19 @@ class Harness:
         """Host the transaction coordinator, as a node does."""
         if has_topic:
             self.create(TRANSACTION_STATE, self.broker.config.get_int("transaction.state.log.num.partitions"))
-        return self.host(transaction_coordinator)
+        return self.host(TRANSACTIONS)
 
     def host_shares(self, *, has_topic: bool = True) -> Coordinators:
         """Host the share coordinator, as a node does."""
         if has_topic:
             self.create(SHARE_GROUP_STATE, self.broker.config.get_int("share.coordinator.state.topic.num.partitions"))
-        return self.host(share_coordinator)
+        return self.host(SHARES)
 
-    def host(self, *factories: CoordinatorFactory) -> Coordinators:
+    def host(self, *entries: CoordinatorEntry) -> Coordinators:
         """Host coordinators, as a node does."""
         node = self.node
         hosted = Coordinators(node.defer)
-        hosted.start(factories, self.broker, partial(InlineProcessor, node.wheel, node.defer, node.call_soon))
+        hosted.start(entries, self.broker, partial(InlineProcessor, node.wheel, node.defer, node.call_soon))
         hosted.load()
         for topic in INTERNAL_TOPICS:
             if hosted.is_hosted(topic):

@@ -7,7 +7,8 @@ from typing import Any
 from kohort.model.errors import ErrorCode
 from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kohort.runtime.processors import InlineProcessor
-from kohort.server.coordinators.coordinators import COORDINATORS, Coordinators
+from kohort.server.coordinators.coordinators import Coordinators
+from kohort.server.coordinators.entries import COORDINATORS
 from kohort.storage.log import LogStore
 from kohort.testing.virtual import VirtualNode
 from kohort.wire import messages as m

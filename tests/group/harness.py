@@ -25,7 +25,7 @@ from kohort.machine.timeline import TimelineDict
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.model.ids import CONSUMER_OFFSETS
 from kohort.model.image import ImageDelta
-from kohort.runtime.append.appender import ADAPTIVE
+from kohort.runtime.ports import ADAPTIVE
 from kohort.runtime.processors import InlineProcessor
 from kohort.runtime.runtime import Runtime
 from kohort.testing import FaultyLog, FixedContext, VirtualNode, deleted_topics

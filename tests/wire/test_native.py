@@ -12,7 +12,7 @@ from kohort.wire.headers import read_response_header
 
 CODEC = """
 import sys
-from kohort.wire import batches, messages, readers
+from kohort.wire import batches, messages, native_records, readers
 read, heartbeat = readers.request_reader(12, 4), bytes((2, 103, 0, 0, 0, 0, 2, 109, 0, 0))
 for _ in range(readers.FIRST_READS):
     first = read(heartbeat, 0)
@@ -46,7 +46,7 @@ def test_the_packages_are_whole_for_whoever_imports_them() -> None:
         "from aiokafka import AIOKafkaConsumer\n"
         "print(aiokafka.AIOKafkaProducer.__name__, AIOKafkaConsumer.__name__, aiokafka.errors is errors)\n"
         "print(crc32c.crc32c(b'123456789') == 0xE3069283, crc32c.__version__ != '', hypothesis.given.__name__)\n"
-        "print(issubclass(batches.CorruptRecordException, aiokafka.errors.KafkaError))\n"
+        "print(issubclass(native_records.CorruptRecordException, aiokafka.errors.KafkaError))\n"
     )
     assert out.split() == ["AIOKafkaProducer", "AIOKafkaConsumer", "True", "True", "True", "given", "True"]
 

@@ -15,7 +15,8 @@ from kohort.client.security import PLAINTEXT, Security
 from kohort.model.principals import ANONYMOUS, Principal
 from kohort.runtime.processors import InlineProcessor
 from kohort.security.acls.acl import Acl
-from kohort.server.coordinators.coordinators import COORDINATORS, Coordinators
+from kohort.server.coordinators.coordinators import Coordinators
+from kohort.server.coordinators.entries import COORDINATORS
 from kohort.storage.memory import MemoryStore
 from kohort.testing.context import FixedContext
 from kohort.testing.kafka import KafkaNode

@@ -17,9 +17,8 @@ from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE, TopicPartition
 from kohort.runtime.processors import InlineProcessor
 from kohort.runtime.runtime import Runtime
-from kohort.server.coordinators.group_coordinator import group_coordinator
+from kohort.server.coordinators.entries import GROUPS, TRANSACTIONS
 from kohort.server.coordinators.hosted_coordinator import HostedCoordinator
-from kohort.server.coordinators.transaction_coordinator import transaction_coordinator
 from kohort.testing.context import FixedContext
 from kohort.testing.virtual import VirtualNode
 from kohort.wire import messages as m
@@ -142,8 +141,8 @@ class SimulatedBroker:
 
     def _host(self) -> None:
         processor = partial(InlineProcessor, self.node.wheel, self.node.defer, self.node.call_soon)
-        for make in (transaction_coordinator, group_coordinator):
-            coordinator = HostedCoordinator(make(self.broker), self.broker, processor())
+        for entry in (TRANSACTIONS, GROUPS):
+            coordinator = HostedCoordinator(entry, self.broker, processor())
             self._coordinators[coordinator.topic] = coordinator
             for api_key, handler in coordinator.handlers().items():
                 self.broker.serve(api_key, handler)

@@ -65,6 +65,10 @@ class Handlers(Mapping[ApiKey, Handler]):
             handler = self._made[api] = self._makers[api]()
         return handler
 
+    def __contains__(self, api: object) -> bool:
+        """Whether there is the API; its handler is not made."""
+        return api in self._makers
+
     def __iter__(self) -> Iterator[ApiKey]:
         return iter(self._makers)
 
@@ -98,13 +102,14 @@ class BrokerApis:
         for api_key, handler in self._absent.items():
             self.serve(api_key, handler)
         for api_key, of in APIS.items():
-            self._serve_later(api_key, partial(of, self))
+            self.serve_later(api_key, partial(of, self))
 
     def serve(self, api_key: ApiKey, handler: Handler) -> None:
         """Register the handler of an API for the versions of the release, behind its checks, unless the release lacks it."""
-        self._serve_later(api_key, lambda: handler)
+        self.serve_later(api_key, lambda: handler)
 
-    def _serve_later(self, api_key: ApiKey, make: Callable[[], Handler]) -> None:
+    def serve_later(self, api_key: ApiKey, make: Callable[[], Handler]) -> None:
+        """As `serve`, with a function that makes the handler for the first request."""
         if api_key in self.versions:
             self.open_handlers.put(api_key, make)
             self.handlers.put(api_key, partial(self._guarded, api_key))

@@ -7,6 +7,8 @@ from kohort.machine.shard import EndTransaction, Producer
 from kohort.model.ids import TopicPartition
 
 NO_SEQUENCE: Final = -1
+ADAPTIVE: Final = -1
+"""A batch stays open as long as operations wait. Source: the default of group.coordinator.append.linger.ms."""
 
 HighWatermarkListener = Callable[[int], None]
 

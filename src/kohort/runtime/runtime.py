@@ -21,12 +21,11 @@ from kohort.machine.steps import Operation
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import InvariantError, KohortError
 from kohort.model.image import NO_TOPICS, ClusterImage, ImageDelta
-from kohort.runtime.append.appender import ADAPTIVE
 from kohort.runtime.context import Context
 from kohort.runtime.environment import Environment
 from kohort.runtime.loading.windows import LOAD_BUFFER_BYTES
 from kohort.runtime.metrics import RuntimeMetrics, ShardMetrics
-from kohort.runtime.ports import Clock, PartitionLog, Verify
+from kohort.runtime.ports import ADAPTIVE, Clock, PartitionLog, Verify
 from kohort.runtime.processors import PartitionExecutor, Processor
 from kohort.runtime.runner import Leads, PartitionRunner, S, T, not_coordinator
 from kohort.runtime.slices import Slices

@@ -37,7 +37,8 @@ from kohort.runtime.ready_queue import ReadyQueue
 from kohort.runtime.timers.clock import SystemClock
 from kohort.server.connections.client_connections import ClientConnections, OpenConnection
 from kohort.server.connections.connection_limits import ConnectionLimits, Descriptors
-from kohort.server.coordinators.coordinators import COORDINATORS, Coordinators
+from kohort.server.coordinators.coordinators import Coordinators
+from kohort.server.coordinators.entries import COORDINATORS
 from kohort.server.listeners.addresses import ListenerAddress, addresses_of_brokers
 from kohort.server.listeners.broker_listeners import BrokerListeners
 from kohort.server.listeners.listener import connections_max
@@ -55,8 +56,8 @@ from kohort.wire.apis import ApiKey
 
 if TYPE_CHECKING:
     from kohort.scrape import Family
-    from kohort.server.cluster.membership import Membership
     from kohort.security.credentials import Token
+    from kohort.server.cluster.membership import Membership
     from kohort.server.control import Control
     from kohort.server.peers.peering import Peering
     from kohort.storage.logs.recovery import RecoveryProgress

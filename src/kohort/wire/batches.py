@@ -10,7 +10,7 @@ Source: Kafka DefaultRecordBatch, LogValidator, EndTransactionMarker; KIP-98.
 
 from collections.abc import Iterator, Sequence
 from struct import Struct, error
-from typing import Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 
@@ -37,7 +37,7 @@ from kohort.wire.batch_header import (
     fields_struct,
 )
 from kohort.wire.compression import Buffer, Codec, compress, decompress
-from kohort.wire.native import CorruptRecordException, DefaultRecordBatch, DefaultRecordBatchBuilder, crc32c
+from kohort.wire.native import crc32c
 from kohort.wire.primitives import write_varint
 from kohort.wire.scanning.header_keys import read_any_records
 from kohort.wire.scanning.record_scan import has_long_attributes, scan_records
@@ -49,6 +49,9 @@ _BASE_OFFSET: Final = Struct(">q")
 _TIMES: Final = fields_struct("base_timestamp", "max_timestamp")
 
 _SIZE_MAX: Final = (1 << 31) - 1
+
+_new_builder: Any = None
+"""Makes aiokafka's builder of a batch; imported for the first batch."""
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 
@@ -175,6 +178,15 @@ def check_crc(buffer: Buffer, position: int = 0) -> bool:
     return bool(crc32c(covered) == crc)
 
 
+def _builder(is_transactional: bool, producer_id: int, producer_epoch: int, base_sequence: int) -> Any:
+    global _new_builder  # noqa: PLW0603
+    if _new_builder is None:
+        from kohort.wire.native_records import DefaultRecordBatchBuilder
+
+        _new_builder = DefaultRecordBatchBuilder
+    return _new_builder(MAGIC, 0, is_transactional, producer_id, producer_epoch, base_sequence, _SIZE_MAX)
+
+
 def encode_batch(
     pairs: Sequence[tuple[bytes, bytes | None]],
     timestamp_ms: int,
@@ -190,7 +202,7 @@ def encode_batch(
     Batches of the group coordinator have the base sequence 0 although they have no producer id, as in Kafka; batches of the
     transaction coordinator have -1. Encoding takes 0.2 us a record and 0.7 us a batch.
     """
-    builder = DefaultRecordBatchBuilder(MAGIC, 0, transactional, producer_id, producer_epoch, base_sequence, _SIZE_MAX)
+    builder = _builder(transactional, producer_id, producer_epoch, base_sequence)
     append = builder.append
     for offset, (key, value) in enumerate(pairs):
         append(offset, timestamp_ms, key, value, [])
@@ -256,7 +268,7 @@ def build_batch(
 ) -> bytes:
     """Encode a batch of one record or more. `timestamp_ms` is the timestamp of records without one."""
     assert records, "a batch without records"
-    builder = DefaultRecordBatchBuilder(MAGIC, 0, transactional, producer_id, producer_epoch, base_sequence, _SIZE_MAX)
+    builder = _builder(transactional, producer_id, producer_epoch, base_sequence)
     times = [timestamp_ms if record.timestamp_ms is None else record.timestamp_ms for record in records]
     for offset, record in enumerate(records):
         # Relative times, because the builder takes a first time of -1 for none.
@@ -317,6 +329,8 @@ def read_records(
     if has_long_attributes(whole, HEADER_BYTES, header.record_count):
         # The library takes the attributes of a record for a varint. No client is known that sets any.
         return _read_any(whole, header)
+    from kohort.wire.native_records import CorruptRecordException, DefaultRecordBatch
+
     try:
         return list(DefaultRecordBatch(whole))
     except UnicodeDecodeError:

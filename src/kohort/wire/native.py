@@ -1,5 +1,6 @@
 """
-Native code of other packages: kio's reader, aiokafka's record batches, CRC-32C, imported without the rest of their packages.
+Native code of other packages: kio's reader and CRC-32C, imported without the rest of their packages. aiokafka's record batches
+are in `native_records`.
 
 A start has a budget, because users start a server in every test. The `__init__` of these packages would import clients, command
 lines and test tools: 40 ms for aiokafka and crc32c, 200 ms for kio if hypothesis is installed.
@@ -38,14 +39,11 @@ def import_lazily(package: str) -> None:
             setattr(sys.modules[parent], name, module)  # as an import does; native modules look for it
 
 
-for _package in ("aiokafka", "aiokafka.record", "aiokafka.record._crecords", "crc32c"):
-    import_lazily(_package)
+import_lazily("crc32c")
 
-from aiokafka.errors import CorruptRecordException  # noqa: E402
-from aiokafka.record._crecords.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder  # noqa: E402
 from crc32c._crc32c import crc32c  # noqa: E402
 
-__all__ = ["CorruptRecordException", "DefaultRecordBatch", "DefaultRecordBatchBuilder", "crc32c", "kio_entity_reader"]
+__all__ = ["crc32c", "import_lazily", "kio_entity_reader"]
 
 
 def kio_entity_reader() -> Callable[[type], Callable[[bytes, int], tuple[Any, int]]]:

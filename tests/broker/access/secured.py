@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kohort.model.principals import Principal
-from kohort.server.coordinators.coordinators import COORDINATORS
+from kohort.server.coordinators.entries import COORDINATORS
 from kohort.wire.apis import ApiKey
 from tests.broker.access.scanning_authorizer import ScanningAuthorizer
 from tests.broker.harness import Harness

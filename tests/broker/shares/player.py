@@ -14,7 +14,7 @@ from typing import Any
 
 from kohort.broker.acls.authorizer import CLASS_NAME
 from kohort.model.ids import CONSUMER_OFFSETS, INTERNAL_TOPICS
-from kohort.server.coordinators.coordinators import COORDINATORS
+from kohort.server.coordinators.entries import COORDINATORS
 from kohort.storage.log import CleanerConfig
 from kohort.storage.memory import MemoryStore
 from kohort.testing.virtual import VirtualNode

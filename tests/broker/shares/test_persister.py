@@ -9,7 +9,7 @@ from kohort.broker.shares.persister import ATTEMPTS_MAX, CREATION_MS, RETRY_MS_M
 from kohort.machine.ports import SharePartitionKey, SharePartitionState, StateBatch
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.model.ids import SHARE_GROUP_STATE
-from kohort.server.coordinators.share_coordinator import share_coordinator
+from kohort.server.coordinators.entries import SHARES
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from tests.broker.harness import Harness
@@ -33,7 +33,7 @@ def test_without_a_share_coordinator_nothing_is_available() -> None:
 def test_the_first_call_creates_the_topic_and_every_call_is_served() -> None:
     harness = Harness(share_coordinator_state_topic_num_partitions="2")
     key = KEY._replace(topic_id=harness.create("t"))
-    harness.host(share_coordinator)
+    harness.host(SHARES)
     persister, answers = harness.broker.persister, list[Any]()
     persister.initialize(key, 3, 10, answers.append)
     assert answers == []
@@ -86,7 +86,7 @@ def test_a_coordinator_that_loads_is_asked_again() -> None:
     harness.broker.persister.initialize(key, 0, 0, answers.append)
     harness.node.advance(RETRY_MS_MIN - 1)
     assert answers == []
-    harness.host(share_coordinator)
+    harness.host(SHARES)
     harness.node.advance(1)
     assert answers == [None]
 

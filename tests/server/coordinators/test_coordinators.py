@@ -15,7 +15,7 @@ from kohort.model.ids import TRANSACTION_STATE
 from kohort.model.image import ClusterImage, ImageDelta
 from kohort.runtime.processors import InlineProcessor
 from kohort.server.coordinators.coordinators import Coordinators
-from kohort.server.coordinators.hosted_coordinator import Coordinator
+from kohort.server.coordinators.hosted_coordinator import Coordinator, CoordinatorEntry
 from kohort.server.metrics.figures import figure
 from kohort.transaction.records import TransactionRecordSerde
 from kohort.wire import messages as m
@@ -72,7 +72,7 @@ class Host:
         node = self.harness.node
         self.coordinators = Coordinators(node.defer)
         self.coordinators.start(
-            [self._make],
+            [CoordinatorEntry(topic=TRANSACTION_STATE, apis=frozenset({ApiKey.LIST_TRANSACTIONS}), make=self._make)],
             self.harness.broker,
             lambda: InlineProcessor(node.wheel, node.defer, node.call_soon),
         )
@@ -81,7 +81,6 @@ class Host:
 
     def _make(self, _broker: Broker) -> Coordinator[Registrar, Service]:
         return Coordinator(
-            topic=TRANSACTION_STATE,
             name="transaction",
             serde=TransactionRecordSerde(lambda: 2),
             make_shard=lambda _runtime, partition, _registry, _deadlines: Registrar(self._told, partition),

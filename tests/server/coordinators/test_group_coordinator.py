@@ -11,7 +11,7 @@ from kohort.records.offset_commits import encode_offset_commit
 from kohort.records.values import OffsetCommit
 from kohort.runtime.processors import InlineProcessor
 from kohort.server.coordinators.coordinators import Coordinators
-from kohort.server.coordinators.group_coordinator import group_coordinator
+from kohort.server.coordinators.entries import GROUPS
 from kohort.storage.log import Log
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
@@ -35,7 +35,7 @@ class Groups:
         node = self.harness.node
         self.coordinators = Coordinators(node.defer)
         processor = partial(InlineProcessor, node.wheel, node.defer, node.call_soon)
-        self.coordinators.start([group_coordinator], self.harness.broker, processor)
+        self.coordinators.start([GROUPS], self.harness.broker, processor)
         self.coordinators.load()
         self.harness.coordinators[CONSUMER_OFFSETS] = self.coordinators.marker_writer(CONSUMER_OFFSETS)
 

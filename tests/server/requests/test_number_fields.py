@@ -17,7 +17,8 @@ import pytest
 from kohort.broker.api_table import served_versions
 from kohort.model.ids import INTERNAL_TOPICS
 from kohort.runtime.processors import InlineProcessor
-from kohort.server.coordinators.coordinators import COORDINATORS, Coordinators
+from kohort.server.coordinators.coordinators import Coordinators
+from kohort.server.coordinators.entries import COORDINATORS
 from kohort.testing.virtual import VirtualNode
 from kohort.wire import messages as m
 from kohort.wire.apis import API_KEYS, ApiKey

@@ -19,13 +19,10 @@ from kohort.runtime.append.deferred import DeferredEvent
 from kohort.runtime.append.open_batch import BATCH_OVERHEAD_BYTES, OpenBatch, Pair, size_bytes
 from kohort.runtime.append.position import Position
 from kohort.runtime.metrics import ShardMetrics
-from kohort.runtime.ports import Clock, PartitionLog
+from kohort.runtime.ports import ADAPTIVE, Clock, PartitionLog
 from kohort.wire.compression import Codec
 
 _log = logging.getLogger("kohort.runtime")
-
-ADAPTIVE: Final = -1
-"""Source: the default of group.coordinator.append.linger.ms."""
 
 PACKED_MIN: Final = 4
 """Fewer records are faster to encode one by one."""

@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kohort.broker.broker import Broker
 from kohort.broker.partitions import Partition
-from kohort.broker.ports import Cancel, MarkerWriter
+from kohort.broker.ports import Cancel, Handler, MarkerWriter
 from kohort.broker.replicas import NO_LEADER
 from kohort.machine.ports import Persister, Verification
 from kohort.model.errors import NotLeaderError, NotYetError, StorageError
 from kohort.model.image import ImageDelta
 from kohort.runtime.ports import Defer
 from kohort.runtime.processors import Processor
-from kohort.runtime.runtime import Runtime
-from kohort.server.coordinators.group_coordinator import group_coordinator
-from kohort.server.coordinators.hosted_coordinator import CoordinatorFactory, HostedCoordinator
-from kohort.server.coordinators.share_coordinator import share_coordinator
-from kohort.server.coordinators.transaction_coordinator import transaction_coordinator
+from kohort.server.coordinators.hosted_coordinator import CoordinatorEntry, HostedCoordinator
 from kohort.storage.log import Log
+from kohort.wire.apis import ApiKey
 
 if TYPE_CHECKING:
+    from kohort.runtime.runtime import Runtime
     from kohort.scrape import Family
 
 _log = logging.getLogger("kohort.server")
 
-COORDINATORS: Final[tuple[CoordinatorFactory, ...]] = (group_coordinator, transaction_coordinator, share_coordinator)
-"""The coordinators of every node, one entry each."""
 RETRY_MS_MIN: Final = 500
 RETRY_MS_MAX: Final = 60_000
 """The back-off of a partition whose log cannot be opened. Data partitions are tried again by each request."""
@@ -47,9 +43,6 @@ class Coordinators:
     def __init__(self, defer: Defer) -> None:
         self._defer = defer
         self._hosted: dict[str, HostedCoordinator] = {}
-        self.verification: Verification | None = None
-        self.persister: Persister | None = None
-        """See `kohort.broker.ports.CoordinatorDirectory`; set by `start`."""
         self._led: dict[str, dict[int, tuple[int, int]]] = {}
         """By topic: leader and leader epoch of the loaded partitions."""
         self._watched: dict[tuple[str, int], Log] = {}
@@ -58,20 +51,25 @@ class Coordinators:
         """By topic and partition: cancels the next attempt to open a log."""
 
     def start(
-        self, factories: Iterable[CoordinatorFactory], broker: Broker, make_processor: Callable[[], Processor]
+        self, entries: Iterable[CoordinatorEntry], broker: Broker, make_processor: Callable[[], Processor]
     ) -> None:
-        """Make the coordinators, each with a processor, and register their handlers with the broker."""
+        """
+        Host the coordinators, each with a processor, and register their APIs with the broker. Each is made when it is needed.
+
+        Raises:
+            ConfigError: a configuration of one of them is invalid.
+        """
         self._broker = broker
-        for make in factories:
-            hosted = HostedCoordinator(make(broker), broker, make_processor())
+        for entry in entries:
+            entry.check(broker.config)
+            hosted = HostedCoordinator(entry, broker, make_processor())
             self._hosted[hosted.topic] = hosted
             self._led[hosted.topic] = {}
             for node_id, apis in self._broker.apis.items():
                 leads = partial(self._leads, hosted.topic, node_id) if len(self._broker.apis) > 1 else None
-                for api_key, handler in hosted.handlers(leads).items():
-                    apis.serve(api_key, handler)
-            self.verification = self.verification or hosted.verification
-            self.persister = self.persister or hosted.persister
+                handlers = cache(partial(hosted.handlers, leads))
+                for api_key in entry.apis:
+                    apis.serve_later(api_key, partial(_handler, handlers, api_key))
         self._broker.catalog.watch(self._on_delta)
 
     def _leads(self, topic: str, node_id: int, partition: int) -> bool:
@@ -86,6 +84,15 @@ class Coordinators:
     def marker_writer(self, topic: str) -> MarkerWriter | None:
         hosted = self._hosted.get(topic)
         return None if hosted is None else hosted.marker_writer
+
+    @property
+    def verification(self) -> Verification | None:
+        found = (hosted.verification for hosted in self._hosted.values() if hosted.entry.has_verification)
+        return next(found, None)
+
+    @property
+    def persister(self) -> Persister | None:
+        return next((hosted.persister for hosted in self._hosted.values() if hosted.entry.has_persister), None)
 
     # -- leadership --------------------------------------------------------------------------------------------
 
@@ -106,7 +113,8 @@ class Coordinators:
                     self._unload(hosted, partition, "deleted")
             if topic in changed:
                 self._load(hosted)
-            hosted.runtime.on_image(delta)
+            if hosted.is_made:
+                hosted.runtime.on_image(delta)
 
     def _load(self, hosted: HostedCoordinator) -> None:
         topic = self._broker.catalog.topic(hosted.topic)
@@ -214,3 +222,7 @@ class Coordinators:
         for topic, hosted in self._hosted.items():
             self._stop_retries(topic)
             hosted.close()
+
+
+def _handler(handlers: Callable[[], Mapping[ApiKey, Handler]], api_key: ApiKey) -> Handler:
+    return handlers()[api_key]

@@ -22,7 +22,7 @@ from kohort.group.service import GroupService
 from kohort.group.shard import GroupShard
 from kohort.machine.shard import Deadlines, Runner
 from kohort.machine.timeline import SnapshotRegistry
-from kohort.model.ids import CONSUMER_OFFSETS, uuid_text
+from kohort.model.ids import uuid_text
 from kohort.runtime.runtime import Runtime
 from kohort.server.coordinators.assignors import load_assignors
 from kohort.server.coordinators.event_lines import EventLog
@@ -86,7 +86,6 @@ def group_coordinator(broker: Broker) -> Coordinator[GroupShard, GroupService]:
         yield from group_families(gauges, GroupCounters.total(counters.values()), counts)
 
     return Coordinator(
-        topic=CONSUMER_OFFSETS,
         name="group",
         serde=record_serde(),
         make_shard=make_shard,

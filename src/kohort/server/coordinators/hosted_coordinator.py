@@ -1,8 +1,13 @@
-"""A coordinator as data, and its host: a runtime with a shard on each partition of a topic, and the service of each broker."""
+"""
+A coordinator as data, and its host: a runtime with a shard on each partition of a topic, and the service of each broker.
+
+The host makes both when they are needed: a start does without the rooms of coordinators whose topics do not exist yet.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import msgspec
@@ -11,19 +16,20 @@ from kohort.broker.broker import Broker
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.ports import Handler
 from kohort.machine.ports import Persister, Verification
-from kohort.machine.shard import Deadlines, EndTransaction, Producer, RecordSerde, Runner, Shard
+from kohort.machine.shard import Deadlines, EndTransaction, Producer, RecordSerde, Shard
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import ConfigError, ErrorCode, error_code
 from kohort.model.ids import TopicPartition
-from kohort.runtime.append.appender import ADAPTIVE
+from kohort.runtime.ports import ADAPTIVE
 from kohort.runtime.processors import Processor
-from kohort.runtime.runner import Leads
-from kohort.runtime.runtime import Runtime
 from kohort.runtime.states import State
 from kohort.wire.apis import ApiKey
 from kohort.wire.compression import Codec
 
 if TYPE_CHECKING:
+    from kohort.machine.shard import Runner
+    from kohort.runtime.runner import Leads
+    from kohort.runtime.runtime import Runtime
     from kohort.scrape import Family
 
 S = TypeVar("S", bound=Shard[Any])
@@ -44,11 +50,10 @@ V = TypeVar("V", bound=Service)
 
 class Coordinator(msgspec.Struct, Generic[S, V], frozen=True, kw_only=True):
     """
-    A coordinator as data. To add one: write a function that returns it, and add that to
-    `kohort.server.coordinators.coordinators.COORDINATORS`.
+    A coordinator as data. To add one: write a function that returns it, and an entry of it in
+    `kohort.server.coordinators.entries.COORDINATORS`.
 
     Attributes:
-        topic: the internal topic that holds its records; a shard runs on each of the partitions.
         name: "group" for the metrics of the group coordinator.
         make_shard: returns a new shard for (runtime, partition, snapshot registry, deadlines).
         make_service: returns the service of one broker over the shards that it sees.
@@ -61,7 +66,6 @@ class Coordinator(msgspec.Struct, Generic[S, V], frozen=True, kw_only=True):
         on_effects, is_compacted, write_timeout_ms, load_buffer_bytes, linger_ms, codec: see `kohort.runtime.runtime.Runtime`.
     """
 
-    topic: str
     name: str
     serde: RecordSerde[Any]
     make_shard: Callable[[Runtime[S], int, SnapshotRegistry, Deadlines], S]
@@ -93,7 +97,24 @@ def codec_of(config: BrokerConfig, key: str) -> Codec:
         raise ConfigError(f"{key} is {number}; it must be one of {known}") from None
 
 
-CoordinatorFactory = Callable[[Broker], Coordinator[Any, Any]]
+class CoordinatorEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    What a node knows of a coordinator before it is needed.
+
+    Attributes:
+        topic: the internal topic that holds its records; a shard runs on each of the partitions.
+        apis: those that it handles.
+        make: imports and makes it.
+        check: checks its configurations at the start. Raises: ConfigError.
+        has_verification, has_persister: whether it has what these functions of `Coordinator` return.
+    """
+
+    topic: str
+    apis: frozenset[ApiKey]
+    make: Callable[[Broker], Coordinator[Any, Any]]
+    check: Callable[[BrokerConfig], None] = lambda _config: None
+    has_verification: bool = False
+    has_persister: bool = False
 
 
 class HostedCoordinator:
@@ -104,11 +125,31 @@ class HostedCoordinator:
         processor: over the node's event loop, for this coordinator alone.
     """
 
-    def __init__(self, coordinator: Coordinator[Any, Any], broker: Broker, processor: Processor) -> None:
-        self.topic = coordinator.topic
-        self._coordinator = coordinator
-        self._verification = broker.verification
-        self.runtime: Runtime[Any] = Runtime(
+    def __init__(self, entry: CoordinatorEntry, broker: Broker, processor: Processor) -> None:
+        self.entry = entry
+        self.topic = entry.topic
+        self._broker = broker
+        self._processor = processor
+        self._services: list[Service] = []
+        """Of all brokers, and one that sees all shards."""
+        self._is_closed = False
+
+    @property
+    def is_made(self) -> bool:
+        """Whether the coordinator was needed."""
+        return "runtime" in vars(self)
+
+    @cached_property
+    def _coordinator(self) -> Coordinator[Any, Any]:
+        return self.entry.make(self._broker)
+
+    @cached_property
+    def runtime(self) -> Runtime[Any]:
+        """The shards."""
+        from kohort.runtime.runtime import Runtime
+
+        coordinator, broker = self._coordinator, self._broker
+        return Runtime(
             partition_count=broker.creation.internal_partition_count(self.topic),
             make_shard=lambda partition, registry, deadlines: coordinator.make_shard(
                 self.runtime, partition, registry, deadlines
@@ -116,7 +157,7 @@ class HostedCoordinator:
             serde=coordinator.serde,
             image=broker.catalog,
             clock=broker.clock,
-            processor=processor,
+            processor=self._processor,
             verify=self._verify,
             write_timeout_ms=coordinator.write_timeout_ms,
             linger_ms=coordinator.linger_ms,
@@ -125,17 +166,32 @@ class HostedCoordinator:
             is_compacted=coordinator.is_compacted,
             on_effects=coordinator.on_effects,
         )
-        self._service: Service = coordinator.make_service(self.runtime)
-        self._services = [self._service]
-        """Of all brokers, and one that sees all shards."""
-        verification = coordinator.verification
-        self.verification = None if verification is None else verification(self._service)
-        persister = coordinator.persister
-        self.persister = None if persister is None else persister(self._service)
+
+    @cached_property
+    def _service(self) -> Any:
+        """The service that sees all shards."""
+        return self._make_service(self.runtime)
+
+    def _make_service(self, runner: Runner[Any]) -> Service:
+        service: Service = self._coordinator.make_service(runner)
+        service.is_active = not self._is_closed
+        self._services.append(service)
+        return service
+
+    @cached_property
+    def verification(self) -> Verification | None:
         """See `kohort.broker.ports.CoordinatorDirectory`."""
+        made = self._coordinator.verification
+        return None if made is None else made(self._service)
+
+    @cached_property
+    def persister(self) -> Persister | None:
+        """See `kohort.broker.ports.CoordinatorDirectory`."""
+        made = self._coordinator.persister
+        return None if made is None else made(self._service)
 
     def _verify(self, partition: int, producer: Producer, verified: Callable[[Exception | None], None]) -> None:
-        self._verification.verify(TopicPartition(self.topic, partition), producer, verified)
+        self._broker.verification.verify(TopicPartition(self.topic, partition), producer, verified)
 
     def handlers(self, leads: Leads | None = None) -> Mapping[ApiKey, Handler]:
         """
@@ -144,11 +200,10 @@ class HostedCoordinator:
         Args:
             leads: whether the broker leads a partition of the topic. None for a broker that leads all.
         """
-        if leads is None:
-            return self._service.handlers()
-        service: Service = self._coordinator.make_service(self.runtime.led_by(leads))
-        self._services.append(service)
-        return service.handlers()
+        service: Service = self._service if leads is None else self._make_service(self.runtime.led_by(leads))
+        handlers = service.handlers()
+        assert handlers.keys() == self.entry.apis, self.topic
+        return handlers
 
     def marker_writer(self, partition: int, end: EndTransaction, done: Callable[[ErrorCode], None], /) -> None:
         """See `kohort.broker.ports.MarkerWriter`."""
@@ -162,7 +217,7 @@ class HostedCoordinator:
     @property
     def loading(self) -> int:
         """How many partitions are being loaded."""
-        return list(self.runtime.states().values()).count(State.LOADING)
+        return list(self.runtime.states().values()).count(State.LOADING) if self.is_made else 0
 
     def metrics(self) -> Iterator[Family | None]:
         """The metrics of the coordinator and of its runtime, as they are now, and None between steps of work."""
@@ -173,6 +228,8 @@ class HostedCoordinator:
 
     def close(self) -> None:
         """Unload everything; waiting requests are answered NOT_COORDINATOR. Later requests are refused."""
+        self._is_closed = True
         for service in self._services:
             service.is_active = False
-        self.runtime.close()
+        if self.is_made:
+            self.runtime.close()

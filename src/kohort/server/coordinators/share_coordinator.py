@@ -53,7 +53,6 @@ def share_coordinator(broker: Broker) -> Coordinator[ShareShard, ShareService]:
         yield from share_families(sum(service.counts()), metrics)
 
     return Coordinator(
-        topic=SHARE_GROUP_STATE,
         name="share",
         serde=ShareRecordSerde(),
         make_shard=make_shard,

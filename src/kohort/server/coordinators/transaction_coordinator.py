@@ -12,7 +12,7 @@ from kohort.broker.broker import Broker
 from kohort.broker.features import TRANSACTION_VERSION
 from kohort.machine.shard import Deadlines, Runner
 from kohort.machine.timeline import SnapshotRegistry
-from kohort.model.ids import CONSUMER_OFFSETS, TRANSACTION_STATE, TopicPartition
+from kohort.model.ids import CONSUMER_OFFSETS, TopicPartition
 from kohort.runtime.runtime import Runtime
 from kohort.server.coordinators.event_lines import EventLog
 from kohort.server.coordinators.hosted_coordinator import Coordinator
@@ -79,7 +79,6 @@ def transaction_coordinator(broker: Broker) -> Coordinator[TransactionShard, Tra
         yield from transaction_families(gauges, TransactionCounters.total(counters.values()))
 
     return Coordinator(
-        topic=TRANSACTION_STATE,
         name="transaction",
         serde=TransactionRecordSerde(level),
         make_shard=make_shard,

@@ -24,7 +24,7 @@ from kohort.wire.batch_header import (
 )
 from kohort.wire.batches import BatchHeader, LogRecord, write_crc
 from kohort.wire.compression import Codec, compress
-from kohort.wire.native import DefaultRecordBatchBuilder
+from kohort.wire.native_records import DefaultRecordBatchBuilder
 from kohort.wire.scanning.header_keys import write_any_record
 
 _SIZE_MAX = (1 << 31) - 1
