@@ -598,14 +598,20 @@ class Node:
         if self._rejoining is None:
             self._connections.abort_all()
             self._rejoining = self._loop.create_task(self._rejoin(reason))
+            self._rejoining.add_done_callback(self._on_rejoined)
+
+    def _on_rejoined(self, task: asyncio.Task[None]) -> None:
+        self._rejoining = None
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("node.not_rejoined", exc_info=error)
+            self._on_failure(f"the node could not join the others again: {error}")
 
     async def _rejoin(self, reason: str) -> None:
         _log.error("node.rejoins reason=%r", reason)
-        listeners = self._listeners
-        self._abandon()
-        settings = self._settings
+        listeners, settings = self._listeners, self._settings
         if self.metrics_port is not None:
             settings = msgspec.structs.replace(settings, metrics_port=self.metrics_port)
+        self._abandon()
         pause_s = REJOIN_SECONDS_MIN
         while True:
             for each in listeners.values():
@@ -623,7 +629,6 @@ class Node:
                 break
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, REJOIN_SECONDS_MAX)
-        self._rejoining = None
 
     def _abandon(self) -> None:
         """Stop without an answer to anyone."""

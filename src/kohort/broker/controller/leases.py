@@ -18,6 +18,8 @@ Seconds: TypeAlias = Callable[[], float]
 
 MARGIN: Final = 0.1
 """Part of the lease that another node waits on top of it."""
+_GAP: Final = 0.5
+"""Part of the wait: a time without a look after which the wait begins anew."""
 
 
 class Lease:
@@ -63,14 +65,19 @@ class LeaseWatch:
         self._wait_s = duration_s * (1 + MARGIN)
         self._seen: dict[int, tuple[UUID, int, float]] = {}
         """By node: its incarnation and counter, and when these were seen first."""
+        self._looked_at = seconds()
 
     def see(self, rows: Iterable[NodeRow], looked_at: float) -> None:
         """
         Take the rows of a look.
 
         Args:
-            looked_at: the time after the look.
+            looked_at: the time after the look. After a longer time without a look, for example because the database was away,
+                all nodes are given time to renew their leases again.
         """
+        if looked_at - self._looked_at > self._wait_s * _GAP:
+            self._seen.clear()
+        self._looked_at = looked_at
         seen: dict[int, tuple[UUID, int, float]] = {}
         for row in rows:
             last = self._seen.get(row.node_id)

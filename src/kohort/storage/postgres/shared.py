@@ -298,8 +298,10 @@ class _Looks:
         except psycopg.Error as error:
             result = None
             self._drop()
-            self._shared.problem = f"The lease is not renewed: {sentence(error)}."
-            _log.warning("store.lease_not_renewed error=%r", sentence(error))
+            problem = f"The lease is not renewed: {sentence(error)}."
+            if problem != self._shared.problem:
+                _log.warning("store.lease_not_renewed error=%r", sentence(error))
+            self._shared.problem = problem
         except ConfigError as error:
             self._drop()
             self._shared.on_looks_lost(str(error))
