@@ -117,6 +117,7 @@ class Node:
         self._loop = loop
         self.cluster_id = ""
         self._rejoining: asyncio.Task[None] | None = None
+        self._times_lost = 0
         self._acknowledged: Mapping[tuple[TopicPartition, UUID], int] = {}
         """High watermarks from before this node has joined the others again."""
         self.virtual_time: VirtualTimeDriver | None = None
@@ -452,7 +453,7 @@ class Node:
     def _metric_steps(self) -> Iterator["Family | None"]:
         from kohort.server.metrics.collection import node_families
 
-        return node_families(
+        yield from node_families(
             self._broker,
             self._connections,
             self._logins,
@@ -461,6 +462,10 @@ class Node:
             self._log,
             self._started_at_s,
         )
+        if self._membership is not None:
+            from kohort.server.metrics.nodes import membership_families
+
+            yield from membership_families(self._membership.figures(self._times_lost))
 
     def not_ready(self) -> list[str]:
         """The reasons for which clients should not use the node now; empty if it is ready."""
@@ -596,6 +601,7 @@ class Node:
     def _on_lost(self, reason: str) -> None:
         """Another node may answer for the partitions of this one: begin anew, as after a start."""
         if self._rejoining is None:
+            self._times_lost += 1
             self._connections.abort_all()
             self._rejoining = self._loop.create_task(self._rejoin(reason))
             self._rejoining.add_done_callback(self._on_rejoined)

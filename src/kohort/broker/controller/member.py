@@ -210,7 +210,7 @@ class Member:
         if self._is_asked:
             self.look()
         else:
-            pause_ms = min(HANDOVER_MS, self._look_ms) if self._leaderships.is_waiting else self._look_ms
+            pause_ms = min(HANDOVER_MS, self._look_ms) if self._leaderships.waiting else self._look_ms
             self._cancel = self._call_later(pause_ms, self.look)
 
     def _act(self, look: Look, number: int) -> None:

@@ -23,6 +23,7 @@ from kohort.runtime.ports import Defer
 from kohort.server.cluster.leased_transport import LeasedTransport
 from kohort.server.cluster.processes import is_dead, this_process
 from kohort.server.coordinators.coordinators import Coordinators
+from kohort.server.metrics.nodes import NodeFigures
 from kohort.storage.postgres.shared import SharedDatabase
 from kohort.storage.postgres.store import PostgresStore
 from kohort.storage.shared import Registration
@@ -167,6 +168,21 @@ class Membership:
         if not member.lease.is_held:
             return ["The lease of the node has run out."]
         return []
+
+    def figures(self, times_lost: int) -> NodeFigures:
+        """The metrics of the node."""
+        statements, batches, fenced = self._store.append_counts()
+        return NodeFigures(
+            self._broker.catalog.is_led,
+            self.member.lease.left_s,
+            self._leaderships.count,
+            self._leaderships.waiting,
+            self._broker.catalog.version,
+            times_lost,
+            fenced,
+            statements,
+            batches,
+        )
 
     async def drain(self) -> None:
         """Let other nodes lead the partitions of this one."""

@@ -61,6 +61,8 @@ class Writer:
     Attributes:
         problem: why nothing is written now, a sentence; empty if it is.
         statements, statement_seconds: how many appends of a turn were committed, and the time that they took.
+        batches: the record batches in them.
+        fenced: how many appends were refused because another node leads the log.
     """
 
     def __init__(
@@ -96,6 +98,8 @@ class Writer:
         self.problem = ""
         self.statements = 0
         self.statement_seconds = 0.0
+        self.batches = 0
+        self.fenced = 0
         self._thread: Final = threading.Thread(target=self._run, name="kohort-postgres", daemon=True)
         self._thread.start()
 
@@ -219,7 +223,7 @@ class Writer:
         if row is not None and (row.state, row.attempt, row.leader_epoch, row.next_offset) == expected:
             self._locked.setdefault(log, []).append(write)
         else:
-            self._fail(write, _difference(write, row))
+            self._refuse(write, row)
 
     def _resolve(self, writes: list[LogWrite]) -> None:
         """Find out, by a write, what became of a statement whose outcome is not known; write again what was not written."""
@@ -231,7 +235,7 @@ class Writer:
             if row is not None:
                 write.log.attempt = row.attempt
             if row is None or row.state != LIVE:
-                self._fail(write, _difference(write, row))
+                self._refuse(write, row)
             elif (row.next_offset, row.leader_epoch) == (write.next_offset, write.leader_epoch) and (
                 not write.batches or batch == write.batches[0][3]
             ):
@@ -239,14 +243,20 @@ class Writer:
             elif (row.next_offset, row.leader_epoch) == (write.base_offset, write.stored_epoch):
                 again.append(write)
             else:
-                self._fail(write, _difference(write, row))
+                self._refuse(write, row)
         self._done(done)
         if again:
             self._append(again)
 
     def _done(self, writes: list[LogWrite]) -> None:
         if writes:
+            self.batches += sum(len(write.batches) for write in writes)
             self._post(partial(self._on_written, writes))
+
+    def _refuse(self, write: LogWrite, row: sql.Row | None) -> None:
+        """Fail a write that the row of its log does not allow."""
+        self.fenced += row is not None and row.leader_epoch > write.stored_epoch
+        self._fail(write, _difference(write, row))
 
     def _fail(self, write: LogWrite, reason: str) -> None:
         reason = self._failed[write.log] = f"{write.log.topic_partition}: {reason}"
