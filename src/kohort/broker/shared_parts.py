@@ -32,7 +32,7 @@ from kohort.broker.topics.strays import refuse_missing, rename_strays
 from kohort.broker.transactions.markers import LocalMarkers
 from kohort.broker.transactions.producer_ids import ProducerIds
 from kohort.broker.transactions.verification import LocalVerification, OptionalVerification
-from kohort.machine.ports import Markers, Persister, Verification
+from kohort.machine.ports import LatestOffsets, Markers, Persister, Verification
 from kohort.machine.shard import Reply
 from kohort.runtime.ports import Clock
 from kohort.runtime.purgatory import Purgatory
@@ -205,9 +205,16 @@ class SharedParts(ABC):
 
     @cached_property
     def persister(self) -> Persister:
-        from kohort.broker.shares.persister import LocalPersister
+        from kohort.broker.shares.persister import RepeatingPersister
 
-        return LocalPersister(self.coordinators, self.catalog, self.creation, self.call_later)
+        return RepeatingPersister(lambda: self.coordinators.persister, self.catalog, self.creation, self.call_later)
+
+    @cached_property
+    def latest_offsets(self) -> LatestOffsets:
+        """The ends of partitions, as the group coordinator asks for them. The nodes of a cluster set another value."""
+        from kohort.broker.shares.latest_offsets import LocalLatestOffsets
+
+        return LocalLatestOffsets(self.partitions.find_led)
 
     @cached_property
     def dead_letters(self) -> DeadLetterWriter:

@@ -163,6 +163,8 @@ class Peer:
         self._is_closed = False
         self._session_ms = 0
         self._login_at = math.inf
+        """When the next request is behind another login."""
+        self._logged_in_at = 0.0
         self._used_at = 0.0
 
     @property
@@ -216,7 +218,7 @@ class Peer:
             if self._waiting and self._opening is None and self._cancel_backoff is None and not self._is_closed:
                 self._opening = self._loop.create_task(self._open())
             return
-        if self._loop.time() >= self._login_at:
+        if self._waiting and self._loop.time() >= self._login_at and self._used_at > self._logged_in_at:
             if not self._in_flight:
                 self._is_ready = False
                 self._opening = self._loop.create_task(self._open_again())
@@ -333,9 +335,9 @@ class Peer:
             raise ConfigError(f"it does not offer {security.mechanism}; it has {', '.join(response.mechanisms)}")
         self._session_ms = 0
         await self._loop.run_in_executor(None, security.authenticate, self._exchange_token)
-        self._login_at = math.inf
-        if self._session_ms > 0:
-            self._login_at = began_s + _SESSION_SHARE * self._session_ms / 1_000
+        self._logged_in_at = self._loop.time()
+        has_end = self._session_ms > 0
+        self._login_at = began_s + _SESSION_SHARE * self._session_ms / 1_000 if has_end else math.inf
 
     def _exchange_token(self, auth_bytes: bytes) -> bytes:
         """Exchange messages of SASL from the thread of the login, which derives keys and asks for tokens there."""
