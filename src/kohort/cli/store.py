@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kohort.cli.output import echo
+from kohort.model.leases import LEASE_MS, LEASE_MS_MAX, LEASE_MS_MIN
 
 if TYPE_CHECKING:
     from kohort.storage.postgres.connect import Connection, Target
@@ -22,7 +23,7 @@ Url = Annotated[str, typer.Argument(metavar="URL", help="Address of the database
 
 
 @contextmanager
-def _connected(url: str) -> Iterator[tuple[Connection, Target]]:
+def connected(url: str) -> Iterator[tuple[Connection, Target]]:
     """
     Raises:
         ConfigError: the database cannot be used, or refuses a statement.
@@ -38,19 +39,32 @@ def _connected(url: str) -> Iterator[tuple[Connection, Target]]:
 
 
 @app.command("init", epilog=_EXAMPLE.format("init"))
-def init_store(url: Url) -> None:
+def init_store(
+    url: Url,
+    lease_ms: Annotated[
+        int,
+        typer.Option(
+            "--lease-ms",
+            metavar="MS",
+            min=LEASE_MS_MIN,
+            max=LEASE_MS_MAX,
+            help="Duration of the leases of all nodes on this store. When a node dies, its partitions have other leaders some "
+            "seconds after that time. A node that cannot reach the database for so long answers nothing.",
+        ),
+    ] = LEASE_MS,
+) -> None:
     """Make the tables of a store, in a schema `kohort` of the database."""
-    with _connected(url) as (connection, target):
+    with connected(url) as (connection, target):
         from kohort.storage.postgres.schema import init
 
-        cluster_id = init(connection, target.schema, target.shown)
+        cluster_id = init(connection, target.schema, target.shown, lease_ms)
         echo(f"{target.shown} has a store now: cluster {cluster_id}")
 
 
 @app.command("upgrade", epilog=_EXAMPLE.format("upgrade"))
 def upgrade_store(url: Url) -> None:
     """Bring the tables to the version of this Kohort. Stop the node before."""
-    with _connected(url) as (connection, target):
+    with connected(url) as (connection, target):
         from kohort.storage.postgres.schema import upgrade
 
         before, after = upgrade(connection, target.shown)
@@ -60,7 +74,7 @@ def upgrade_store(url: Url) -> None:
 @app.command("verify", epilog=_EXAMPLE.format("verify"))
 def verify_store(url: Url) -> None:
     """Read every batch of every log, and check it. Changes nothing. Exits with 1 if there is damage."""
-    with _connected(url) as (connection, target):
+    with connected(url) as (connection, target):
         from kohort.storage.postgres.connect import check_schema
         from kohort.storage.postgres.verify import verify
 

@@ -131,9 +131,7 @@ class Member:
     def is_drained(self) -> bool:
         """Whether this node has nothing to give up, or nobody to give it to."""
         others = self.look_seen.nodes.values() if self.look_seen is not None else ()
-        return not self._leaderships.count or not any(
-            row.node_id != self.node_id and row.state is NodeState.LIVE for row in others
-        )
+        return not self._leaderships.count or not any(row.node_id != self.node_id and row.may_lead for row in others)
 
     def leave(self) -> None:
         """Give the lease back; the store does so before it closes."""

@@ -35,7 +35,6 @@ _log = logging.getLogger("kohort.storage")
 
 _PAUSE_S_MAX: Final = 1.0
 _READ_BYTES: Final = 1 << 20
-_CHANNEL: Final = "kohort"
 _STATEMENT_S: Final = 5
 """A renewal that takes longer is of no use."""
 
@@ -225,12 +224,12 @@ class SharedDatabase:
         """Raises: as `_open_session`."""
         session = self._open_session()
         session.connection.execute(f"SET statement_timeout = '{_STATEMENT_S}s'".encode())
-        session.connection.execute(f'LISTEN "{_CHANNEL}"'.encode())
+        session.connection.execute(f'LISTEN "{sql.CHANNEL}"'.encode())
         return session
 
 
 def _notify(connection: Connection) -> None:
-    connection.execute(b"SELECT pg_notify($1, '')", (_CHANNEL,))
+    connection.execute(b"SELECT pg_notify($1, '')", (sql.CHANNEL,))
 
 
 class _Looks:
