@@ -314,6 +314,7 @@ class Node:
             self._ready_queue.defer,
             self._acknowledged,
             self._on_lost,
+            self._on_refused,
         )
 
     def _make_peering(self, addresses: Sequence[ListenerAddress]) -> "Peering | None":
@@ -597,6 +598,11 @@ class Node:
             self._membership.close(STOP_SECONDS_MAX)
 
     # -- nodes that share a store ------------------------------------------------------------------------------
+
+    def _on_refused(self, reason: str) -> None:
+        """A start raises it; a node that runs, or joins again, cannot go on."""
+        if self._stop_idle_checks is not None:
+            self._on_failure(reason)
 
     def _on_lost(self, reason: str) -> None:
         """Another node may answer for the partitions of this one: begin anew, as after a start."""

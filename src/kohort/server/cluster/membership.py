@@ -35,6 +35,8 @@ Acknowledged: TypeAlias = Mapping[tuple[TopicPartition, UUID], int]
 
 DRAIN_SECONDS_MAX = 10.0
 """How long a stop waits until other nodes lead the partitions of this one."""
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Linux has CLOCK_BOOTTIME. Where there is none, a machine that has slept renews its lease first."""
 LOOK_S = 0.01
 READY_LOG_S = 5.0
 """When a start that waits says why, and how often."""
@@ -42,7 +44,7 @@ READY_LOG_S = 5.0
 
 def boot_seconds() -> float:
     """A clock that goes on while the machine sleeps."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.clock_gettime(_CLOCK)
 
 
 class Membership:
@@ -50,6 +52,7 @@ class Membership:
     Args:
         acknowledged: as for `SharedDatabase`.
         on_lost: called with the reason when the node has to begin anew.
+        on_refused: called with the reason when a new start does not help.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class Membership:
         defer: Defer,
         acknowledged: Acknowledged,
         on_lost: Callable[[str], None],
+        on_refused: Callable[[str], None],
     ) -> None:
         self._broker = broker
         self._store = store
@@ -68,6 +72,7 @@ class Membership:
         self._loop = loop
         self._defer = defer
         self._on_lost = on_lost
+        self._on_refused = on_refused
         self._refusal = ""
         self.on_nodes_changed: Callable[[], None] = lambda: None
         """Called when nodes have come, gone or moved."""
@@ -128,6 +133,7 @@ class Membership:
 
     def on_refused(self, reason: str, /) -> None:
         self._refusal = reason
+        self._on_refused(reason)
 
     def _on_database_lost(self, reason: str) -> None:
         self.member.lose(reason)

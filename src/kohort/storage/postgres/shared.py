@@ -245,15 +245,18 @@ class _Looks:
         self._thread.start()
 
     def submit(self, work: Callable[[Connection], T], done: Callable[[T | None], None]) -> None:
-        self._jobs.put(partial(self._do, work, done))
-        self._wake()
+        if not self._is_stopping:
+            self._jobs.put(partial(self._do, work, done))
+            self._wake()
 
     def _wake(self) -> None:
         os.write(self._wake_write, b"x")
 
     def stop(self, timeout_s: float) -> None:
-        self._is_stopping = True
-        self._wake()
+        if not self._is_stopping:
+            self._is_stopping = True
+            self._wake()
+            os.close(self._wake_write)
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
@@ -270,6 +273,7 @@ class _Looks:
                 self._jobs.get()()
             if self._is_stopping:
                 self._drop()
+                os.close(self._wake_read)
                 return
 
     def _has_hint(self) -> bool:
