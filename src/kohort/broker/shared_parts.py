@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from kohort.broker.records.fetch_turns import FetchTurns
     from kohort.broker.records.large_batches import LargeBatches
     from kohort.broker.records.produce_verification import TransactionVerifier
-    from kohort.broker.shares.dead_letters import DeadLetterWriter
+    from kohort.broker.shares.dead_letters import DeadLetterWriter, Producing
     from kohort.broker.shares.led_share_partition import LeaderServices
     from kohort.broker.shares.share_broker import ReadableTopics
     from kohort.broker.telemetry.telemetry import Telemetry
@@ -140,6 +140,8 @@ class SharedParts(ABC):
         self.coordinators = hosts
         self.fetch_bytes_left = fetch_bytes_left
         self._elsewhere = elsewhere
+        self.produce_at: Producing = self.produce
+        """Has the leader of a partition append records without the rights of any user. Nodes of a cluster set another one."""
         self.log_reads = LogReads(elsewhere_reads)
         self.searches = LogReads(elsewhere_searches)
         self.guard: Callable[[ApiKey, Handler], Handler] | None = None
@@ -229,7 +231,7 @@ class SharedParts(ABC):
             self.log_reads,
             self.clock,
             self.call_later,
-            self.produce,
+            self.produce_at,
         )
 
     @cached_property

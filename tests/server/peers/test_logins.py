@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.client.security import PLAINTEXT, Security
@@ -69,6 +70,8 @@ def case(name: str, directory: Path) -> dict[str, str]:
             f"{prefix}.expected.issuer": "https://issuer.test",
             f"{prefix}.token.endpoint.url": tokens.as_uri(),
         }
+    if name == "PLAINTEXT":
+        return configs_of("PLAINTEXT")
     return configs_of("SSL") | tls(directory, **{"listener.name.broker.ssl.client.auth": "required"})
 
 
@@ -81,16 +84,17 @@ USERS = {
 }
 
 
-@pytest.mark.parametrize("name", USERS)
-def test_nodes_log_in_at_each_other(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+@pytest.mark.parametrize("name", ["PLAINTEXT", *USERS])
+def test_nodes_log_in_at_each_other(name: str, loop: Any, tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         client = await cluster.connect(2)
         assert [topic.error_code for topic in (await create(client, "a")).topics] == [0]
         assert cluster[1].broker.catalog.topic("a") is not None
-        assert [str(each.principal) for each in served(cluster[1].node)] == [USERS[name]]
+        assert [str(each.principal) for each in served(cluster[1].node)] == [USERS.get(name, "User:ANONYMOUS")]
 
     users = {"broker": PASSWORD} if name.startswith("SCRAM") else {}
-    play(story, case(name, tmp_path), users)
+    play(story, case(name, tmp_path), users, loop)
 
 
 def lost(cluster: Cluster) -> "asyncio.Future[Any]":

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -238,6 +239,32 @@ def test_the_end_of_a_partition_is_that_at_its_leader() -> None:
         del cluster.world.endpoints[2]
         lost = await answer_of(lambda done: offsets.latest_offset(places[1], done))
         assert lost.code is ErrorCode.NETWORK_EXCEPTION
+
+    play(story)
+
+
+# -- records of the node itself ----------------------------------------------------------------------------------
+
+
+def test_dead_letters_are_produced_where_the_leader_is() -> None:
+    async def story(cluster: Cluster) -> None:
+        client = await cluster.connect(1)
+        await create(client, "letters")
+        request = produce_request("letters", {0: batch(b"v")})
+        for node_id in (1, 2):
+            answer = await answer_of(partial(cluster[node_id].broker.produce_at, 1, request))
+            assert answer.responses[0].partition_responses[0].error_code == 0
+        partition = cluster[1].broker.partitions.find("letters", 0)
+        assert partition is not None
+        assert partition.log.end_offset == 2
+        node = await with_fake(cluster)
+        lost = answer_of(partial(cluster[2].broker.produce_at, 3, request))
+        (await node.asked.get()).cut()
+        (topic,) = (await lost).responses
+        assert (topic.name, topic.partition_responses[0].error_code) == ("letters", ErrorCode.REQUEST_TIMED_OUT)
+        node.close()
+        unsent = await answer_of(partial(cluster[2].broker.produce_at, 3, request))
+        assert unsent.responses[0].partition_responses[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     play(story)
 

@@ -113,7 +113,10 @@ Story = Callable[[Cluster], Awaitable[None]]
 
 
 def play(
-    story: Story, configs: Mapping[str, str] = MappingProxyType({}), users: Mapping[str, str] = MappingProxyType({})
+    story: Story,
+    configs: Mapping[str, str] = MappingProxyType({}),
+    users: Mapping[str, str] = MappingProxyType({}),
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
 ) -> None:
     """Run a story with two nodes. Node 1 is the controller."""
 
@@ -132,7 +135,8 @@ def play(
                 joined.peering.close()
                 await joined.node.stop()
 
-    asyncio.run(run())
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(run())
 
 
 def creation(*names: str, partitions: int = 1) -> m.CreateTopicsRequest:

@@ -22,6 +22,7 @@ from kohort.server.peers.markers import RemoteMarkers
 from kohort.server.peers.offsets import RemoteLatestOffsets
 from kohort.server.peers.peer import Connecting
 from kohort.server.peers.peers import Directory, Peers
+from kohort.server.peers.produce import RemoteProduce
 from kohort.server.peers.producer_ids import ProducerIdBlocks
 from kohort.server.peers.shares import RemotePersister
 from kohort.server.peers.verification import RemoteVerification
@@ -76,6 +77,7 @@ class Peering:
         broker.latest_offsets = self.latest_offsets
         broker.producer_ids.reserve = self.producer_ids.reserve
         broker.creation.elsewhere = AutoCreation(directory, self.forwarding, defer).create
+        broker.produce_at = RemoteProduce(directory, broker.produce, self.peers)
         count = broker.creation.internal_partition_count
         self.verification: Verification = RemoteVerification(
             directory, LocalVerification(broker.coordinators), partial(count, TRANSACTION_STATE), self.peers, defer
