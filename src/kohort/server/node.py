@@ -330,13 +330,14 @@ class Node:
         from kohort.server.peers.peering import Peering
         from kohort.server.peers.peers import CatalogDirectory
 
-        address = inter_broker_listener(self._settings.config, addresses)
+        config = self._broker.dynamic_configs.brokers[self._node_id]
+        address = inter_broker_listener(config, addresses)
         directory = CatalogDirectory(self._cluster, self._broker.catalog, address.name)
         peering = Peering(
             self._broker,
             directory,
             address.name,
-            inter_broker_security(self._settings.config, address),
+            partial(inter_broker_security, config, address),
             self._loop,
             self._ready_queue.defer,
             self._membership.member.when_current,

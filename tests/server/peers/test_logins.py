@@ -156,7 +156,7 @@ async def fake_with_login() -> "tuple[FakeNode, Peer, asyncio.Future[Any]]":
         return loop.call_later(delay_ms / 1_000, action).cancel
 
     security = Security(mechanism="PLAIN", username="broker", password=PASSWORD)
-    side = Peer("node 2", endpoint, Connecting(loop, call_later, "kohort-1", security, 60.0, 1 << 20), 5)
+    side = Peer("node 2", endpoint, Connecting(loop, call_later, "kohort-1", lambda: security, 60.0, 1 << 20), 5)
     return node, side, ask(side)
 
 
@@ -227,6 +227,19 @@ def test_a_node_that_closes_during_the_login_loses_the_request() -> None:
         node.close()
 
     asyncio.run(run())
+
+
+def test_a_new_connection_has_the_configuration_of_the_moment(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        config = cluster[2].broker.dynamic_configs.brokers[2]
+        key = "listener.name.broker.plain.sasl.jaas.config"
+        config.dynamic[key] = f'{PLAIN} username="broker" password="wrong";'
+        answer = await lost(cluster)
+        assert isinstance(answer, Lost)
+        del config.dynamic[key]
+        assert (await lost(cluster)).error_code == 0
+
+    play(story, case("PLAIN", tmp_path) | {"connection.failed.authentication.delay.ms": "1"})
 
 
 # -- configurations ----------------------------------------------------------------------------------------------

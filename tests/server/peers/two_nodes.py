@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -65,7 +66,7 @@ class Joined:
             self.broker,
             View(world, node_id),
             self.listener,
-            inter_broker_security(config, address),
+            partial(inter_broker_security, self.broker.dynamic_configs.brokers[node_id], address),
             loop,
             self.node._ready_queue.defer,
             self._current,

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from kohort.broker.cluster import Endpoint
 from kohort.broker.ports import CallLater, Cancel
-from kohort.client.security import Security
+from kohort.client.security import PLAINTEXT, Security
 from kohort.model.errors import ConfigError, KohortError, WireError
 from kohort.model.limits import PEER_BYTES_MAX, PEER_REQUESTS_MAX
 from kohort.wire import messages as m
@@ -71,7 +71,8 @@ class Connecting(NamedTuple):
 
     Attributes:
         client_id: `kohort-` and the id of this node.
-        security: how the inter-broker listener of every node is spoken to.
+        security: returns how the inter-broker listener of every node is spoken to; asked for each new connection. Raises
+            ConfigError.
         idle_s: how long a connection is used again after its last request.
         frame_bytes_max: the largest response that is read.
     """
@@ -79,7 +80,7 @@ class Connecting(NamedTuple):
     loop: asyncio.AbstractEventLoop
     call_later: CallLater
     client_id: str
-    security: Security
+    security: Callable[[], Security]
     idle_s: float
     frame_bytes_max: int
 
@@ -150,6 +151,7 @@ class Peer:
         self._in_flight: deque[_Request] = deque()
         self._size_bytes = 0
         self._correlation_id = 0
+        self._security = PLAINTEXT
         self._socket: _Socket | None = None
         self._transport: asyncio.Transport | None = None
         self._frames = FrameReader(connecting.frame_bytes_max)
@@ -270,9 +272,9 @@ class Peer:
 
     async def _open(self) -> None:
         """Connect, ask for the versions and log in."""
-        security = self._connecting.security
         host, port = self.endpoint
         try:
+            security = self._security = self._connecting.security()
             async with asyncio.timeout(CONNECT_S):
                 context = None
                 if security.is_encrypted:
@@ -325,7 +327,7 @@ class Peer:
         self._versions = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
 
     async def _log_in(self) -> None:
-        security = self._connecting.security
+        security = self._security
         if security.mechanism is None:
             return
         began_s = self._loop.time()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -40,8 +41,11 @@ class Peering:
 
     Args:
         listener: the name of the inter-broker listener.
-        security: see `kohort.server.peers.login.inter_broker_security`.
+        security: returns the security of new connections; see `kohort.server.peers.login.inter_broker_security`.
         when_current: see `kohort.server.peers.forwarding.WhenCurrent`.
+
+    Raises:
+        ConfigError: the nodes cannot be asked with these configurations.
     """
 
     def __init__(
@@ -49,12 +53,13 @@ class Peering:
         broker: Broker,
         directory: Directory,
         listener: str,
-        security: Security,
+        security: Callable[[], Security],
         loop: asyncio.AbstractEventLoop,
         defer: Defer,
         when_current: WhenCurrent,
     ) -> None:
         config, clock, call_later = broker.config, broker.clock, broker.call_later
+        security()  # to fail at the start
         idle_ms = config.get_int("connections.max.idle.ms")
         connecting = Connecting(
             loop,
