@@ -16,10 +16,12 @@ from kohort.model.limits import UNWRITTEN_BYTES_MAX
 from kohort.storage import producers
 from kohort.storage.log import LogConfig
 from kohort.storage.postgres import PostgresStore
+from kohort.storage.postgres.claims import claim
 from kohort.storage.postgres.connect import Identity, Target, connect, shown, try_lock
 from kohort.storage.postgres.log import PostgresLog
 from kohort.storage.postgres.schema import MIGRATIONS, VERSION, upgrade, version_of
 from kohort.storage.postgres.verify import verify
+from kohort.storage.shared import Claim
 from kohort.wire.batches import BatchRecord, build_batch, iter_batches, read_records
 from tests.storage.cutting_proxy import CuttingProxy
 from tests.storage.database import Database, shared_database
@@ -317,6 +319,22 @@ def test_a_log_that_another_node_has_changed_is_refused_alone(stored: Stored, ch
     with pytest.raises(UnavailableError, match=reason):
         changed.append(batch("more"), leader_epoch=0)
     assert stored.rows("SELECT count(*) FROM batch JOIN log USING (log_id) WHERE partition = 0") == [(3,)]
+
+
+def test_a_late_claim_of_this_node_fences_it_from_nothing(stored: Stored) -> None:
+    """Nodes that share a store differ by leader epochs. A claim whose answer was lost may raise the attempt late."""
+    store = stored.open_store(is_shared=True)
+    claims = [Claim(PARTITION, TOPIC_ID, 5)]
+    (loaded,) = claim(stored.sql, 1, claims).values()
+    log = store.log_of(loaded)
+    store.lead(log)
+    claim(stored.sql, 1, claims)
+    log.append(batch("late"), leader_epoch=5)
+    stored.owner.wait_for(lambda: log.high_watermark == 1 or log.refusal is not None)
+    assert stored.rows("SELECT attempt, next_offset FROM log") == [(3, 1)]
+    log.append(batch("more"), leader_epoch=5)
+    stored.owner.wait_for(lambda: log.high_watermark == 2 or log.refusal is not None)
+    assert (log.refusal, values(log)) == (None, [b"late", b"more"])
 
 
 def test_a_row_that_is_locked_delays_its_own_log_only(stored: Stored) -> None:

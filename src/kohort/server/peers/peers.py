@@ -73,7 +73,6 @@ class Channel(Enum):
     VERIFICATION = "verification"
     SHARES = "share states"
     OFFSETS = "offsets"
-    RECORDS = "records"
 
 
 class Peers:

@@ -9,7 +9,6 @@ from uuid import uuid4
 
 from kohort.model.errors import ConfigError
 from kohort.model.ids import uuid_text
-from kohort.model.leases import LEASE_MS
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -90,8 +89,7 @@ CREATE TABLE node (
   counter bigint NOT NULL,
   state smallint NOT NULL,
   view bigint NOT NULL,
-  registration bytea NOT NULL,
-  drained boolean NOT NULL DEFAULT false
+  registration bytea NOT NULL
 ) WITH (fillfactor = 50);
 """
 
@@ -127,7 +125,7 @@ def check_version(version: int | None, shown: str) -> None:
         )
 
 
-def init(connection: "Connection", schema: str, shown: str, lease_ms: int = LEASE_MS) -> str:
+def init(connection: "Connection", schema: str, shown: str) -> str:
     """
     Make a store, and return the id of its cluster.
 
@@ -141,8 +139,7 @@ def init(connection: "Connection", schema: str, shown: str, lease_ms: int = LEAS
         for migration in MIGRATIONS:
             connection.execute(migration.encode())
         cluster_id = uuid_text(uuid4())
-        values = (VERSION, cluster_id, lease_ms)
-        connection.execute("INSERT INTO store (id, version, cluster_id, lease_ms) VALUES (1, $1, $2, $3)", values)
+        connection.execute("INSERT INTO store (id, version, cluster_id) VALUES (1, $1, $2)", (VERSION, cluster_id))
     return cluster_id
 
 

@@ -123,6 +123,7 @@ class PostgresStore:
             writer_target,
             session,
             lock_s=None if is_shared else lock_s,
+            is_shared=is_shared,
             post=self.post,
             on_written=self._on_written,
             on_failed=self._on_failed,
@@ -332,10 +333,6 @@ class PostgresStore:
 
     def flush_metrics(self) -> FlushMetrics:
         return FlushMetrics(self._writer.statements, self._writer.statement_seconds)
-
-    def append_counts(self) -> tuple[int, int, int]:
-        """Committed statements, the record batches in them, and appends that were refused because another node leads."""
-        return self._writer.statements, self._writer.batches, self._writer.fenced
 
     def cleaner_metrics(self) -> CleanerMetrics:
         return self.cleaner.metrics()

@@ -1,1 +1,0 @@
-"""`kohort cluster`: nodes that share a store."""
