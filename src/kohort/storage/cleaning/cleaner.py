@@ -11,9 +11,10 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Container, Iterable
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+
+import msgspec
 
 from kohort.model.errors import CorruptError, StorageError
 from kohort.model.ids import TopicPartition
@@ -36,17 +37,15 @@ PROCESS_BYTES = 4 << 20
 """A pass over logs of this size or more runs in a process."""
 
 
-@dataclass(slots=True)
-class _Worker:
+class _Worker(msgspec.Struct):
     """A thread, and the process that it starts for large logs."""
 
-    process: CleanerProcess = field(default_factory=CleanerProcess)
-    thread: BackgroundThread = field(default_factory=partial(BackgroundThread, "kohort-cleaner"))
+    process: CleanerProcess = msgspec.field(default_factory=CleanerProcess)
+    thread: BackgroundThread = msgspec.field(default_factory=partial(BackgroundThread, "kohort-cleaner"))
     is_busy: bool = False
 
 
-@dataclass(slots=True)
-class _Pass:
+class _Pass(msgspec.Struct):
     """
     A pass under way.
 
@@ -65,8 +64,8 @@ class _Pass:
     worker: _Worker
     swapping: int = 0
     done: PassResult | None = None
-    stop: threading.Event = field(default_factory=threading.Event)
-    ended: threading.Event = field(default_factory=threading.Event)
+    stop: threading.Event = msgspec.field(default_factory=threading.Event)
+    ended: threading.Event = msgspec.field(default_factory=threading.Event)
     is_running: bool = True
     is_void: bool = False
 

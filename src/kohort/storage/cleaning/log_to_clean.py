@@ -10,7 +10,6 @@ Source: Kafka LogCleanerManager, LogToClean.
 import logging
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -30,8 +29,7 @@ S = TypeVar("S", bound=LogSegment)
 L = TypeVar("L", bound=LogBase)
 
 
-@dataclass(frozen=True, slots=True)
-class LogToClean(Generic[L, S]):
+class LogToClean(msgspec.Struct, Generic[L, S], frozen=True):
     """
     How dirty a log is.
 

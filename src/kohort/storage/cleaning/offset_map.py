@@ -12,7 +12,6 @@ Source: Kafka OffsetMap, SkimpyOffsetMap, Cleaner.buildOffsetMap.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from hashlib import blake2b
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
@@ -64,6 +63,8 @@ class DictMap:
 
 
 def _shortened(keys: Sequence[bytes]) -> list[bytes]:
+    from hashlib import blake2b  # imported late: with it come OpenSSL's hashes
+
     return [key if len(key) <= _KEY_BYTES_MAX else blake2b(key).digest() + b"\0" for key in keys]
 
 

@@ -15,8 +15,9 @@ Source: Kafka LogLoader, LogSegment.recover.
 import logging
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from kohort.model.errors import ConfigError, CorruptError
 from kohort.model.ids import TopicPartition
@@ -44,8 +45,7 @@ _SIDE_SUFFIXES = (*INDEX_SUFFIXES, SNAPSHOT_SUFFIX, LOG_SUFFIX)
 """The segment itself is removed last: indexes without it would show that it is missing."""
 
 
-@dataclass
-class LoadedPartition:
+class LoadedPartition(msgspec.Struct):
     """
     A partition as loaded from its directory.
 
@@ -60,8 +60,8 @@ class LoadedPartition:
     log_start_offset: int
     end_offset: int
     epochs: EpochCache
-    producers: ProducerStateManager = field(default_factory=ProducerStateManager)
-    scanned: list[Segment] = field(default_factory=list)
+    producers: ProducerStateManager = msgspec.field(default_factory=ProducerStateManager)
+    scanned: list[Segment] = msgspec.field(default_factory=list)
     cut_bytes: int = 0
     journaled_epochs: Mapping[int, int] | None = None
     on_scan: Callable[[int], None] = lambda _bytes: None
@@ -73,8 +73,7 @@ class LoadedPartition:
             self.epochs.assign(leader_epoch, base_offset)
 
 
-@dataclass
-class RecoveryProgress:
+class RecoveryProgress(msgspec.Struct):
     """
     The progress of a recovery.
 
@@ -93,7 +92,7 @@ class RecoveryProgress:
     scanned_bytes: int = 0
     cut_bytes: int = 0
     restored_bytes: int = 0
-    short: set[TopicPartition] = field(default_factory=set)
+    short: set[TopicPartition] = msgspec.field(default_factory=set)
     _under_way_bytes: int = 0
 
     def advance(self, size_bytes: int) -> None:
