@@ -15,6 +15,7 @@ from pathlib import Path
 
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.scrape import Family
+from kohort.server.metrics.nodes import NodeFigures, membership_families
 from kohort.server.node import Node
 from kohort.server.settings import Settings
 from kohort.wire import messages as m
@@ -40,6 +41,7 @@ beginning with `kohort_` are Kohort's own; they include some that Kafka has in a
 - Quantiles are interpolated in buckets of powers of two and include all requests since the start; Kafka's are a sample that prefers the
   last five minutes. `rate` of `kohort_request_seconds_bucket` gives those of an interval.
 - Meters of Kafka have rates; the exporter's rules take their counts, and so does Kohort: `rate(..._total[1m])`.
+- `kohort_node_` and `kohort_store_` are those of a node on a store ([cluster](howto/cluster.md)).
 - What Kafka has and Kohort does not: metrics of replication between brokers, of threads and their queues (there is one thread), of
   the raft log, of streams groups, load times of share partitions, errors by code (`ErrorsPerSec`) other than those of refused
   heartbeats, and the parts of a request's time. Kafka has no metric of members that did not take
@@ -72,7 +74,7 @@ def collected() -> list[Family]:
         for key, version, request in ((ApiKey.CREATE_TOPICS, 7, create), (ApiKey.FETCH, 12, fetch)):
             writer.write(request_encoder(key, version)(1, "page", request))
             await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
-        found = list(node.metrics())
+        found = [*node.metrics(), *membership_families(NodeFigures(True, 0.0, 0, 0, 0, 0, 0, 0, 0))]
         writer.close()
         await node.stop()
         return found

@@ -141,7 +141,8 @@ def container(directory: Path, script: list[str], variables: dict[str, str]) -> 
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("KOHORT_", "KAFKA_"))}
     environment |= variables
     environment |= {"PATH": f"/tmp/bin:{os.environ['PATH']}", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = ["unshare", "--mount", "sh", "-c", f"{prepare} exec sh -c '{COMMAND}'"]
+    # The broker is a child of a child: it ends with the namespace.
+    command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", f"{prepare} exec sh -c '{COMMAND}'"]
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
@@ -161,7 +162,10 @@ def container(directory: Path, script: list[str], variables: dict[str, str]) -> 
 )
 def test_a_module_starts_the_broker(module: str, tmp_path: Path) -> None:
     probe = subprocess.run(
-        ["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, text=True, check=False
+        ["unshare", "--mount", "--pid", "--fork", "mount", "-t", "tmpfs", "none", "/mnt"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if probe.returncode:
         pytest.skip(f"no file system can be mounted here: {probe.stderr.strip()}")

@@ -1,5 +1,5 @@
 """
-Clients survive the stop of each of three brokers in turn.
+Clients survive the stop of each of three brokers in turn: virtual brokers of one process, and nodes that share a store.
 
 An idempotent producer writes while brokers stop and start; every acknowledged record is read once. Groups of both protocols go
 on at the next coordinator with their committed offsets.
@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
@@ -24,31 +25,40 @@ from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from tests.clients.conftest import QUICK_REBALANCES
 from tests.clients.java_tools import JavaTools
+from tests.clients.served_nodes import ServedNodes
 from tests.clients.waiting import PATIENCE_S, wait_until
 from tests.conftest import NIGHTLY
+from tests.storage.database import Database
 
 BROKERS = (1, 2, 3)
 RACKS = ("a", "b", "c")
 PARTITIONS = 3
+Cluster: TypeAlias = ServedKohort | ServedNodes
 ROUND = 300
 """Records that are written around each stop and each start."""
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedKohort]:
-    directory: Path = tmp_path_factory.mktemp("virtual")
+@pytest.fixture(scope="module", params=["virtual", "nodes"])
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    directory: Path = tmp_path_factory.mktemp(request.param)
     properties = QUICK_REBALANCES | {"replica.selector.class": RACK_AWARE}
-    with ServedKohort(directory, properties, brokers=len(BROKERS), racks=RACKS) as served:
-        yield served
+    if request.param == "virtual":
+        with ServedKohort(directory, properties, brokers=len(BROKERS), racks=RACKS) as served:
+            yield served
+        return
+    database = Database().make_store()
+    with ServedNodes(directory, properties, database.url, RACKS) as nodes:
+        yield nodes
+    database.close()
 
 
-def create(cluster: ServedKohort, name: str) -> str:
+def create(cluster: Cluster, name: str) -> str:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     admin.create_topics([NewTopic(name, PARTITIONS, len(BROKERS))])[name].result(PATIENCE_S)
     return name
 
 
-def roll(cluster: ServedKohort, between: Callable[[], None]) -> None:
+def roll(cluster: Cluster, between: Callable[[], None]) -> None:
     """Stop and start each broker in turn."""
     for broker in BROKERS:
         cluster.stop_broker(broker)
@@ -60,7 +70,7 @@ def roll(cluster: ServedKohort, between: Callable[[], None]) -> None:
 class Writer:
     """An idempotent librdkafka producer that counts its records from 0."""
 
-    def __init__(self, cluster: ServedKohort, topic: str) -> None:
+    def __init__(self, cluster: Cluster, topic: str) -> None:
         self._topic = topic
         self._next = 0
         self.acknowledged: set[int] = set()
@@ -91,7 +101,7 @@ class Writer:
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_librdkafka_neither_loses_nor_repeats_a_record(cluster: ServedKohort, protocol: str) -> None:
+def test_librdkafka_neither_loses_nor_repeats_a_record(cluster: Cluster, protocol: str) -> None:
     topic = create(cluster, f"rolled-{protocol}")
     writer = Writer(cluster, topic)
     consumer = Consumer(
@@ -132,7 +142,7 @@ def test_librdkafka_neither_loses_nor_repeats_a_record(cluster: ServedKohort, pr
     again.close()
 
 
-def test_aiokafka_writes_and_reads_through_a_roll(cluster: ServedKohort) -> None:
+def test_aiokafka_writes_and_reads_through_a_roll(cluster: Cluster) -> None:
     topic = create(cluster, "rolled-aiokafka")
 
     async def story() -> list[int]:
@@ -167,7 +177,7 @@ def test_aiokafka_writes_and_reads_through_a_roll(cluster: ServedKohort) -> None
     assert sorted(read) == list(range(60))
 
 
-def test_kafka_python_writes_and_reads_through_a_roll(cluster: ServedKohort) -> None:
+def test_kafka_python_writes_and_reads_through_a_roll(cluster: Cluster) -> None:
     topic = create(cluster, "rolled-kafka-python")
     producer = KafkaProducer(
         bootstrap_servers=cluster.bootstrap.split(","), acks="all", retries=1000, retry_backoff_ms=20
@@ -213,7 +223,7 @@ QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
 
 
 @NIGHTLY
-def test_kafkas_tools_move_leaders_and_replicas(cluster: ServedKohort, java: JavaTools, tmp_path: Path) -> None:
+def test_kafkas_tools_move_leaders_and_replicas(cluster: Cluster, java: JavaTools, tmp_path: Path) -> None:
     topic = create(cluster, "moved-by-tools")
     where = ("--bootstrap-server", cluster.bootstrap)
     for broker in BROKERS:
@@ -236,7 +246,7 @@ def test_kafkas_tools_move_leaders_and_replicas(cluster: ServedKohort, java: Jav
     assert re.search(r"LeaderId:\s+1\b", quorum), quorum
 
 
-def test_transactions_of_librdkafka_are_whole_through_a_roll(cluster: ServedKohort) -> None:
+def test_transactions_of_librdkafka_are_whole_through_a_roll(cluster: Cluster) -> None:
     topic = create(cluster, "rolled-transactions")
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": topic, "retry.backoff.ms": 10})
     producer.init_transactions(PATIENCE_S)
@@ -271,7 +281,7 @@ def test_transactions_of_librdkafka_are_whole_through_a_roll(cluster: ServedKoho
     consumer.close()
 
 
-def test_librdkafka_fetches_from_the_replica_in_its_rack(cluster: ServedKohort) -> None:
+def test_librdkafka_fetches_from_the_replica_in_its_rack(cluster: Cluster) -> None:
     topic = create(cluster, "fetched-nearby")
     writer = Writer(cluster, topic)
     writer.write()
@@ -315,7 +325,7 @@ def test_librdkafka_fetches_from_the_replica_in_its_rack(cluster: ServedKohort) 
 
 
 @NIGHTLY
-def test_a_killed_process_starts_with_all_brokers_and_all_records(cluster: ServedKohort) -> None:
+def test_a_killed_process_starts_with_all_brokers_and_all_records(cluster: Cluster) -> None:
     topic = create(cluster, "killed")
     writer = Writer(cluster, topic)
     writer.write()
@@ -342,7 +352,7 @@ def test_a_killed_process_starts_with_all_brokers_and_all_records(cluster: Serve
     consumer.close()
 
 
-def leaders(cluster: ServedKohort, topic: str) -> dict[int, tuple[int, int, int]]:
+def leaders(cluster: Cluster, topic: str) -> dict[int, tuple[int, int, int]]:
     """By partition: leader, leader epoch and the number of in-sync replicas."""
     with Client(cluster.bootstrap) as client:
         request = m.MetadataRequest(topics=[m.MetadataRequestTopic(name=topic)])

@@ -13,10 +13,13 @@ from kohort.control.requests.holds import HoldSpec
 from kohort.model.errors import ErrorCode
 from kohort.model.limits import HELD_LOGIN_BYTES_MAX
 from kohort.server.listeners.pending import PendingConnections
+from kohort.server.listeners.sasl_connection import SaslConnection
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
+from kohort.wire.encoders import request_encoder
 from tests.control.controlled import Stage, play
 from tests.control.test_effects import HANDSHAKE, LOGINS, SESSIONS, TOKEN, VERSIONS
+from tests.security.sasl.exchanges import Users
 from tests.server.clients import Client
 from tests.server.listeners.test_sasl import login_between_requests
 
@@ -65,6 +68,7 @@ def test_versions_that_are_refused_may_be_asked_again() -> None:
         assert (await client.ask(ApiKey.API_VERSIONS, 3, VERSIONS)).error_code == ErrorCode.UNSUPPORTED_VERSION
         assert (await client.ask(ApiKey.API_VERSIONS, 3, VERSIONS)).error_code == 0
         assert (await client.ask(ApiKey.SASL_HANDSHAKE, 1, HANDSHAKE)).error_code == 0
+        assert stage.node.dispatches[1].routes[ApiKey.API_VERSIONS, 3].requests == 1
 
     play(story, configs=LOGINS)
 
@@ -158,16 +162,37 @@ def test_requests_behind_a_held_one_keep_their_order(api: ApiKey, at: Any) -> No
     play(story, configs=SESSIONS)
 
 
-def test_a_login_on_another_thread_is_held_too() -> None:
-    """SCRAM derives the credential of a user that is not prepared elsewhere."""
+def test_a_clock_that_goes_back_while_a_session_is_authenticated_again_ends_it() -> None:
+    """The handshake began a re-authentication when it came, and would come too early a moment later."""
 
     async def story(stage: Stage) -> None:
+        logins = stage.node._logins
+        client = await logged_in(stage)
+        assert (await client.ask(ApiKey.SASL_HANDSHAKE, 1, HANDSHAKE)).error_code == 0
+        assert (await client.ask(ApiKey.SASL_AUTHENTICATE, 2, TOKEN)).error_code == 0
+        now_ms = logins.now_ms()
+        times = [now_ms + 10_000, now_ms]
+        logins.now_ms = lambda: times.pop(0) if len(times) > 1 else times[0]
+        client.send(ApiKey.SASL_HANDSHAKE, 1, HANDSHAKE)
+        assert await client.is_closed()
+
+    play(story, configs=SESSIONS)
+
+
+def test_a_login_on_another_thread_is_held_too() -> None:
+    """SCRAM derives the credential of a password there."""
+
+    async def story(stage: Stage) -> None:
+        stage.node._logins.scram_users._credentials = Users({}, {("alice", "SCRAM-SHA-256"): "a password"})
         hold = stage.kit.add_hold(HoldSpec(api="SaslAuthenticate", at="reply"))
         client = await stage.connect()
         await client.ask(ApiKey.SASL_HANDSHAKE, 1, m.SaslHandshakeRequest(mechanism="SCRAM-SHA-256"))
         client.send(ApiKey.SASL_AUTHENTICATE, 2, m.SaslAuthenticateRequest(auth_bytes=b"n,,n=alice,r=nonce"))
         while not hold.waiting:
             await asyncio.sleep(0.001)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0):
+                await client.frame()
         stage.kit.release(hold)
         answer = (await client.receive(ApiKey.SASL_AUTHENTICATE, 2))[1]
         assert answer.auth_bytes.startswith(b"r=nonce")
@@ -185,6 +210,10 @@ def test_bare_tokens_meet_no_fault() -> None:
         client.writer.write(struct.pack(">i", len(TOKEN.auth_bytes)) + TOKEN.auth_bytes)
         assert await client.frame() == b""
         assert (await client.ask(ApiKey.METADATA, 12, METADATA)).brokers
+        other = await stage.connect()
+        await other.ask(ApiKey.SASL_HANDSHAKE, 0, HANDSHAKE)
+        other.send(ApiKey.SASL_AUTHENTICATE, 2, TOKEN)
+        assert await other.is_closed()
         assert fault.hits == 0
 
     play(story, configs=LOGINS)
@@ -203,6 +232,7 @@ def test_the_bounds_of_unfinished_logins_hold(effect: dict[str, Any]) -> None:
         second.writer.write(b"x" * (HELD_LOGIN_BYTES_MAX + 1_024))
         with suppress(ConnectionResetError):
             assert await second.is_closed()
+        assert stage.node._logins.failures == 1
         third = await shaken(stage)
         third.send(ApiKey.SASL_AUTHENTICATE, 2, TOKEN)
         assert await third.is_closed()
@@ -215,6 +245,7 @@ def test_the_end_of_a_client_ends_what_is_held_of_it() -> None:
     async def story(stage: Stage) -> None:
         client = await shaken(stage)
         hold = stage.kit.add_hold(HoldSpec(api="SaslAuthenticate"))
+        stage.kit.add_fault(FaultSpec(api="SaslAuthenticate", error="SASL_AUTHENTICATION_FAILED"))
         client.send(ApiKey.SASL_AUTHENTICATE, 2, TOKEN)
         while not hold.waiting:
             await asyncio.sleep(0)
@@ -224,6 +255,29 @@ def test_the_end_of_a_client_ends_what_is_held_of_it() -> None:
         stage.kit.release(hold)
         logins = stage.node._logins
         assert (logins.successes, logins.failures, len(logins.pending)) == (0, 0, 0)
+
+    play(story, configs=LOGINS)
+
+
+def test_a_throttled_login_is_read_again_after_the_time() -> None:
+    async def story(stage: Stage) -> None:
+        connections = stage.node._connections
+        ends: list[Any] = []
+
+        def call_later(_seconds: float, end: Any) -> asyncio.TimerHandle:
+            ends.append(end)
+            return asyncio.get_running_loop().call_later(3_600, end)
+
+        connections.call_later = call_later
+        stage.kit.add_fault(FaultSpec(api="SaslHandshake", throttle=3_600.0))
+        client = await shaken(stage)
+        (connection,) = connections.open
+        assert isinstance(connection, SaslConnection)
+        connection.data_received(request_encoder(ApiKey.SASL_AUTHENTICATE, 2)(2, "test", TOKEN))
+        assert stage.node._logins.successes == 0
+        (end,) = ends
+        end()
+        assert (await client.receive(ApiKey.SASL_AUTHENTICATE, 2))[1].error_code == 0
 
     play(story, configs=LOGINS)
 
@@ -247,18 +301,27 @@ def test_a_throttled_login_is_no_longer_counted_after_its_end() -> None:
 def test_frames_that_are_no_requests_of_a_login_are_refused_as_without_the_kit() -> None:
     async def story(stage: Stage) -> None:
         stage.kit.keep_journal(is_on=True)
-        fault = stage.kit.add_fault(FaultSpec(observe=True))
-        for frame in (
+        fault = stage.kit.add_fault(FaultSpec(observe=True, api=["Metadata", "SaslHandshake"]))
+        client = await stage.connect()
+        client.send(ApiKey.METADATA, 12, METADATA)
+        assert await client.is_closed()
+        client = await stage.connect()
+        client.send(ApiKey.SASL_AUTHENTICATE, 2, TOKEN)
+        assert await client.is_closed()
+        (entry,) = stage.kit.journal.matching(Filter())
+        assert (entry.api, entry.outcome) == ("SaslAuthenticate", "closed")
+        frames = (
             b"",
             b"\0\x12",
             b"\0\x11\0\x01\0\0\0\1",
             b"\0\x11\0\x09\0\0\0\1\xff\xff",
             b"\0\x03\0\0\0\0\0\1\xff\xff",
-        ):
+        )
+        for frame in frames:
             client = await stage.connect()
             client.writer.write(struct.pack(">i", len(frame)) + frame)
             assert await client.is_closed()
-        assert fault.hits == 0
+        assert (fault.hits, stage.node._logins.failures) == (0, 2 + len(frames))
         newer = await stage.connect()
         newer.writer.write(struct.pack(">ihhi", 11, 18, 99, 7) + b"\xff\xff\0")
         assert (await newer.receive(ApiKey.API_VERSIONS, 0))[1].error_code == ErrorCode.UNSUPPORTED_VERSION

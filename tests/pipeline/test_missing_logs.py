@@ -134,3 +134,37 @@ def test_the_log_of_groups_alone_names_the_partitions_that_members_own(
         {(row["group"], row["topic"], row["partition"]) for row in answer("lag", one)[1]} for one in (whole, tmp_path)
     ]
     assert found[0] == found[1]
+
+
+def test_groups_that_are_left_out_do_not_pass_a_check(without: Callable[[str], Path]) -> None:
+    source = str(without("a part of __consumer_offsets"))
+
+    def checked(*options: str) -> tuple[int, str, bool]:
+        done = CliRunner().invoke(app, ["status", source, "--fail-on", "LOST", "--engine", "local", *options])
+        return done.exit_code, done.stdout, "has no log" in done.stderr
+
+    assert checked() == (1, "", True)
+    assert checked("--allow-unknown") == (0, "", False)
+    group = json.loads(CliRunner().invoke(app, ["status", source, "--engine", "local", "--json"]).stdout)[0]["group"]
+    assert checked("--group", group) == (0, "", True)
+
+
+@pytest.mark.parametrize(
+    ("question", "missing"),
+    [
+        ("lag", "topics"),
+        ("share", "__share_group_state"),
+        ("rebalances", "a part of __consumer_offsets"),
+        ("transactions --blocking", "a part of __transaction_state"),
+        ("lag --history", "topics"),
+    ],
+)
+def test_a_table_that_is_written_has_the_sentence_too(
+    without: Callable[[str], Path], tmp_path: Path, question: str, missing: str
+) -> None:
+    for source, is_named in ((without(missing), True), (without(WHOLE), False)):
+        out = ["--out", str(tmp_path / str(is_named)), "--engine", "local"]
+        command, *options = question.split()
+        done = CliRunner().invoke(app, [command, str(source), *options, *out])
+        assert done.exit_code == 0, done.output
+        assert bool(re.search(r"kohort pipeline: \S+ (has no|lacks)", done.stderr)) == is_named

@@ -32,7 +32,7 @@ from kohort.broker.topics.strays import refuse_missing, rename_strays
 from kohort.broker.transactions.markers import LocalMarkers
 from kohort.broker.transactions.producer_ids import ProducerIds
 from kohort.broker.transactions.verification import LocalVerification, OptionalVerification
-from kohort.machine.ports import Markers, Persister, Verification
+from kohort.machine.ports import LatestOffsets, Markers, Persister, Verification
 from kohort.machine.shard import Reply
 from kohort.runtime.ports import Clock
 from kohort.runtime.purgatory import Purgatory
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from kohort.broker.records.fetch_turns import FetchTurns
     from kohort.broker.records.large_batches import LargeBatches
     from kohort.broker.records.produce_verification import TransactionVerifier
-    from kohort.broker.shares.dead_letters import DeadLetterWriter
+    from kohort.broker.shares.dead_letters import DeadLetterWriter, Producing
     from kohort.broker.shares.led_share_partition import LeaderServices
     from kohort.broker.shares.share_broker import ReadableTopics
     from kohort.broker.telemetry.telemetry import Telemetry
@@ -140,6 +140,8 @@ class SharedParts(ABC):
         self.coordinators = hosts
         self.fetch_bytes_left = fetch_bytes_left
         self._elsewhere = elsewhere
+        self.produce_at: Producing = self.produce
+        """Has the leader of a partition append records without the rights of any user. Nodes of a cluster set another one."""
         self.log_reads = LogReads(elsewhere_reads)
         self.searches = LogReads(elsewhere_searches)
         self.guard: Callable[[ApiKey, Handler], Handler] | None = None
@@ -205,9 +207,16 @@ class SharedParts(ABC):
 
     @cached_property
     def persister(self) -> Persister:
-        from kohort.broker.shares.persister import LocalPersister
+        from kohort.broker.shares.persister import RepeatingPersister
 
-        return LocalPersister(self.coordinators, self.catalog, self.creation, self.call_later)
+        return RepeatingPersister(lambda: self.coordinators.persister, self.catalog, self.creation, self.call_later)
+
+    @cached_property
+    def latest_offsets(self) -> LatestOffsets:
+        """The ends of partitions, as the group coordinator asks for them. The nodes of a cluster set another value."""
+        from kohort.broker.shares.latest_offsets import LocalLatestOffsets
+
+        return LocalLatestOffsets(self.partitions.find_led)
 
     @cached_property
     def dead_letters(self) -> DeadLetterWriter:
@@ -222,7 +231,7 @@ class SharedParts(ABC):
             self.log_reads,
             self.clock,
             self.call_later,
-            self.produce,
+            self.produce_at,
         )
 
     @cached_property

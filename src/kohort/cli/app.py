@@ -11,6 +11,7 @@ from kohort.cli.completion import ServeCommand
 from kohort.cli.control import events, faults, holds, times, waits
 from kohort.cli.demo import command as demo
 from kohort.cli.groups import write_commands as groups
+from kohort.cli.nodes import commands as nodes
 from kohort.cli.options import new_app
 from kohort.cli.pipeline import commands as pipeline
 from kohort.cli.security import acls, tokens, users
@@ -39,10 +40,11 @@ too. TLS and SASL settings are read from a --command-config FILE. --json prints 
   kohort fault add api=Produce error=NOT_ENOUGH_REPLICAS       let a request of a client fail
   kohort log dump FILE                         print a segment or an index
   kohort store init postgresql://db/kohort     make a store in a database, for `kohort serve --store`
+  kohort cluster status postgresql://db/kohort  show the nodes that share a store
   kohort pipeline --help                       explain what groups did, from their logs
 
-Exit codes: 0; 1 when `log verify` or `store verify` finds damage; 2 after an error, with a sentence on stderr;
-130 after an interrupt."""
+Exit codes: 0; 1 when `log verify` or `store verify` finds damage, or `cluster status` a missing node;
+2 after an error, with a sentence on stderr; 130 after an interrupt."""
 
 app = new_app(
     help="A Kafka-compatible coordinator in Python: broker, command line, and Spark over its logs.",
@@ -104,3 +106,4 @@ app.command("reset", epilog=times.RESET_EPILOG)(times.reset)
 app.command("requests", epilog=waits.REQUESTS_EPILOG)(waits.requests)
 app.add_typer(log.app)
 app.add_typer(store.app)
+app.add_typer(nodes.app)

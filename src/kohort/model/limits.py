@@ -303,5 +303,8 @@ PEER_BYTES_MAX: Final = 128 * 1024 * 1024
 FORWARDED_BYTES_MAX: Final = 128 * 1024 * 1024
 """Requests of clients that wait for the controller, of all connections. The first one may be larger; a further one is answered
 REQUEST_TIMED_OUT at once."""
-MARKERS_REQUEST_MAX: Final = 5_000
-"""Partitions with markers in one WriteTxnMarkers between nodes. Further ones are in the next request."""
+PEER_ELEMENTS_MAX: Final = 5_000
+"""Partitions in one request of this node, such as WriteTxnMarkers, and batches of share states. Others are in the next one."""
+AUTO_CREATIONS_MAX: Final = 1_000
+"""Topics that a node has asked the controller to create, because clients have named them. A further one is created when it is
+named again."""

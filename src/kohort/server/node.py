@@ -117,6 +117,7 @@ class Node:
         self._loop = loop
         self.cluster_id = ""
         self._rejoining: asyncio.Task[None] | None = None
+        self._times_lost = 0
         self._acknowledged: Mapping[tuple[TopicPartition, UUID], int] = {}
         """High watermarks from before this node has joined the others again."""
         self.virtual_time: VirtualTimeDriver | None = None
@@ -313,6 +314,7 @@ class Node:
             self._ready_queue.defer,
             self._acknowledged,
             self._on_lost,
+            self._on_refused,
         )
 
     def _make_peering(self, addresses: Sequence[ListenerAddress]) -> "Peering | None":
@@ -328,13 +330,14 @@ class Node:
         from kohort.server.peers.peering import Peering
         from kohort.server.peers.peers import CatalogDirectory
 
-        address = inter_broker_listener(self._settings.config, addresses)
+        config = self._broker.dynamic_configs.brokers[self._node_id]
+        address = inter_broker_listener(config, addresses)
         directory = CatalogDirectory(self._cluster, self._broker.catalog, address.name)
         peering = Peering(
             self._broker,
             directory,
             address.name,
-            inter_broker_security(self._settings.config, address),
+            partial(inter_broker_security, config, address),
             self._loop,
             self._ready_queue.defer,
             self._membership.member.when_current,
@@ -452,7 +455,7 @@ class Node:
     def _metric_steps(self) -> Iterator["Family | None"]:
         from kohort.server.metrics.collection import node_families
 
-        return node_families(
+        yield from node_families(
             self._broker,
             self._connections,
             self._logins,
@@ -461,6 +464,10 @@ class Node:
             self._log,
             self._started_at_s,
         )
+        if self._membership is not None:
+            from kohort.server.metrics.nodes import membership_families
+
+            yield from membership_families(self._membership.figures(self._times_lost))
 
     def not_ready(self) -> list[str]:
         """The reasons for which clients should not use the node now; empty if it is ready."""
@@ -593,9 +600,15 @@ class Node:
 
     # -- nodes that share a store ------------------------------------------------------------------------------
 
+    def _on_refused(self, reason: str) -> None:
+        """A start raises it; a node that runs, or joins again, cannot go on."""
+        if self._stop_idle_checks is not None:
+            self._on_failure(reason)
+
     def _on_lost(self, reason: str) -> None:
         """Another node may answer for the partitions of this one: begin anew, as after a start."""
         if self._rejoining is None:
+            self._times_lost += 1
             self._connections.abort_all()
             self._rejoining = self._loop.create_task(self._rejoin(reason))
             self._rejoining.add_done_callback(self._on_rejoined)

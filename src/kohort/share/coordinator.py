@@ -98,7 +98,12 @@ class ShareCoordinator(Front[ShareStates]):
         _tell_error(done, answer)
 
     def _partition_of(self, key: SharePartitionKey) -> int:
-        return self.partition_for(f"{key.group_id}:{uuid_text(key.topic_id)}:{key.partition}")
+        return self.partition_for(coordinator_key(key))
+
+
+def coordinator_key(key: SharePartitionKey) -> str:
+    """The name of a share partition, by which its coordinator is found. Source: Kafka SharePartitionKey.asCoordinatorKey."""
+    return f"{key.group_id}:{uuid_text(key.topic_id)}:{key.partition}"
 
 
 def _tell_error(done: Callable[[CoordinatorError | None], None], answer: Answer) -> None:

@@ -56,6 +56,7 @@ class NodeRow(msgspec.Struct, frozen=True):
         incarnation: of the process; another one with each start.
         counter: rises with each renewal of the lease.
         view: the end offset of the catalog that the node has applied.
+        is_drained: whether an operator wants other leaders of its partitions; renewals and starts of the node leave it so.
     """
 
     node_id: int
@@ -64,6 +65,12 @@ class NodeRow(msgspec.Struct, frozen=True):
     state: NodeState
     view: int
     registration: Registration
+    is_drained: bool = False
+
+    @property
+    def may_lead(self) -> bool:
+        """Whether the node can take partitions."""
+        return self.state is NodeState.LIVE and not self.is_drained
 
 
 class Renewal(msgspec.Struct, frozen=True):

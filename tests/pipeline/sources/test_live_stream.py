@@ -18,6 +18,8 @@ from kohort.pipeline.jobs import published
 from kohort.pipeline.runs.run import Run, Source
 from kohort.pipeline.runs.state import RunRequest
 from kohort.pipeline.sources.options import SourceOptions
+from kohort.pipeline.sources.plan import tasks_of
+from kohort.pipeline.sources.ranges import read_task
 from kohort.pipeline.sources.streams.limited import LimitedLogStreamReader
 from kohort.testing.served import ServedKohort
 from tests.clients.waiting import PATIENCE_S
@@ -155,6 +157,29 @@ def test_records_that_go_between_the_plan_and_the_read(bootstrap: str) -> None:
         read(careful, plans[0])
     (damage,) = read(lenient, plans[2])
     assert damage["problem"].startswith("offsets 0 to 20 were deleted before they were read")
+
+
+def test_the_log_start_may_lie_inside_a_batch(bootstrap: str) -> None:
+    topic, admin = "begun", AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, num_partitions=1)])[topic].result(PATIENCE_S)
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5_000})
+    for _ in range(2):
+        for number in range(6):
+            producer.produce(topic, b"%d" % number, partition=0)
+        assert producer.flush(PATIENCE_S) == 0
+    admin.delete_records([Records(topic, 0, 4)])[Records(topic, 0)].result(PATIENCE_S)
+    stream = reader(bootstrap, topics=topic, kinds="batch")
+    start = stream.initialOffset()
+    tasks = stream.partitions(start, stream.latestOffset(start, ALL))
+    options = SourceOptions.parse({"path": f"kafka://{bootstrap}", "topics": topic, "kinds": "batch"})
+    for found in (
+        [part for task in tasks for part in stream.read(task)],
+        [part for task in tasks_of(options) for part in read_task(options, task)],
+    ):
+        assert [(row["log_offset"], row["next_offset"]) for part in found for row in part.to_pylist()] == [
+            (0, 6),
+            (6, 12),
+        ]
 
 
 def test_bytes_are_not_known_over_the_wire(bootstrap: str) -> None:

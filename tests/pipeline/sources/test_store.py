@@ -19,6 +19,7 @@ from kohort.pipeline.sources.plan import tasks_of
 from kohort.pipeline.sources.postgres import logs as stored_logs
 from kohort.pipeline.sources.postgres.connection import opened
 from kohort.pipeline.sources.postgres.logs import Reader, list_logs
+from kohort.pipeline.sources.postgres.tasks import StoreLogs
 from kohort.pipeline.sources.ranges import read_task
 from kohort.pipeline.sources.streams.limited import LimitedLogStreamReader
 from kohort.pipeline.tables.contract import COLUMNS
@@ -143,6 +144,7 @@ def test_the_log_start_may_lie_inside_a_batch(url: str, log: GrowingRows) -> Non
     log.remove_before(4)
     assert [(one.start, one.end) for one in list_logs(url)] == [(4, 12)]
     assert offsets_of(read(url)) == list(range(3, 12))
+    assert offsets_of(read(url, endingOffsets="latest")) == list(range(3, 12))
     # Batches before the log start that are not removed yet.
     log.update("start_offset = $2", 8)
     assert offsets_of(read(url)) == list(range(6, 12))
@@ -156,6 +158,10 @@ def test_compaction_leaves_gaps(url: str, log: GrowingRows) -> None:
     assert offsets_of(read(url)) == [*range(6), *range(24, 30)]
     assert offsets_of(read(url, bytesPerTask="200")) == [*range(6), *range(24, 30)]
     assert offsets_of(read(url, startingOffsets='{"__consumer_offsets": {"0": 10}}')) == list(range(24, 30))
+    with opened(url) as connection:
+        (found,) = list_logs(url)
+        piece = Reader(connection, found).piece(6, 10)
+    assert piece == (b"", 10, 0, 30)
 
 
 def test_stray_and_deleted_logs_are_none_of_the_source(url: str, log: GrowingRows) -> None:
@@ -168,6 +174,15 @@ def test_stray_and_deleted_logs_are_none_of_the_source(url: str, log: GrowingRow
     again.delete()
     again.close()
     assert list_logs(url) == []
+
+
+def test_of_a_topic_that_was_created_again_the_new_log_counts(url: str, log: GrowingRows) -> None:
+    """The row of the old one may be live for a moment."""
+    log.commits(3)
+    again = GrowingRows(url, topic_id=OTHER_ID)
+    again.commits(6)
+    again.close()
+    assert len(read(url)) == 6
 
 
 def test_damage_in_a_batch_is_a_row(url: str, log: GrowingRows) -> None:
@@ -245,8 +260,9 @@ def test_records_that_are_deleted_while_they_are_read(url: str, log: GrowingRows
     found = changing(url, log, lambda: log.remove_before(6), **ranged)
     assert [(row["kind"], row["log_offset"]) for row in found][3] == ("damage", 3)
     assert offsets_of(found) == [0, 1, 2, 3, *range(6, 12)]
+    # Of a log that is read as a whole it is left out, also before it is removed.
     log.commits(3)
-    assert offsets_of(changing(url, log, lambda: log.remove_before(12))) == [*range(6, 9), *range(12, 15)]
+    assert offsets_of(changing(url, log, lambda: log.update("start_offset = $2", 12))) == [*range(6, 9), *range(12, 15)]
 
 
 @pytest.mark.usefixtures("by_batch")
@@ -261,6 +277,25 @@ def test_a_topic_that_is_created_again_while_it_is_read(url: str, log: GrowingRo
 
     assert offsets_of(changing(url, log, again)) == [0, 1, 2]
     assert len(read(url)) == 30
+
+
+@pytest.mark.parametrize("is_strict", [True, False])
+def test_a_topic_that_is_created_again_between_plan_and_tasks(url: str, log: GrowingRows, *, is_strict: bool) -> None:
+    log.commits(12)
+    options = SourceOptions.parse({"path": url, "failOnDataLoss": str(is_strict)})
+    logs = StoreLogs(options)
+    end = {place: end for place, (_, end) in logs.state().bounds.items()}
+    log.delete()
+    again = GrowingRows(url, topic_id=OTHER_ID)
+    again.commits(30)
+    again.close()
+    tasks = logs.tasks({}, end)
+    if is_strict:
+        with pytest.raises(ConfigError, match="from offset 0 to 12, and its topic was deleted, or created again"):
+            list(read_task(options, tasks[0]))
+    else:
+        (found,) = read_task(options, tasks[0])
+        assert [row["kind"] for row in found.to_pylist()] == ["damage"]
 
 
 # Streams
@@ -293,6 +328,13 @@ def test_parts_of_any_size_make_the_whole(url: str, steps: list[tuple[str, int, 
     for log in logs:
         log.delete()
         log.close()
+
+
+def test_a_micro_batch_has_about_so_many_bytes(url: str, log: GrowingRows) -> None:
+    log.commits(60)
+    (found,) = list_logs(url)
+    parts = everything(reader(url), ReadMaxBytes(found.size_bytes // 4))
+    assert [len(part) for part in parts] == [15, 15, 15, 15]
 
 
 def test_a_stream_has_the_offsets_of_one_over_a_directory(tmp_path: Path, url: str, log: GrowingRows) -> None:
@@ -350,6 +392,24 @@ def test_connections_of_readers_cannot_write(url: str, log: GrowingRows) -> None
         opened(url) as it,
     ):
         it.execute(b"DELETE FROM batch")
+
+
+def test_a_piece_costs_the_same_without_statistics_of_the_table(url: str, log: GrowingRows) -> None:
+    """Until the first autovacuum the database takes a log for small, and would sort the rest of it for each piece."""
+    log.connection.execute(
+        b"INSERT INTO batch SELECT $1, number, number, 0, decode(repeat('00', 120), 'hex')"
+        b" FROM generate_series(1, 50000) AS number",
+        (log.log_id,),
+    )
+    asked = {"$1": log.log_id, "$2": 15_000, "$3": 50_000, "$4": 256, "$5": 1 << 20}
+    statement = stored_logs._PIECE.decode()
+    for name, value in asked.items():
+        statement = statement.replace(name, str(value))
+    with opened(url) as connection:
+        plan = "\n".join(row[0] for row in connection.execute(f"EXPLAIN (ANALYZE, BUFFERS OFF) {statement}".encode()))
+    assert "Index Scan using batch_pkey on batch" in plan, plan
+    assert "rows=256.00" in plan or "rows=256 " in plan, plan
+    assert "rows=35000" not in plan, plan
 
 
 def test_a_read_holds_no_snapshot_and_no_lock(url: str, log: GrowingRows) -> None:

@@ -136,6 +136,17 @@ def test_offsets_to_start_from(tmp_path: Path, log: GrowingLog) -> None:
     assert offsets_of(part) == [6, 7, 8]
 
 
+def test_the_log_start_may_lie_inside_a_batch(tmp_path: Path, log: GrowingLog) -> None:
+    log.commits(12)
+    (tmp_path / "log-start-offset-checkpoint").write_text(f"0\n1\n{TOPIC} 0 4\n")
+    stream = reader(tmp_path)
+    assert stream.initialOffset() == {TOPIC: {"0": 4}}
+    (part,) = everything(stream, ALL)
+    # Batches of three: the records before the log start come with the others of their batch.
+    assert offsets_of(part) == list(range(3, 12))
+    assert offsets_of(rows(stream, {TOPIC: {"0": 7}}, {TOPIC: {"0": 12}})) == [9, 10, 11]
+
+
 LIMITS = st.one_of(st.builds(ReadMaxRows, st.integers(1, 40)), st.builds(ReadMaxBytes, st.integers(1, 4000)))
 STEPS = st.lists(
     st.tuples(st.sampled_from(["commits", "transaction", "roll", "damage"]), st.integers(0, 1), st.integers(1, 12)),

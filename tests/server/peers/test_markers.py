@@ -9,7 +9,7 @@ import pytest
 from kohort.machine.shard import EndTransaction
 from kohort.model.errors import ErrorCode
 from kohort.model.ids import TopicPartition
-from kohort.server.peers import markers as module
+from kohort.server.peers import gathering as module
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from tests.server.peers.fake_node import Asked, FakeNode
@@ -142,7 +142,7 @@ def test_two_ends_of_a_producer_in_one_partition_are_two_requests() -> None:
 
 
 def test_a_request_has_a_bounded_number_of_markers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MARKERS_REQUEST_MAX", 2)
+    monkeypatch.setattr(module, "PEER_ELEMENTS_MAX", 2)
 
     async def story(cluster: Cluster) -> None:
         node = await with_fake(cluster)

@@ -50,7 +50,7 @@ class Side:
         self.node = node
         self.timers = Timers()
         connecting = Connecting(
-            asyncio.get_running_loop(), self.timers.call_later, "kohort-7", PLAINTEXT, idle_s, 1 << 20
+            asyncio.get_running_loop(), self.timers.call_later, "kohort-7", lambda: PLAINTEXT, idle_s, 1 << 20
         )
         self.peer = Peer("node 2", endpoint, connecting, in_flight_max)
 

@@ -2,17 +2,19 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 from kohort.broker.broker import Broker
 from kohort.broker.cluster import NO_NODE_ID, Endpoint
 from kohort.broker.configs.definitions import BrokerConfig
-from kohort.client.security import PLAINTEXT, Security
+from kohort.server.listeners.addresses import listener_addresses
 from kohort.server.node import Node
+from kohort.server.peers.login import inter_broker_listener, inter_broker_security
 from kohort.server.peers.peering import Peering
 from kohort.server.requests.dispatch import Dispatch
-from kohort.server.settings import Settings
+from kohort.server.settings import Passwords, Settings
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from tests.server.clients import SECONDS_MAX, Client
@@ -49,18 +51,25 @@ class View:
 class Joined:
     """One node of the two."""
 
-    def __init__(
-        self, world: World, node_id: int, configs: Mapping[str, str], security: Security, listener: str
-    ) -> None:
-        explicit = {"node.id": str(node_id), "group.initial.rebalance.delay.ms": "0", **configs}
+    def __init__(self, world: World, node_id: int, configs: Mapping[str, str], users: Mapping[str, str]) -> None:
+        config = BrokerConfig({"node.id": str(node_id), "group.initial.rebalance.delay.ms": "0", **configs})
         loop = asyncio.get_running_loop()
         self.node_id = node_id
-        self.node = Node(Settings(port=0, config=BrokerConfig(explicit)), loop)
+        self.node = Node(Settings(port=0, config=config, users=Passwords(users)), loop)
+        address = inter_broker_listener(config, listener_addresses(config, "127.0.0.1", 0, None, 1))
+        self.listener = address.name
+        """At which the nodes ask each other."""
         self.behind: list[Callable[[], None]] = []
         """What waits until the node's view is current, if it `is_behind`."""
         self.is_behind = False
         self.peering = Peering(
-            self.broker, View(world, node_id), listener, security, loop, self.node._ready_queue.defer, self._current
+            self.broker,
+            View(world, node_id),
+            self.listener,
+            partial(inter_broker_security, self.broker.dynamic_configs.brokers[node_id], address),
+            loop,
+            self.node._ready_queue.defer,
+            self._current,
         )
         self.peering.join(self.dispatch)
 
@@ -106,19 +115,18 @@ Story = Callable[[Cluster], Awaitable[None]]
 
 def play(
     story: Story,
-    *,
-    security: Security = PLAINTEXT,
-    listener: str = "PLAINTEXT",
     configs: Mapping[str, str] = MappingProxyType({}),
+    users: Mapping[str, str] = MappingProxyType({}),
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
 ) -> None:
     """Run a story with two nodes. Node 1 is the controller."""
 
     async def run() -> None:
         world = World()
-        cluster = Cluster(world, {node_id: Joined(world, node_id, configs, security, listener) for node_id in (1, 2)})
+        cluster = Cluster(world, {node_id: Joined(world, node_id, configs, users) for node_id in (1, 2)})
         for node_id, joined in cluster.nodes.items():
             await joined.node.start()
-            world.endpoints[node_id] = joined.broker.cluster.here.endpoints[listener]
+            world.endpoints[node_id] = joined.broker.cluster.here.endpoints[joined.listener]
         try:
             async with asyncio.timeout(SECONDS_MAX):
                 await story(cluster)
@@ -128,7 +136,8 @@ def play(
                 joined.peering.close()
                 await joined.node.stop()
 
-    asyncio.run(run())
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(run())
 
 
 def creation(*names: str, partitions: int = 1) -> m.CreateTopicsRequest:

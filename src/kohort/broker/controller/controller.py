@@ -76,11 +76,14 @@ def next_step(
             return Fence(node_id, node)
     for node_id, row in sorted(rows.items()):
         known = nodes.get(node_id)
-        if row.state is NodeState.DRAINING and known is not None and not known.is_fenced and not known.is_draining:
+        is_to_drain = row.state is NodeState.DRAINING or (row.state is NodeState.LIVE and row.is_drained)
+        if is_to_drain and known is not None and not known.is_fenced and not known.is_draining:
             return Drain(node_id, known)
     for node_id, row in sorted(rows.items()):
         known = nodes.get(node_id)
-        if row.state is NodeState.LIVE and (known is None or known.is_fenced or known.is_draining):
+        if row.state is NodeState.LIVE and (
+            known is None or known.is_fenced or (known.is_draining and not row.is_drained)
+        ):
             return Register(row)
     return None
 

@@ -78,9 +78,9 @@ class Leaderships:
         return len(self._held)
 
     @property
-    def is_waiting(self) -> bool:
-        """Whether claimed partitions wait for the other nodes."""
-        return bool(self._waiting)
+    def waiting(self) -> int:
+        """The number of claimed partitions that wait for the other nodes."""
+        return len(self._waiting)
 
     @property
     def is_settled(self) -> bool:

@@ -20,6 +20,7 @@ from kohort.broker.controller.leaderships import Leaderships
 from kohort.broker.controller.leases import Lease, LeaseWatch, Seconds
 from kohort.broker.controller.registrations import Registrations
 from kohort.broker.ports import CallLater, Cancel
+from kohort.model.errors import ConfigError, CorruptError
 from kohort.storage.log import Log
 from kohort.storage.shared import (
     Claim,
@@ -46,7 +47,7 @@ class Outcome(Protocol):
         """The node has lost its row or the catalog: it has to begin anew, as after a start."""
 
     def on_refused(self, reason: str, /) -> None:
-        """Another process has the id of this node."""
+        """Another process has the id of this node, or the catalog is not for this version: a new start does not help."""
 
 
 class Member:
@@ -131,9 +132,7 @@ class Member:
     def is_drained(self) -> bool:
         """Whether this node has nothing to give up, or nobody to give it to."""
         others = self.look_seen.nodes.values() if self.look_seen is not None else ()
-        return not self._leaderships.count or not any(
-            row.node_id != self.node_id and row.state is NodeState.LIVE for row in others
-        )
+        return not self._leaderships.count or not any(row.node_id != self.node_id and row.may_lead for row in others)
 
     def leave(self) -> None:
         """Give the lease back; the store does so before it closes."""
@@ -210,7 +209,7 @@ class Member:
         if self._is_asked:
             self.look()
         else:
-            pause_ms = min(HANDOVER_MS, self._look_ms) if self._leaderships.is_waiting else self._look_ms
+            pause_ms = min(HANDOVER_MS, self._look_ms) if self._leaderships.waiting else self._look_ms
             self._cancel = self._call_later(pause_ms, self.look)
 
     def _act(self, look: Look, number: int) -> None:
@@ -248,8 +247,7 @@ class Member:
             first = self._first_seen = self._first_seen or row
             is_changed = row.incarnation != first.incarnation or row.counter != first.counter
             if is_changed and row.state is NodeState.LIVE:
-                self._stop()
-                self._outcome.on_refused(
+                self._fail(
                     f"another process is node {self.node_id} of this store, and lives: give this one another --set node.id, "
                     "or stop the other one"
                 )
@@ -276,14 +274,27 @@ class Member:
 
     def _on_read(self, data: bytes, up_to: int) -> None:
         self._is_following = False
-        if self._is_stopped or self._catalog.is_led:
+        if self._is_stopped or self._catalog.is_led or not self._take(data, up_to):
             return
-        self._catalog.follow(data, up_to)
         if self._catalog.version < up_to:
             self._follow(up_to)
         else:
             # Others wait until this node has published its view.
             self.look()
+
+    def _take(self, data: bytes, up_to: int) -> bool:
+        """Apply what was read of the catalog; False if it cannot be read, so that this node can do nothing."""
+        try:
+            self._catalog.follow(data, up_to)
+        except (ConfigError, CorruptError) as error:
+            self._fail(f"the catalog cannot be read: {error}")
+            return False
+        return True
+
+    def _fail(self, reason: str) -> None:
+        self.lease.end()
+        self._stop()
+        self._outcome.on_refused(reason)
 
     def _stand_for_controller(self, look: Look) -> None:
         """Lead the catalog if nobody does."""
@@ -318,8 +329,7 @@ class Member:
 
             def on_read(data: bytes) -> None:
                 self._is_following = False
-                if not self._is_stopped:
-                    self._catalog.follow(data, log.end_offset)
+                if not self._is_stopped and self._take(data, log.end_offset):
                     self._lead_from(log)
 
             self._store.read_catalog(self._catalog.version, log.end_offset, on_read)

@@ -27,7 +27,7 @@ class RegisteredNode(msgspec.Struct, frozen=True):
 
     Attributes:
         is_fenced: its lease has ended: it leads nothing.
-        is_draining: it is to stop.
+        is_draining: it is to stop, or an operator wants it to lead nothing.
     """
 
     incarnation: UUID
@@ -42,7 +42,7 @@ class RegisteredNode(msgspec.Struct, frozen=True):
 
 def registered(row: NodeRow) -> RegisteredNode:
     """A node that has joined."""
-    return RegisteredNode(row.incarnation, row.registration)
+    return RegisteredNode(row.incarnation, row.registration, is_draining=row.is_drained)
 
 
 class Registrations:

@@ -161,10 +161,14 @@ class _Writing:
 
     def _create(self, name: str) -> None:
         configs: dict[str, str | None] = {_ENABLED: "true", "message.timestamp.type": "CreateTime"}
+        new_topic = NewTopic(name, configs=configs)
         try:
-            topic = self._writer.creation.validate(NewTopic(name, configs=configs))
+            topic = self._writer.creation.validate(new_topic)
         except CoordinatorError as error:
             self._on_error(name, error.code, str(error.message))
+            return
+        if self._writer.creation.elsewhere(new_topic, None):
+            self._on_error(name, ErrorCode.REQUEST_TIMED_OUT, "the controller has not created the topic")
             return
         self._writer.catalog.change(CatalogChange(put=(topic,)), partial(self._on_created, name))
 

@@ -1,8 +1,9 @@
 """
 The share coordinators, as the group coordinator and leaders of partitions ask them: look-up, and attempts with a back-off.
 
-Within one process every coordinator is asked by a call. Kafka sends requests, also to its own node, and joins waiting ones of
-the same kind; two writes of one share partition then have one answer. Here each call has its own.
+Within one process every coordinator is asked by a call, and other nodes by a request. Kafka sends requests also to its own
+node, and joins waiting ones of the same kind; two writes of one share partition then have one answer. Here each call has its
+own.
 
 Source: Kafka DefaultStatePersister, PersisterStateManager.
 """
@@ -13,7 +14,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from kohort.broker.catalog import Catalog
-from kohort.broker.ports import CallLater, CoordinatorDirectory
+from kohort.broker.ports import CallLater
 from kohort.broker.topics.creation import TopicCreation
 from kohort.machine.ports import Persister, SharePartitionKey, SharePartitionState
 from kohort.model.errors import CoordinatorError, ErrorCode
@@ -38,13 +39,22 @@ MAY_PASS: Final = frozenset(
 """The errors after which a share coordinator is asked again."""
 
 
-class LocalPersister:
-    """The `kohort.machine.ports.Persister` of one process. The first call creates the topic of the share coordinator."""
+class RepeatingPersister:
+    """
+    A `kohort.machine.ports.Persister` over one that tries once. The first call creates the topic of the share coordinator.
+
+    Args:
+        persister: returns the one that tries once; None without a share coordinator.
+    """
 
     def __init__(
-        self, coordinators: CoordinatorDirectory, catalog: Catalog, creation: TopicCreation, call_later: CallLater
+        self,
+        persister: Callable[[], Persister | None],
+        catalog: Catalog,
+        creation: TopicCreation,
+        call_later: CallLater,
     ) -> None:
-        self._coordinators = coordinators
+        self._persister = persister
         self._catalog = catalog
         self._creation = creation
         self._call_later = call_later
@@ -91,7 +101,7 @@ class LocalPersister:
         ask: Callable[[Persister, Callable[[A], None]], None],
         done: Callable[[A], None],
     ) -> None:
-        coordinator = self._coordinators.persister
+        coordinator = self._persister()
         if coordinator is not None and self._catalog.topic(SHARE_GROUP_STATE) is None:
             self._creation.auto_create(SHARE_GROUP_STATE)
             self._call_later(CREATION_MS, lambda: self._attempt(name, ask, done, 1))
@@ -116,7 +126,7 @@ class LocalPersister:
             else:
                 done(CoordinatorError(answer.code, f"Error in {name} RPC. {answer.message}"))
 
-        coordinator = self._coordinators.persister
+        coordinator = self._persister()
         if coordinator is None:
             done(CoordinatorError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available."))
         else:

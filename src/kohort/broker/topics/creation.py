@@ -19,6 +19,7 @@ from kohort.broker.configs.topic_configs import TopicConfigs
 from kohort.broker.replicas import NO_LEADER, PartitionState, assignment_error, first_state, placed
 from kohort.broker.topics.publication import Publication
 from kohort.broker.topics.topic_names import colliding, name_error
+from kohort.model.context import RequestContext
 from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode
 from kohort.model.ids import CONSUMER_OFFSETS, INTERNAL_TOPICS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
@@ -47,6 +48,8 @@ class TopicCreation:
 
     Attributes:
         new_id: makes the ids of topics; simulations set another function, which repeats them.
+        elsewhere: has the controller of a cluster create a topic without being asked by a client, or for the client of a
+            request; returns False if this node is to do it.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class TopicCreation:
         self._cluster = cluster
         self._publication = publication
         self.new_id: Callable[[], UUID] = new_topic_id
+        self.elsewhere: Callable[[NewTopic, RequestContext | None], bool] = _nowhere
         self._refused: set[tuple[str, str]] = set()
         """Internal topics that could not be created, with the error message: these errors are logged once."""
 
@@ -218,22 +222,28 @@ class TopicCreation:
             if message := assignment_error(brokers, self._cluster.brokers, self._cluster.cordoned):
                 raise CoordinatorError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
 
-    def auto_create(self, name: str) -> ErrorCode:
+    def auto_create(self, name: str, context: RequestContext | None = None) -> ErrorCode:
         """
         Begin to create a topic that does not exist, unless its creation is in progress. Clients hear of it a moment later, but
         for internal topics, which coordinators wait for.
+
+        Args:
+            context: of the request that needs it; None if the node needs it itself.
 
         Returns:
             The code for the client: UNKNOWN_TOPIC_OR_PARTITION if it is to retry, else why the topic cannot be created.
         """
         if self._catalog.newest(name) is not None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        new_topic = self._default_topic(name)
         try:
-            topic = self.validate(self._default_topic(name))
+            topic = self.validate(new_topic)
         except CoordinatorError as error:
             self._log_refusal(name, error)
             is_collision = error.code is ErrorCode.INVALID_TOPIC_EXCEPTION and name_error(name) is None
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_collision else error.code
+        if self.elsewhere(new_topic, context):
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if name not in INTERNAL_TOPICS:
             self._publication.begin(topic.topic_id)
         self._catalog.change(CatalogChange(put=(topic,)), lambda _: None)
@@ -262,6 +272,11 @@ class TopicCreation:
         configs |= {key: broker.text(broker_key) for key, broker_key in internal.configs_of_broker}
         factor = min(broker.get_int(internal.replication_factor_key), len(self._cluster.brokers))
         return NewTopic(name, broker.get_int(internal.partition_count_key), factor, configs=configs)
+
+
+def _nowhere(_topic: NewTopic, _context: RequestContext | None) -> bool:
+    """A node that is alone creates its topics itself."""
+    return False
 
 
 class _Internal(msgspec.Struct, frozen=True):

@@ -102,6 +102,7 @@ class Metadata:
             TOPIC_OPERATIONS if request.include_topic_authorized_operations else NO_AUTHORIZED_OPERATIONS,
             frozenset(broker.node_id for broker, _ in self._cluster.live(context.listener)),
             api_version >= _ALL_REPLICAS_SINCE,
+            context,
         )
         wanted = request.topics
         if wanted is None or (not wanted and api_version == 0):
@@ -142,21 +143,21 @@ class Metadata:
 
     def _by_name(self, names: Iterable[str], look: _Look, *, may_create: bool) -> Steps:
         return self._find_all(
-            names, self._catalog.topic, lambda name: self._missing(name, look.operations, may_create=may_create), look
+            names, self._catalog.topic, lambda name: self._missing(name, look, may_create=may_create), look
         )
 
-    def _missing(self, name: str, operations: int, *, may_create: bool) -> Answer:
+    def _missing(self, name: str, look: _Look, *, may_create: bool) -> Answer:
         if name_error(name):
             code = ErrorCode.INVALID_TOPIC_EXCEPTION
         elif may_create:
-            code = self._creation.auto_create(name)
+            code = self._creation.auto_create(name, look.context)
         else:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return m.MetadataResponseTopic(
             error_code=code,
             name=name,
             is_internal=name in INTERNAL_TOPICS,
-            topic_authorized_operations=operations,
+            topic_authorized_operations=look.operations,
         )
 
     def _known(self, topic: Topic, look: _Look) -> Generator[None, None, Answer]:
@@ -278,11 +279,13 @@ class _Look(NamedTuple):
         operations: the authorized operations to answer.
         live: the brokers with an address on the listener of the request.
         has_all_replicas: whether replicas of stopped brokers are named.
+        context: of the request.
     """
 
     operations: int
     live: frozenset[int]
     has_all_replicas: bool
+    context: Context
 
 
 def _refuse(request: m.MetadataRequest, api_version: int) -> Generator[None, None, ErrorCode | None]:

@@ -22,11 +22,21 @@ PREFETCH_AT: Final = BLOCK_SIZE * 9 // 10
 Ready: TypeAlias = Callable[[ErrorCode], None]
 
 
+OnBlock: TypeAlias = Callable[[ErrorCode, int], None]
+"""Gets the error of a reservation, or NONE and the first id of the block."""
+
+
 class ProducerIds:
-    """The `kohort.machine.ports.ProducerIdGenerator` of a node: one for all coordinators and producers."""
+    """
+    The `kohort.machine.ports.ProducerIdGenerator` of a node: one for all coordinators and producers.
+
+    Attributes:
+        reserve: reserves a block. The nodes of a cluster set another function, which asks the controller.
+    """
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
+        self.reserve: Callable[[OnBlock], None] = self.reserve_here
         self._next = 0
         self._end = 0
         self._reserved: int | None = None
@@ -60,7 +70,11 @@ class ProducerIds:
     def _reserve(self) -> None:
         if not self._is_reserving:
             self._is_reserving = True
-            self._catalog.reserve_producer_ids(self._catalog.next_producer_id, BLOCK_SIZE, self._on_block)
+            self.reserve(self._on_block)
+
+    def reserve_here(self, done: OnBlock) -> None:
+        """Reserve a block in the catalog, which only one node of a cluster may change."""
+        self._catalog.reserve_producer_ids(self._catalog.next_producer_id, BLOCK_SIZE, done)
 
     def _on_block(self, code: ErrorCode, first: int) -> None:
         self._is_reserving = False

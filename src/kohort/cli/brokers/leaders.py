@@ -61,7 +61,7 @@ def move(client: Client, place: TopicPartition, broker: int) -> dict[str, Any]:
         ConfigError: the partition does not exist, or the broker has no replica of it, or is not in sync.
         CoordinatorError: the cluster refused.
     """
-    state = _partition(client, place)
+    state = partition_of(client, place)
     if broker not in state.replica_nodes:
         replicas = ", ".join(map(str, state.replica_nodes))
         raise ConfigError(f"broker {broker} has no replica of {place}; its replicas are on {replicas}")
@@ -69,9 +69,9 @@ def move(client: Client, place: TopicPartition, broker: int) -> dict[str, Any]:
         raise ConfigError(f"broker {broker} is not in sync for {place}; start it first: kohort brokers start {broker}")
     if state.replica_nodes[0] != broker:
         order = (broker, *(replica for replica in state.replica_nodes if replica != broker))
-        _reassign(client, place, order)
-    _elect(client, place)
-    state = _partition(client, place)
+        reassign(client, place, order)
+    elect(client, place)
+    state = partition_of(client, place)
     return {
         "topic": place.topic,
         "partition": place.partition,
@@ -81,7 +81,8 @@ def move(client: Client, place: TopicPartition, broker: int) -> dict[str, Any]:
     }
 
 
-def _reassign(client: Client, place: TopicPartition, replicas: tuple[int, ...]) -> None:
+def reassign(client: Client, place: TopicPartition, replicas: tuple[int, ...]) -> None:
+    """Begin to move a partition. Raises: CoordinatorError: the cluster refused."""
     partition = m.AlterPartitionReassignmentsRequestReassignablePartition(
         partition_index=place.partition, replicas=replicas
     )
@@ -94,7 +95,8 @@ def _reassign(client: Client, place: TopicPartition, replicas: tuple[int, ...]) 
             _check(result.error_code, place, result.error_message)
 
 
-def _elect(client: Client, place: TopicPartition) -> None:
+def elect(client: Client, place: TopicPartition) -> None:
+    """Let the first replica lead. Raises: CoordinatorError: the cluster refused."""
     topic = m.ElectLeadersRequestTopicPartitions(topic=place.topic, partitions=[place.partition])
     request = m.ElectLeadersRequest(
         election_type=_PREFERRED, topic_partitions=[topic], timeout_ms=int(client.timeout_s * 1000)
@@ -124,7 +126,8 @@ def _describe(client: Client, name: str) -> m.MetadataResponseTopic:
     return found
 
 
-def _partition(client: Client, place: TopicPartition) -> m.MetadataResponsePartition:
+def partition_of(client: Client, place: TopicPartition) -> m.MetadataResponsePartition:
+    """A partition as Metadata has it. Raises: ConfigError: it does not exist."""
     partitions = {partition.partition_index: partition for partition in _describe(client, place.topic).partitions}
     if place.partition not in partitions:
         raise ConfigError(f"topic {place.topic} has no partition {place.partition}; it has {len(partitions)}")

@@ -96,7 +96,7 @@ def _empty(data_dir: Path) -> None:
 def _answers(data_dir: Path) -> dict[str, list[dict[str, Any]]]:
     from kohort.cli.pipeline.verdicts import read_verdicts
 
-    rows, tables, _ = read_verdicts(CommandOptions(str(data_dir), engine="local"))
+    rows, tables, *_ = read_verdicts(CommandOptions(str(data_dir), engine="local"))
     return {
         "status": rows,
         "rebalances": tables["rebalances"].to_pylist(),

@@ -38,6 +38,17 @@ def tell_missing(tables: "Tables", found: "Mapping[str, pa.Table]", source: str)
         typer.echo(printable_lines(f"kohort pipeline: {source} {sentence}"), err=True)
 
 
+def unknown_rows(tables: "Tables", name: str) -> "pa.Table":
+    """Return the rows of a table that tell which logs are missing: of a table that was written, because it may be large."""
+    frame = getattr(tables, name)
+    if name == "blocking_transactions":
+        return frame.where(frame["verdict"] == "unknown").limit(1).toArrow()
+    if name not in _OF_ENDS:
+        return frame.limit(0).toArrow()
+    is_unknown = frame["end_offset"].isNull()
+    return frame.where(is_unknown | frame["state_epoch"].isNull() if name == "share_state" else is_unknown).toArrow()
+
+
 def _sentences(tables: "Tables", found: "Mapping[str, pa.Table]") -> Iterator[str]:
     asked = next(iter(found), "")
     is_of_transactions = asked in {*_OF_TRANSACTIONS, "blocking_transactions"}

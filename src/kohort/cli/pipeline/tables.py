@@ -14,7 +14,7 @@ import typer
 
 from kohort.cli.pipeline.checks import check_out, check_report_directory, errors_as_sentences, parse_as_of
 from kohort.cli.pipeline.columns import to_json
-from kohort.cli.pipeline.missing import tell_missing
+from kohort.cli.pipeline.missing import tell_missing, unknown_rows
 from kohort.cli.pipeline.options import CommandOptions
 from kohort.cli.pipeline.progress import print_damage, shown_progress
 from kohort.cli.pipeline.run_command import connection_options, started
@@ -47,10 +47,16 @@ def show_table(options: CommandOptions, name: str) -> None:
 
 
 class Answer(NamedTuple):
-    """Tables by name, and their instant."""
+    """
+    Tables by name, and their instant.
+
+    Attributes:
+        lacks_groups: logs of group coordinators are not in the source, and so are not their groups.
+    """
 
     tables: dict[str, "pa.Table"]
     at_ms: int
+    lacks_groups: bool = False
 
 
 def read_tables(
@@ -83,11 +89,12 @@ def read_tables(
                     _check_group(tables, options)
             found |= {name: _write_and_collect(tables, name, None) for name in others}
             if not is_silent:
-                tell_missing(tables, found, options.source)
+                tell_missing(tables, found or {first: unknown_rows(tables, first)}, options.source)
             _write_report(tables, options.report_file)
             _print_damage(tables)
             at_ms = tables.reading.at_ms if len(names) > 1 else 0
-        return Answer({name: _matching(table, options) for name, table in found.items()}, at_ms)
+            lacks_groups = options.group is None and bool(tables.reading.gaps(CONSUMER_OFFSETS))
+        return Answer({name: _matching(table, options) for name, table in found.items()}, at_ms, lacks_groups)
 
 
 def _matching(table: "pa.Table", options: CommandOptions) -> "pa.Table":

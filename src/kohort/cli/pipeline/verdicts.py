@@ -18,16 +18,17 @@ _NAMES = ("status", "time_lag", "rebalances", "share_state", "assignments", "blo
 
 
 class Verdicts(NamedTuple):
-    """The rows, the tables that they are made of, and their instant."""
+    """The rows, the tables that they are made of, their instant, and whether there are groups that the source does not have."""
 
     rows: list[dict[str, Any]]
     tables: "dict[str, pa.Table]"
     at_ms: int
+    lacks_groups: bool
 
 
 def read_verdicts(options: CommandOptions, *, is_silent: bool = False) -> Verdicts:
     """Judge every partition, the worst first; see `tables.burrow.verdicts`. `is_silent`: missing logs are not told."""
-    found, at_ms = read_tables(options, _NAMES, is_silent=is_silent)
+    found, at_ms, lacks_groups = read_tables(options, _NAMES, is_silent=is_silent)
     with errors_as_sentences():
         from kohort.pipeline.tables.burrow.verdicts import verdicts
 
@@ -42,7 +43,7 @@ def read_verdicts(options: CommandOptions, *, is_silent: bool = False) -> Verdic
             at_ms=at_ms,
             allowed_lag=allowed_lag,
         )
-    return Verdicts(rows, found, at_ms)
+    return Verdicts(rows, found, at_ms, lacks_groups)
 
 
 def show_verdicts(options: CommandOptions, fail_on: str | None, *, allows_unknown: bool = False) -> None:
@@ -51,10 +52,10 @@ def show_verdicts(options: CommandOptions, fail_on: str | None, *, allows_unknow
 
     Args:
         fail_on: print partitions with this verdict or a worse one only, and those that cannot be judged, and exit with
-            `EXIT_FOUND` if there are any.
-        allows_unknown: partitions that cannot be judged do not matter for `fail_on`.
+            `EXIT_FOUND` if there are any, or may be in logs that the source does not have.
+        allows_unknown: what cannot be judged does not matter for `fail_on`.
     """
-    rows, _, at_ms = read_verdicts(options, is_silent=allows_unknown and fail_on is not None)
+    rows, _, at_ms, lacks_groups = read_verdicts(options, is_silent=allows_unknown and fail_on is not None)
     with errors_as_sentences():
         import pyarrow as pa
 
@@ -67,7 +68,7 @@ def show_verdicts(options: CommandOptions, fail_on: str | None, *, allows_unknow
             print_table(pa.Table.from_pylist(rows), options.as_json, "verdicts")
             if rows:
                 _print_age(at_ms)
-    if rows and fail_on is not None:
+    if fail_on is not None and (rows or (lacks_groups and not allows_unknown)):
         raise typer.Exit(EXIT_FOUND)
 
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from kohort.model.errors import ConfigError
 from kohort.pipeline.decode import schemas, storage
-from kohort.pipeline.decode.batches import Corruption
+from kohort.pipeline.decode.batches import Corruption, scans
 from kohort.pipeline.decode.log import Decoder, damage_row
 from kohort.pipeline.decode.log_starts import log_starts
 from kohort.pipeline.decode.segment_ends import marks_around
@@ -288,8 +288,11 @@ class DirectoryLogs:
         logs, is_strict = self._logs(), self._options.fail_on_data_loss
         # Of the logs that were planned, not of topics that were created again since.
         ids = topic_ids_of(logs) | self._topic_ids
+        starts = log_starts(log[0] for log in logs.values())
         for place, segments in logs.items():
             begin = start.get(place, segments[0].base_offset)
+            if begin == starts[place] > segments[0].base_offset:
+                begin = self._batch_at(segments, begin)
             if is_strict and begin < end.get(place, begin):
                 check_loss(place, segments[0].base_offset, begin)
             planned = {one.segment: one for one in planned_segments(segments, ids)}
@@ -333,6 +336,20 @@ class DirectoryLogs:
 
     def _logs(self) -> dict[TopicPartition, list[Segment]]:
         return by_partition(chosen_segments(self._options))
+
+    def _batch_at(self, segments: Sequence[Segment], offset: int) -> int:
+        """Return the base offset of the batch that holds an offset; the offset if there is none."""
+        segment = max(one for one in segments if one.base_offset <= offset)
+        try:
+            mark = self._index.of(segment).before(offset + 1)
+            data = storage.mapped(segment.path)
+        except FileNotFoundError:
+            return offset
+        for found in scans(data, check_crc=False, begin=0 if mark is None else mark.position):
+            holding = found.headers["base_offset"][found.next_offsets > offset]
+            if len(holding):
+                return min(int(holding[0]), offset)
+        return offset
 
     def _slices(self, segments: Sequence[Segment], start: int, end: int) -> Iterator[tuple[Segment, Slice]]:
         if start >= end:

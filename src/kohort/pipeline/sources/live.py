@@ -297,12 +297,19 @@ def _unreadable(partition: str, code: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FetchTask(RangeTask):
-    """A task that fetches a range of one partition from its leader; with `tells_end`, a row with the end offset follows."""
+    """
+    A task that fetches a range of one partition from its leader.
+
+    Attributes:
+        is_first: it begins with the log, whose start may lie inside a batch: then it has all of that batch.
+        tells_end: a row with the end offset follows.
+    """
 
     task: int
     log: LiveLog
     security: Security
     fail_on_data_loss: bool = field(default=True, kw_only=True)
+    is_first: bool = field(default=False, kw_only=True)
     tells_end: bool = field(default=False, kw_only=True)
 
     @property
@@ -322,7 +329,7 @@ class FetchTask(RangeTask):
                 Otherwise they are a row of kind damage.
         """
         log, at = self.log, self.log.start
-        stretch = Slice(log.start, log.end, has_tail=True)
+        stretch = Slice(0 if self.is_first else log.start, log.end, has_tail=True)
         with open_leader(log, self.security) as client:
             while at < log.end:
                 segment = Segment(log.topic, log.partition, log.start, FETCHED, 0)
@@ -390,9 +397,17 @@ class ClusterLogs:
         return LogState(bounds, self._topic_ids)
 
     def tasks(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> Sequence[RangeTask]:
-        ranges = (self._range(log, start, end) for log in chosen_logs(self._options))
+        logs = chosen_logs(self._options)
+        firsts = {log.place: log.start for log in logs}
+        ranges = (self._range(log, start, end) for log in logs)
         return [
-            FetchTask(task, log, self._options.security, fail_on_data_loss=self._options.fail_on_data_loss)
+            FetchTask(
+                task,
+                log,
+                self._options.security,
+                fail_on_data_loss=self._options.fail_on_data_loss,
+                is_first=log.start == firsts[log.place],
+            )
             for task, log in enumerate(split([one for one in ranges if one.start < one.end], self._options))
         ]
 

@@ -55,9 +55,15 @@ def _whole(logs: Sequence[LiveLog], options: SourceOptions) -> Sequence[RangeTas
     """Return the tasks that read whole logs of a cluster. The last part of a log gives the row with its end offset."""
     if options.newest:
         logs = [replace(log, start=log.end) for log in logs]
-    ends = {log.place: log.end for log in logs}
+    bounds = {log.place: (log.start, log.end) for log in logs}
     return [
-        FetchTask(task, log, options.security, tells_end=log.end == ends[log.place])
+        FetchTask(
+            task,
+            log,
+            options.security,
+            is_first=log.start == bounds[log.place][0],
+            tells_end=log.end == bounds[log.place][1],
+        )
         for task, log in enumerate(split(logs, options))
     ]
 

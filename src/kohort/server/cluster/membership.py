@@ -23,6 +23,7 @@ from kohort.runtime.ports import Defer
 from kohort.server.cluster.leased_transport import LeasedTransport
 from kohort.server.cluster.processes import is_dead, this_process
 from kohort.server.coordinators.coordinators import Coordinators
+from kohort.server.metrics.nodes import NodeFigures
 from kohort.storage.postgres.shared import SharedDatabase
 from kohort.storage.postgres.store import PostgresStore
 from kohort.storage.shared import Registration
@@ -34,6 +35,8 @@ Acknowledged: TypeAlias = Mapping[tuple[TopicPartition, UUID], int]
 
 DRAIN_SECONDS_MAX = 10.0
 """How long a stop waits until other nodes lead the partitions of this one."""
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Linux has CLOCK_BOOTTIME. Where there is none, a machine that has slept renews its lease first."""
 LOOK_S = 0.01
 READY_LOG_S = 5.0
 """When a start that waits says why, and how often."""
@@ -41,7 +44,7 @@ READY_LOG_S = 5.0
 
 def boot_seconds() -> float:
     """A clock that goes on while the machine sleeps."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.clock_gettime(_CLOCK)
 
 
 class Membership:
@@ -49,6 +52,7 @@ class Membership:
     Args:
         acknowledged: as for `SharedDatabase`.
         on_lost: called with the reason when the node has to begin anew.
+        on_refused: called with the reason when a new start does not help.
     """
 
     def __init__(
@@ -60,6 +64,7 @@ class Membership:
         defer: Defer,
         acknowledged: Acknowledged,
         on_lost: Callable[[str], None],
+        on_refused: Callable[[str], None],
     ) -> None:
         self._broker = broker
         self._store = store
@@ -67,6 +72,7 @@ class Membership:
         self._loop = loop
         self._defer = defer
         self._on_lost = on_lost
+        self._on_refused = on_refused
         self._refusal = ""
         self.on_nodes_changed: Callable[[], None] = lambda: None
         """Called when nodes have come, gone or moved."""
@@ -127,6 +133,7 @@ class Membership:
 
     def on_refused(self, reason: str, /) -> None:
         self._refusal = reason
+        self._on_refused(reason)
 
     def _on_database_lost(self, reason: str) -> None:
         self.member.lose(reason)
@@ -167,6 +174,21 @@ class Membership:
         if not member.lease.is_held:
             return ["The lease of the node has run out."]
         return []
+
+    def figures(self, times_lost: int) -> NodeFigures:
+        """The metrics of the node."""
+        statements, batches, fenced = self._store.append_counts()
+        return NodeFigures(
+            self._broker.catalog.is_led,
+            self.member.lease.left_s,
+            self._leaderships.count,
+            self._leaderships.waiting,
+            self._broker.catalog.version,
+            times_lost,
+            fenced,
+            statements,
+            batches,
+        )
 
     async def drain(self) -> None:
         """Let other nodes lead the partitions of this one."""

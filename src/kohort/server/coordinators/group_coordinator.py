@@ -12,7 +12,6 @@ from kohort.broker.catalog import new_topic_id
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.configs.group_configs import check_broker
 from kohort.broker.features import GROUP_VERSION
-from kohort.broker.shares.latest_offsets import LocalLatestOffsets
 from kohort.group.configs import GroupConfig, MigrationPolicy
 from kohort.group.events import GroupEvent
 from kohort.group.groups import CONSUMER
@@ -72,7 +71,7 @@ def group_coordinator(broker: Broker) -> Coordinator[GroupShard, GroupService]:
             catalog,
             emit=events,
             persister=broker.persister,
-            latest_offsets=LocalLatestOffsets(broker.partitions.find_led),
+            latest_offsets=broker.latest_offsets,
         )
 
     def on_effects(_partition: int, effects: Sequence[GroupEvent]) -> None:

@@ -75,7 +75,6 @@ class LoginRequest:
         self.forget: Callable[[], None] | None = None
         self.throttle_ms = 0
         self._frame = frame
-        self._response: Any = None
 
     def when_abandoned(self, forget: Callable[[], None], /) -> None:
         self.forget = forget
@@ -93,8 +92,7 @@ class LoginRequest:
     def _handle(self, _request: Any, _context: Any, reply: Callable[[Any], None]) -> None:
         def take(step: Step) -> None:
             self.step = step
-            self._response = self._decoded(step.answer)
-            reply(self._response)
+            reply(self._decoded(step.answer))
 
         self.connection.authenticate(self._frame, take)
 
@@ -111,8 +109,6 @@ class LoginRequest:
             answer = None
         elif response is NoResponse.NO_OP:
             answer = b""
-        elif self.step is not None and response is self._response:
-            answer = self.step.answer
         else:
             answer = self.route.encode(self.correlation_id, response)
         self.connection.on_answer(self, answer)

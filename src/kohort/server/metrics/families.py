@@ -315,7 +315,11 @@ def controller_families(broker: Broker, logs: Sequence[LogMetrics], *, is_stoppi
         (f"{manager}PartitionCount", "Partitions of this broker.", partitions),
         (f"{manager}LeaderCount", "Partitions that this broker leads.", partitions - offline),
         ("kafka.server:type=KafkaServer,name=BrokerState", "3 if running, 6 while stopping.", state),
-        (f"{controller}ActiveControllerCount", "1: this process keeps the catalog of topics.", 1),
+        (
+            f"{controller}ActiveControllerCount",
+            "1 if this process changes the catalog, else 0.",
+            int(broker.catalog.is_led),
+        ),
         (f"{controller}ActiveBrokerCount", "Brokers that run.", len(brokers) - fenced),
         (f"{controller}FencedBrokerCount", "Brokers that were stopped.", fenced),
         (f"{controller}GlobalTopicCount", "Topics.", len(topics)),

@@ -18,7 +18,7 @@ from typing import Final
 
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.configs.listener_configs import STORE_KEYS, ListenerConfig
-from kohort.client.security import PLAINTEXT, Security
+from kohort.client.security import Security
 from kohort.model.errors import ConfigError
 from kohort.security.jaas import KEY as JAAS
 from kohort.security.sasl.mechanism import GSSAPI
@@ -27,6 +27,10 @@ from kohort.server.listeners.addresses import ListenerAddress
 _LISTENER: Final = "inter.broker.listener.name"
 _PROTOCOL: Final = "security.inter.broker.protocol"
 _MECHANISM: Final = "sasl.mechanism.inter.broker.protocol"
+_TLS: Final = (
+    *(name for name in STORE_KEYS if not name.endswith("store.password")),
+    "ssl.endpoint.identification.algorithm",
+)
 _TOKENS: Final = (
     "sasl.oauthbearer.token.endpoint.url",
     "sasl.oauthbearer.client.credentials.client.id",
@@ -69,8 +73,10 @@ def inter_broker_security(config: BrokerConfig, address: ListenerAddress) -> Sec
     listener = ListenerConfig(config, address.name, protocol)
     configs = {"security.protocol": protocol.name}
     if protocol.has_tls:
-        names = (*STORE_KEYS, "ssl.endpoint.identification.algorithm")
-        found = {name: listener.get_str(name) for name in names if not name.endswith("store.password")}
+        found = {name: listener.get_str(name) for name in _TLS}
+        for store in ("ssl.keystore", "ssl.truststore"):
+            if found[f"{store}.location"] is None:
+                del found[f"{store}.type"]  # It has a default, which says nothing without a store.
         configs |= {name: text for name, text in found.items() if text is not None}
     if protocol.has_sasl:
         mechanism = listener.get_str(_MECHANISM) or GSSAPI
@@ -83,12 +89,7 @@ def inter_broker_security(config: BrokerConfig, address: ListenerAddress) -> Sec
         configs["sasl.mechanism"] = mechanism
         texts = {JAAS: of_mechanism.own_text(JAAS)} | {name: of_mechanism.get_str(name) for name in _TOKENS}
         configs |= {name: text for name, text in texts.items() if text is not None}
-    if configs == {"security.protocol": PLAINTEXT_PROTOCOL}:
-        return PLAINTEXT
     try:
         return Security.parse(configs)
     except ConfigError as error:
         raise ConfigError(f"the nodes cannot ask each other at the listener {address.name}: {error}") from None
-
-
-PLAINTEXT_PROTOCOL: Final = "PLAINTEXT"

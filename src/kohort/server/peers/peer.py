@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from kohort.broker.cluster import Endpoint
 from kohort.broker.ports import CallLater, Cancel
-from kohort.client.security import Security
+from kohort.client.security import PLAINTEXT, Security
 from kohort.model.errors import ConfigError, KohortError, WireError
 from kohort.model.limits import PEER_BYTES_MAX, PEER_REQUESTS_MAX
 from kohort.wire import messages as m
@@ -71,7 +71,8 @@ class Connecting(NamedTuple):
 
     Attributes:
         client_id: `kohort-` and the id of this node.
-        security: how the inter-broker listener of every node is spoken to.
+        security: returns how the inter-broker listener of every node is spoken to; asked for each new connection. Raises
+            ConfigError.
         idle_s: how long a connection is used again after its last request.
         frame_bytes_max: the largest response that is read.
     """
@@ -79,7 +80,7 @@ class Connecting(NamedTuple):
     loop: asyncio.AbstractEventLoop
     call_later: CallLater
     client_id: str
-    security: Security
+    security: Callable[[], Security]
     idle_s: float
     frame_bytes_max: int
 
@@ -150,6 +151,7 @@ class Peer:
         self._in_flight: deque[_Request] = deque()
         self._size_bytes = 0
         self._correlation_id = 0
+        self._security = PLAINTEXT
         self._socket: _Socket | None = None
         self._transport: asyncio.Transport | None = None
         self._frames = FrameReader(connecting.frame_bytes_max)
@@ -163,6 +165,8 @@ class Peer:
         self._is_closed = False
         self._session_ms = 0
         self._login_at = math.inf
+        """When the next request is behind another login."""
+        self._logged_in_at = 0.0
         self._used_at = 0.0
 
     @property
@@ -216,7 +220,7 @@ class Peer:
             if self._waiting and self._opening is None and self._cancel_backoff is None and not self._is_closed:
                 self._opening = self._loop.create_task(self._open())
             return
-        if self._loop.time() >= self._login_at:
+        if self._waiting and self._loop.time() >= self._login_at and self._used_at > self._logged_in_at:
             if not self._in_flight:
                 self._is_ready = False
                 self._opening = self._loop.create_task(self._open_again())
@@ -268,9 +272,9 @@ class Peer:
 
     async def _open(self) -> None:
         """Connect, ask for the versions and log in."""
-        security = self._connecting.security
         host, port = self.endpoint
         try:
+            security = self._security = self._connecting.security()
             async with asyncio.timeout(CONNECT_S):
                 context = None
                 if security.is_encrypted:
@@ -323,7 +327,7 @@ class Peer:
         self._versions = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
 
     async def _log_in(self) -> None:
-        security = self._connecting.security
+        security = self._security
         if security.mechanism is None:
             return
         began_s = self._loop.time()
@@ -333,9 +337,9 @@ class Peer:
             raise ConfigError(f"it does not offer {security.mechanism}; it has {', '.join(response.mechanisms)}")
         self._session_ms = 0
         await self._loop.run_in_executor(None, security.authenticate, self._exchange_token)
-        self._login_at = math.inf
-        if self._session_ms > 0:
-            self._login_at = began_s + _SESSION_SHARE * self._session_ms / 1_000
+        self._logged_in_at = self._loop.time()
+        has_end = self._session_ms > 0
+        self._login_at = began_s + _SESSION_SHARE * self._session_ms / 1_000 if has_end else math.inf
 
     def _exchange_token(self, auth_bytes: bytes) -> bytes:
         """Exchange messages of SASL from the thread of the login, which derives keys and asks for tokens there."""

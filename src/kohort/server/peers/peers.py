@@ -73,6 +73,7 @@ class Channel(Enum):
     VERIFICATION = "verification"
     SHARES = "share states"
     OFFSETS = "offsets"
+    RECORDS = "records"
 
 
 class Peers:

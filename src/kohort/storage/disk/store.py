@@ -56,7 +56,7 @@ JOURNAL_FILE_BYTES = 32 * 1024 * 1024
 STOP_S = 20.0
 """How long a stop waits for a disk that does not answer; then the directory is left for recovery."""
 
-_CLEAN_SHUTDOWN_TEXT = '{"version":0,"brokerEpoch":-1}'
+CLEAN_SHUTDOWN_TEXT = '{"version":0,"brokerEpoch":-1}'
 
 
 class DiskStore:
@@ -424,7 +424,7 @@ class DiskStore:
             files |= log.write_active_indexes()
         self._flush_coordinator.checkpoint_now(logs, files)
         remove_journal(self.data_dir)
-        write_atomically(self.data_dir / CLEAN_SHUTDOWN, _CLEAN_SHUTDOWN_TEXT)
+        write_atomically(self.data_dir / CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_TEXT)
 
     def _check_files(self, log: DiskLog) -> None:
         """Take a log offline whose files are missing or too short, and leave a note for the next start."""

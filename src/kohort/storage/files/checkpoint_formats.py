@@ -25,6 +25,8 @@ HIGH_WATERMARKS = "replication-offset-checkpoint"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
 META_PROPERTIES = "meta.properties"
+COPYING = "kohort.copying"
+"""The property of a directory into which a store is copied; it goes when all is there."""
 PARTITION_METADATA = "partition.metadata"
 _log = logging.getLogger("kohort.storage")
 
@@ -153,6 +155,11 @@ def claim_directory(data_dir: Path, *, node_id: int, cluster_id: str | None, new
         text = f"version=1\ncluster.id={cluster_id}\nnode.id={node_id}\ndirectory.id={uuid_text(new_id)}\n"
         write_atomically(path, comment(text))
         return cluster_id, uuid_text(new_id)
+    if COPYING in found:
+        raise ConfigError(
+            f"a copy of {found[COPYING]} into {data_dir} was interrupted: remove the directory, and copy again with "
+            "`kohort store copy`"
+        )
     version, owner, node = found.get("version"), found.get("cluster.id"), found.get("node.id")
     if version != "1" or owner is None:
         raise ConfigError(

@@ -1,7 +1,7 @@
 """
 Logs in a PostgreSQL database: one row a record batch, one row a log, and one statement for the appends of a turn.
 
-Imported with `kohort serve --store` and `kohort store` only.
+Imported when a store is named: by `kohort serve --store`, `kohort store` and `kohort pipeline`.
 """
 
 from kohort.model.errors import ConfigError

@@ -20,11 +20,14 @@ from kohort.storage.shared import (
     Renewal,
 )
 
+CHANNEL: Final = "kohort"
+"""Of the hints that other nodes are given."""
+
 _LEASE: Final = b"SELECT lease_ms FROM store WHERE id = 1"
 _RENEW: Final = b"""
 UPDATE node SET counter = counter + 1, view = $3, state = $4 WHERE node_id = $1 AND incarnation = $2 AND state <> 2
 """
-_NODES: Final = b"SELECT node_id, incarnation, counter, state, view, registration FROM node"
+_NODES: Final = b"SELECT node_id, incarnation, counter, state, view, registration, drained FROM node"
 _CATALOG: Final = b"""
 SELECT leader_id, leader_epoch, next_offset FROM log WHERE topic = $1 AND partition = $2 AND state = 0
 """
@@ -87,7 +90,7 @@ def look(connection: Connection, catalog: TopicPartition, renewal: Renewal | Non
         values = (renewal.node_id, renewal.incarnation, renewal.view, int(renewal.state))
         is_renewed = connection.execute(_RENEW, values).rowcount > 0
     nodes = {
-        row[0]: NodeRow(row[0], row[1], row[2], NodeState(row[3]), row[4], _decode(row[5]))
+        row[0]: NodeRow(row[0], row[1], row[2], NodeState(row[3]), row[4], _decode(row[5]), row[6])
         for row in connection.execute(_NODES)
     }
     found = connection.execute(_CATALOG, (catalog.topic, catalog.partition)).fetchone()

@@ -40,6 +40,7 @@ SELECT current_setting('server_version_num'), current_setting('fsync'), current_
 _IDENTITY: Final = b"""
 SELECT (SELECT system_identifier FROM pg_control_system()), (SELECT timeline_id FROM pg_control_checkpoint())
 """
+_COPYING: Final = b"SELECT copying FROM store WHERE id = 1"
 _TRY_LOCK: Final = b"SELECT pg_try_advisory_lock($1)"
 _END_OTHERS: Final = b"""
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1 AND pid <> pg_backend_pid()
@@ -183,11 +184,17 @@ def check_schema(connection: Connection, shown_url: str) -> str:
     The id of the cluster in the store.
 
     Raises:
-        ConfigError: there is no store, or it has another version.
+        ConfigError: there is no store, it has another version, or a copy into it was interrupted.
     """
     found = version_of(connection)
     check_version(found and found[0], shown_url)
     assert found is not None, "the version was there"
+    copying = connection.execute(_COPYING).fetchone()
+    if copying is not None and copying[0] is not None:
+        raise ConfigError(
+            f"a copy of {copying[0]} into the store in {shown_url} was interrupted: drop the schema kohort, "
+            f"and run `kohort store init {shown_url}` and `kohort store copy` anew"
+        )
     return found[1]
 
 

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 from kohort.model.errors import ConfigError
 from kohort.model.ids import uuid_text
+from kohort.model.leases import LEASE_MS
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -89,7 +90,8 @@ CREATE TABLE node (
   counter bigint NOT NULL,
   state smallint NOT NULL,
   view bigint NOT NULL,
-  registration bytea NOT NULL
+  registration bytea NOT NULL,
+  drained boolean NOT NULL DEFAULT false
 ) WITH (fillfactor = 50);
 """
 
@@ -125,7 +127,7 @@ def check_version(version: int | None, shown: str) -> None:
         )
 
 
-def init(connection: "Connection", schema: str, shown: str) -> str:
+def init(connection: "Connection", schema: str, shown: str, lease_ms: int = LEASE_MS) -> str:
     """
     Make a store, and return the id of its cluster.
 
@@ -139,7 +141,8 @@ def init(connection: "Connection", schema: str, shown: str) -> str:
         for migration in MIGRATIONS:
             connection.execute(migration.encode())
         cluster_id = uuid_text(uuid4())
-        connection.execute("INSERT INTO store (id, version, cluster_id) VALUES (1, $1, $2)", (VERSION, cluster_id))
+        values = (VERSION, cluster_id, lease_ms)
+        connection.execute("INSERT INTO store (id, version, cluster_id, lease_ms) VALUES (1, $1, $2, $3)", values)
     return cluster_id
 
 

@@ -35,7 +35,6 @@ _log = logging.getLogger("kohort.storage")
 
 _PAUSE_S_MAX: Final = 1.0
 _READ_BYTES: Final = 1 << 20
-_CHANNEL: Final = "kohort"
 _STATEMENT_S: Final = 5
 """A renewal that takes longer is of no use."""
 
@@ -225,12 +224,12 @@ class SharedDatabase:
         """Raises: as `_open_session`."""
         session = self._open_session()
         session.connection.execute(f"SET statement_timeout = '{_STATEMENT_S}s'".encode())
-        session.connection.execute(f'LISTEN "{_CHANNEL}"'.encode())
+        session.connection.execute(f'LISTEN "{sql.CHANNEL}"'.encode())
         return session
 
 
 def _notify(connection: Connection) -> None:
-    connection.execute(b"SELECT pg_notify($1, '')", (_CHANNEL,))
+    connection.execute(b"SELECT pg_notify($1, '')", (sql.CHANNEL,))
 
 
 class _Looks:
@@ -246,15 +245,18 @@ class _Looks:
         self._thread.start()
 
     def submit(self, work: Callable[[Connection], T], done: Callable[[T | None], None]) -> None:
-        self._jobs.put(partial(self._do, work, done))
-        self._wake()
+        if not self._is_stopping:
+            self._jobs.put(partial(self._do, work, done))
+            self._wake()
 
     def _wake(self) -> None:
         os.write(self._wake_write, b"x")
 
     def stop(self, timeout_s: float) -> None:
-        self._is_stopping = True
-        self._wake()
+        if not self._is_stopping:
+            self._is_stopping = True
+            self._wake()
+            os.close(self._wake_write)
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
@@ -271,6 +273,7 @@ class _Looks:
                 self._jobs.get()()
             if self._is_stopping:
                 self._drop()
+                os.close(self._wake_read)
                 return
 
     def _has_hint(self) -> bool:

@@ -334,6 +334,10 @@ class PostgresStore:
     def flush_metrics(self) -> FlushMetrics:
         return FlushMetrics(self._writer.statements, self._writer.statement_seconds)
 
+    def append_counts(self) -> tuple[int, int, int]:
+        """Committed statements, the record batches in them, and appends that were refused because another node leads."""
+        return self._writer.statements, self._writer.batches, self._writer.fenced
+
     def cleaner_metrics(self) -> CleanerMetrics:
         return self.cleaner.metrics()
 

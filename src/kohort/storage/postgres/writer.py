@@ -62,6 +62,8 @@ class Writer:
     Attributes:
         problem: why nothing is written now, a sentence; empty if it is.
         statements, statement_seconds: how many appends of a turn were committed, and the time that they took.
+        batches: the record batches in them.
+        fenced: how many appends were refused because another node leads the log.
     """
 
     def __init__(
@@ -99,6 +101,8 @@ class Writer:
         self.problem = ""
         self.statements = 0
         self.statement_seconds = 0.0
+        self.batches = 0
+        self.fenced = 0
         self._thread: Final = threading.Thread(target=self._run, name="kohort-postgres", daemon=True)
         self._thread.start()
 
@@ -220,14 +224,14 @@ class Writer:
         row = self._until_done(lambda connection: sql.read_row(connection, log.log_id))
         expected = (LIVE, write.stored_epoch, write.base_offset)
         if row is None or (row.state, row.leader_epoch, row.next_offset) != expected:
-            self._fail(write, _difference(write, row))
+            self._refuse(write, row)
         elif row.attempt != log.attempt and self._is_shared:
             # A claim, or a write whose answer was lost, has taken effect late: no other node has this leader epoch.
             self._resolve([write])
         elif row.attempt == log.attempt:
             self._locked.setdefault(log, []).append(write)
         else:
-            self._fail(write, _difference(write, row))
+            self._refuse(write, row)
 
     def _resolve(self, writes: list[LogWrite]) -> None:
         """Find out, by a write, what became of a statement whose outcome is not known; write again what was not written."""
@@ -239,7 +243,7 @@ class Writer:
             if row is not None:
                 write.log.attempt = row.attempt
             if row is None or row.state != LIVE:
-                self._fail(write, _difference(write, row))
+                self._refuse(write, row)
             elif (row.next_offset, row.leader_epoch) == (write.next_offset, write.leader_epoch) and (
                 not write.batches or batch == write.batches[0][3]
             ):
@@ -247,14 +251,20 @@ class Writer:
             elif (row.next_offset, row.leader_epoch) == (write.base_offset, write.stored_epoch):
                 again.append(write)
             else:
-                self._fail(write, _difference(write, row))
+                self._refuse(write, row)
         self._done(done)
         if again:
             self._append(again)
 
     def _done(self, writes: list[LogWrite]) -> None:
         if writes:
+            self.batches += sum(len(write.batches) for write in writes)
             self._post(partial(self._on_written, writes))
+
+    def _refuse(self, write: LogWrite, row: sql.Row | None) -> None:
+        """Fail a write that the row of its log does not allow."""
+        self.fenced += row is not None and row.leader_epoch > write.stored_epoch
+        self._fail(write, _difference(write, row))
 
     def _fail(self, write: LogWrite, reason: str) -> None:
         reason = self._failed[write.log] = f"{write.log.topic_partition}: {reason}"

@@ -192,9 +192,10 @@ class StoreLogs:
         until = end.get(log.place, begin)
         if self._options.fail_on_data_loss and begin < until:
             check_loss(log.place, log.start, begin)
+        is_first = begin <= log.start
         begin = max(begin, log.start)
         size_bytes = _share(log, until - begin)
-        return Stretch(replace(log, start=begin, end=until, size_bytes=size_bytes), is_first=log.place not in start)
+        return Stretch(replace(log, start=begin, end=until, size_bytes=size_bytes), is_first=is_first)
 
 
 def _share(log: StoredLog, offsets: int) -> int:

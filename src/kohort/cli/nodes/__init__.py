@@ -1,0 +1,1 @@
+"""`kohort cluster`: nodes that share a store."""

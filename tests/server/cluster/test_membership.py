@@ -1,0 +1,191 @@
+"""Nodes that share a store: who leads what, what a node without its lease answers, and whom a store refuses."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from uuid import uuid4
+
+import msgspec
+import pytest
+
+from kohort.model.errors import ConfigError, ErrorCode, NotLeaderError
+from kohort.model.ids import TopicPartition
+from kohort.server.cluster.processes import is_dead, this_process
+from kohort.storage.shared import Registration
+from kohort.wire import messages as m
+from kohort.wire.apis import ApiKey
+from tests.server.cluster.nodes import Nodes, play, until
+from tests.storage.database import Database
+
+NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Database]:
+    made = Database()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def database(server: Database) -> Iterator[Database]:
+    yield server.make_store()
+    with server.connect() as connection:
+        connection.execute("DROP SCHEMA kohort CASCADE")
+
+
+def test_leaders_are_spread_over_the_nodes_and_move_when_one_stops(database: Database) -> None:
+    async def story(nodes: Nodes) -> None:
+        for node_id in (1, 2, 3):
+            await nodes.start(node_id)
+        follower = next(node_id for node_id in nodes.nodes if node_id != nodes.controller)
+        assert await nodes.create_topic(follower, "orders", 6) == 0
+        leaders = nodes.leaders(follower, "orders")
+        assert sorted(leaders) == [1, 1, 2, 2, 3, 3]
+        for index, leader in enumerate(leaders):
+            await until(partial(_leads, nodes, leader, "orders", index))
+            assert await nodes.produce(leader, "orders", index, b"a", b"b") == (0, 0)
+            other = leader % 3 + 1
+            assert (await nodes.produce(other, "orders", index, b"c"))[0] == NOT_LEADER
+            assert (await nodes.end_offset(other, "orders", index))[0] == NOT_LEADER
+        await nodes.stop(3)
+        await until(lambda: sorted(nodes.leaders(1, "orders")) == [1, 1, 1, 2, 2, 2])
+        await until(lambda: nodes.leaders(1, "orders") == nodes.leaders(2, "orders"))
+        for index, leader in enumerate(nodes.leaders(1, "orders")):
+            await until(partial(_leads, nodes, leader, "orders", index))
+            assert await nodes.end_offset(leader, "orders", index) == (0, 2)
+
+    play(database, story)
+
+
+def _leads(nodes: Nodes, node_id: int, topic: str, index: int) -> bool:
+    """Whether a node answers for a partition."""
+    partitions = nodes.nodes[node_id].broker.apis[node_id].partitions
+    try:
+        return partitions.find(topic, index) is not None
+    except NotLeaderError:
+        return False
+
+
+def test_clients_are_told_all_nodes_and_the_controller(database: Database) -> None:
+    async def story(nodes: Nodes) -> None:
+        await nodes.start(1)
+        await nodes.start(2)
+        await until(lambda: nodes.nodes[1].broker.cluster.is_active(2))
+        for at in (1, 2):
+            answer = await nodes.ask(at, ApiKey.METADATA, 12, m.MetadataRequest(topics=[]))
+            ports = {broker.node_id: broker.port for broker in answer.brokers}
+            assert ports == {node_id: node.bound[node_id][0].port for node_id, node in nodes.nodes.items()}
+
+    play(database, story)
+
+
+def test_a_node_whose_lease_was_ended_joins_again_in_a_new_epoch(database: Database) -> None:
+    async def story(nodes: Nodes) -> None:
+        node = await nodes.start(1)
+        assert await nodes.create_topic(1, "orders", 1) == 0
+        await until(lambda: _leads(nodes, 1, "orders", 0))
+        assert await nodes.produce(1, "orders", 0, b"a") == (0, 0)
+        client = await nodes.client(1)
+        port = node.bound[1][0].port
+        before = nodes.sql.execute(b"SELECT leader_epoch FROM log WHERE topic = 'orders'").fetchone()
+        nodes.sql.execute(b"UPDATE node SET state = 2")
+        assert await client.is_closed()
+        await until(lambda: node.broker.catalog.is_led and _leads(nodes, 1, "orders", 0))
+        after = nodes.sql.execute(b"SELECT leader_epoch FROM log WHERE topic = 'orders'").fetchone()
+        assert before is not None
+        assert after is not None
+        assert after[0] > before[0]
+        await until(lambda: node.bound[1][0].port == port and not node.not_ready())
+        assert await nodes.end_offset(1, "orders", 0) == (0, 1)
+        assert nodes.failures == []
+
+    play(database, story)
+
+
+def test_a_node_without_its_lease_cuts_its_clients_off_instead_of_an_answer(database: Database) -> None:
+    async def story(nodes: Nodes) -> None:
+        node = await nodes.start(1)
+        client = await nodes.client(1)
+        assert (await client.ask(ApiKey.METADATA, 12, m.MetadataRequest(topics=[]))).controller_id == 1
+        assert node._membership is not None
+        node._membership.member.lease.end()
+        client.send(ApiKey.METADATA, 12, m.MetadataRequest(topics=[]))
+        with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+            await client.frame()
+        # The next renewal brings it back: nobody has ended it.
+        await until(lambda: not node.not_ready())
+        answer = await nodes.ask(1, ApiKey.METADATA, 12, m.MetadataRequest(topics=[]))
+        assert answer.controller_id == 1
+
+    play(database, story)
+
+
+def test_a_second_process_with_the_id_of_a_node_is_refused(database: Database) -> None:
+    async def story(nodes: Nodes) -> None:
+        await nodes.start(1)
+        second = nodes.make(1)
+        with pytest.raises(ConfigError, match="another process is node 1 of this store, and lives"):
+            await second.start()
+        await second.stop()
+        assert not nodes.nodes[1].not_ready()
+
+    play(database, story)
+
+
+def test_the_row_of_a_killed_process_is_taken_at_once(database: Database) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        place = this_process().split()
+        started = f"/proc/{process.pid}/stat"
+        with open(started) as stat:
+            ticks = stat.read().rpartition(")")[2].split()[19]
+        registration = Registration(process=" ".join([*place[:-2], str(process.pid), ticks]))
+        assert not is_dead(registration)
+        process.kill()
+    assert is_dead(registration)
+
+    async def story(nodes: Nodes) -> None:
+        nodes.sql.execute(b"UPDATE store SET lease_ms = 3600000")
+        row = (1, uuid4(), 7, 0, 0, msgspec.json.encode(registration))
+        nodes.sql.execute(b"INSERT INTO node VALUES ($1, $2, $3, $4, $5, $6)", row)
+        await nodes.start(1)
+
+    play(database, story)
+
+
+def test_a_process_of_another_machine_may_live() -> None:
+    machine, *rest = this_process().split()
+    assert not is_dead(Registration(process=" ".join([f"{machine[:-1]}x", *rest])))
+    assert not is_dead(Registration(process=""))
+    assert not is_dead(Registration(process="nonsense"))
+    assert is_dead(Registration(process=" ".join([machine, *rest[:-1], "1"])))
+
+
+def test_a_log_that_has_lost_acknowledged_records_is_refused_until_the_next_start(database: Database) -> None:
+    async def story(nodes: Nodes) -> None:
+        node = await nodes.start(1)
+        assert await nodes.create_topic(1, "orders", 1) == 0
+        await until(lambda: _leads(nodes, 1, "orders", 0))
+        for value in (b"a", b"b"):
+            await nodes.produce(1, "orders", 0, value)
+        # A standby without the last record has taken over.
+        ids = nodes.sql.execute(b"UPDATE log SET next_offset = 1 WHERE topic = 'orders' RETURNING log_id").fetchone()
+        assert ids is not None
+        nodes.sql.execute(b"DELETE FROM batch WHERE log_id = $1 AND last_offset = 1", ids)
+        nodes.sql.execute(b"UPDATE node SET state = 2")
+        await until(node.not_ready)
+        await until(lambda: not node.not_ready() and node.broker.catalog.topic("orders") is not None)
+        await until(lambda: node.broker.store.get(TopicPartition("orders", 0)) is not None)
+        log = node.broker.store.get(TopicPartition("orders", 0))
+        assert log is not None
+        assert log.refusal is not None
+        assert "has lost acknowledged records: its next offset there is 1, and was 2" in log.refusal
+        assert (await nodes.produce(1, "orders", 0, b"c"))[0] == ErrorCode.KAFKA_STORAGE_ERROR
+        await nodes.stop(1)
+        await nodes.start(1)
+        await until(lambda: _leads(nodes, 1, "orders", 0))
+        assert await nodes.produce(1, "orders", 0, b"c") == (0, 1)
+
+    play(database, story)
