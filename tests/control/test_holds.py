@@ -50,6 +50,20 @@ def test_a_held_reply_belongs_to_a_request_that_has_its_effect() -> None:
     play(story)
 
 
+def test_the_answer_of_a_fault_is_held_too() -> None:
+    async def story(stage: Stage) -> None:
+        client = await begun(stage)
+        hold = await held(stage, api="OffsetCommit", at="reply")
+        await stage.control.fault(api="OffsetCommit", error="NOT_COORDINATOR")
+        commits = asyncio.ensure_future(committed(client, 5))
+        await stage.control.take("GET", f"/holds/{hold}?wait=1&timeout=5")
+        assert not commits.done()
+        await stage.control.take("DELETE", f"/holds/{hold}")
+        assert await commits == ErrorCode.NOT_COORDINATOR
+
+    play(story)
+
+
 def test_the_first_ones_go_in_the_order_in_which_they_came() -> None:
     async def story(stage: Stage) -> None:
         await begun(stage)

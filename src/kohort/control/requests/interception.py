@@ -145,7 +145,7 @@ class Passage:
         assert self.hit is not None
         before = before_effect(self.hit)
         if before.answer is not None:
-            self._leave(before.answer)
+            self._let_answer_go(before.answer)
             return None
         if before.is_silent:
             self._be_silent()
@@ -177,6 +177,9 @@ class Passage:
                 if hit.fault.effect == "silence":
                     self._be_silent()
                 return
+        self._let_answer_go(response)
+
+    def _let_answer_go(self, response: Any) -> None:
         hold = self._rules.hold_of(self.call, "reply")
         if hold is not None:
             hold.take(self.call, lambda: self._delay(response))
