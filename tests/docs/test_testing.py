@@ -1,4 +1,4 @@
-"""The blocks of docs/testing.md run as they are printed, and its tables have what there is."""
+"""The blocks of docs/testing.md run as they are printed, and the tables of the testing kit have what there is."""
 
 import os
 import re
@@ -16,7 +16,9 @@ from kohort.testing import Events
 from kohort.testing.ports import free_ports
 from tests.conftest import NIGHTLY
 
-PAGE = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "testing.md").read_text()
+REFERENCE = (DOCS / "testing-reference.md").read_text()
 KOHORT = f"{sys.executable} -m kohort.cli.main"
 SECONDS_MAX = 300
 
@@ -91,7 +93,7 @@ def test_the_tables_have_every_filter_trigger_effect_point_and_event() -> None:
 
 def test_the_table_has_the_configurations_of_the_preset() -> None:
     """Those of share and streams groups are those of consumer groups."""
-    _, _, section = PAGE.partition("## The configurations of `--for-tests`")
+    _, _, section = REFERENCE.partition("## The configurations of `--for-tests`")
     rows = [line for line in section.splitlines() if re.match(r"\| `[\w.]+\.", line)]
     values = {}
     for row in rows:
