@@ -70,3 +70,9 @@ def seed(request: pytest.FixtureRequest) -> int:
 def rng(seed: int) -> Random:
     """A generator with the test's `seed`."""
     return Random(seed)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def state_home(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Nodes on a store, and the processes of tests, keep their state in a directory of the run."""
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))

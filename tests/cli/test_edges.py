@@ -131,6 +131,7 @@ WORDS = {
     "cluster drain postgresql://me:word@127.0.0.1:1/k -- -1": "greater than or equal to 0",
     "cluster forget postgresql://me:word@127.0.0.1:1/k 1": NO_DATABASE,
     "cluster move t-0 one": "valid integer",
+    "store accept postgresql://me:word@127.0.0.1:1/k": NO_DATABASE,
     "store copy a b": "a copy is between a data directory and a database",
     "store copy postgresql://127.0.0.1:1/k postgresql://127.0.0.1:1/k": "a copy is between a data directory and a database",
     "store copy here postgresql://me:word@127.0.0.1:1/k": "the database postgresql://me@127.0.0.1:1/k cannot be used",

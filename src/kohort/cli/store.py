@@ -95,6 +95,22 @@ def verify_store(url: Url) -> None:
         raise typer.Exit(_PROBLEMS_FOUND)
 
 
+@app.command("accept", epilog=_EXAMPLE.format("accept"))
+def accept_store(url: Url) -> None:
+    """
+    Let the nodes of this machine go on with what the database has now, though it is an older copy: a backup was restored.
+
+    Run it as the user of the node, and with its XDG_STATE_HOME.
+    """
+    with connected(url) as (connection, target):
+        from kohort.broker.catalog import CATALOG
+        from kohort.storage.postgres.connect import check_schema
+        from kohort.storage.postgres.known import KnownDatabase
+
+        path = KnownDatabase(CATALOG).accept(connection, check_schema(connection, target.shown))
+        echo(f"{path} has what {target.shown} is now")
+
+
 @app.command("copy", epilog="Example: kohort store copy /var/lib/kohort postgresql://db.example/kohort")
 def copy_store(
     source: Annotated[str, typer.Argument(metavar="FROM", help="A data directory, or the address of a database.")],

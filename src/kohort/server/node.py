@@ -255,6 +255,7 @@ class Node:
         settings = self._settings
         if settings.store is not None:
             from kohort.storage.postgres import PostgresStore
+            from kohort.storage.postgres.known import KnownDatabase
 
             store_in_database = PostgresStore(
                 settings.store,
@@ -263,6 +264,7 @@ class Node:
                 clock=self._clock,
                 on_offline=self._on_lost,
                 is_shared=True,
+                known=KnownDatabase(CATALOG),
             )
             self.cluster_id = store_in_database.cluster_id
             return store_in_database

@@ -40,6 +40,8 @@ SELECT current_setting('server_version_num'), current_setting('fsync'), current_
 _IDENTITY: Final = b"""
 SELECT (SELECT system_identifier FROM pg_control_system()), (SELECT timeline_id FROM pg_control_checkpoint())
 """
+# What is on its disk: no crash of the database takes it back.
+_WRITTEN_LOG: Final = b"SELECT (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::bigint"
 _COPYING: Final = b"SELECT copying FROM store WHERE id = 1"
 _TRY_LOCK: Final = b"SELECT pg_try_advisory_lock($1)"
 _END_OTHERS: Final = b"""
@@ -207,6 +209,17 @@ def identity_of(connection: Connection) -> Identity | None:
             raise
         return None
     return None if row is None else Identity(*row)
+
+
+def written_log_bytes(connection: Connection) -> int:
+    """The end of the database's own log, a number that only rises; -1 if it does not tell."""
+    try:
+        row = connection.execute(_WRITTEN_LOG).fetchone()
+    except psycopg.Error:
+        if connection.broken:
+            raise
+        return -1
+    return -1 if row is None else int(row[0])
 
 
 def try_lock(connection: Connection, cluster_id: str) -> bool:

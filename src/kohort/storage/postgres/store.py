@@ -25,6 +25,7 @@ from kohort.storage.epochs import EpochCache
 from kohort.storage.log import CallSoon, CleanerConfig, CleanerMetrics, FlushMetrics, LogConfig, LogMetrics, Volume
 from kohort.storage.postgres.cleaner import PostgresCleaner
 from kohort.storage.postgres.connect import Target, sentence, shown
+from kohort.storage.postgres.known import KnownDatabase
 from kohort.storage.postgres.loading import LoadedLog, load_logs, not_removed
 from kohort.storage.postgres.log import PostgresLog
 from kohort.storage.postgres.reads import BatchReads
@@ -61,6 +62,7 @@ class PostgresStore:
         lock_s: how long a start waits for the end of another process that uses the whole store.
         is_shared: whether other nodes use the store. Then no other log can be opened than those that this node has claimed
             (`kohort.storage.postgres.shared`).
+        known: what this node knows of the database from before; None for nothing.
         on_offline: called with the reason when this node must not write any more; nothing is acknowledged from then on.
 
     Raises:
@@ -83,6 +85,7 @@ class PostgresStore:
         stop_s: float = STOP_S,
         lock_s: float = LOCK_S,
         is_shared: bool = False,
+        known: KnownDatabase | None = None,
         on_offline: Callable[[str], None] = lambda _reason: None,
     ) -> None:
         self.location = shown(url)
@@ -112,11 +115,14 @@ class PostgresStore:
         self._reads = BatchReads(target)
         self._removals = Removals(target)
         try:
+            if known is not None:
+                known.start(session.connection, self.cluster_id, self.location)
             loaded = [] if is_shared else load_logs(session.connection)
             left = [] if is_shared else not_removed(session.connection)
         except BaseException:
             session.connection.close()
             raise
+        self._known = known
         self.target = target
         self.identity = session.identity
         self._writer = Writer(
@@ -322,6 +328,8 @@ class PostgresStore:
             log.delete_before(offset)
 
     def clean(self, config: CleanerConfig) -> None:
+        if self._known is not None and (catalog := self._logs.get(self._known.catalog)) is not None:
+            self._known.on_catalog(catalog.high_watermark)
         if self.offline_reason is None:
             self.cleaner.clean(config)
 
@@ -359,6 +367,8 @@ class PostgresStore:
         except UnavailableError as error:
             _log.warning("store.closed_uncleanly database=%s error=%r", self.location, str(error))
         self.cleaner.stop(self._stop_s)
+        if self._known is not None:
+            self._known.stop(self._stop_s)
         self._removals.stop(self._stop_s)
         self._writer.stop(self._stop_s)
         self._reads.close()
