@@ -31,7 +31,7 @@ BEGIN := mkdir -p build; rm -f $(FAILED); status=0;
 END := $(if $(KOHORT_FAILED),,if [ $$status != 0 ] && [ -s $(FAILED) ]; then echo "Failed:"; cat $(FAILED); fi;) exit $$status
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-ci test-long spark-versions test-plain test-compiled durations largest-requests mutants crash torture torture-shares history decisions simulate fuzz fuzz-decoders lint compiled format configuration serve bench bench-java bench-secured bench-shares bench-compare instructions profile conformance conformance-record lock clean wheel
+.PHONY: help setup demo cluster test test-ci test-long spark-versions test-plain test-compiled durations largest-requests mutants crash torture torture-shares torture-nodes history decisions simulate fuzz fuzz-decoders lint compiled format configuration serve bench bench-java bench-secured bench-shares bench-compare instructions profile conformance conformance-record lock clean wheel
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -56,6 +56,9 @@ java-note:
 
 demo: $(READY) java-note ## start a broker, run real clients against it, kill it, and explain its logs with Spark
 	@$(BIN)/python examples/demo.py
+
+cluster: $(READY) ## start a database and three nodes on it, kill one under real clients, and restart all one by one
+	@$(BIN)/python -m kohort_lab.served_nodes.show $(CLUSTER)
 
 ifeq ($(CI),)
 test: $(READY) java-note ## every test on plain Python (long tests in their short version)
@@ -123,6 +126,9 @@ torture: $(READY) ## exactly-once processing under SIGKILLs of broker and proces
 
 torture-shares: $(READY) ## a share group under SIGKILLs of broker and workers: make torture-shares SECONDS=600
 	@$(BIN)/python -m kohort_lab.work_queue --seconds $(or $(SECONDS),60) $(TORTURE)
+
+torture-nodes: $(READY) ## three nodes on a store under kills, pauses, stops, and faults of the database: make torture-nodes SECONDS=600
+	@$(BIN)/python -m kohort_lab.served_nodes --seconds $(or $(SECONDS),60) $(TORTURE)
 
 history: $(READY) ## clients of every library under kills, pauses, restarts and a full disk: make history SECONDS=120 HISTORY="--seed 7"
 	@$(BIN)/python -m kohort_lab.history_check --seconds $(or $(SECONDS),60) $(HISTORY)

@@ -23,7 +23,7 @@ from kohort.storage.postgres.schema import MIGRATIONS, VERSION, upgrade, version
 from kohort.storage.postgres.verify import verify
 from kohort.storage.shared import Claim
 from kohort.wire.batches import BatchRecord, build_batch, iter_batches, read_records
-from tests.storage.cutting_proxy import CuttingProxy
+from kohort_lab.cutting_proxy import CuttingProxy
 from tests.storage.database import Database, shared_database
 from tests.storage.owner import PARTITION, TOPIC_ID, WAIT_SECONDS, Owner, batch
 
