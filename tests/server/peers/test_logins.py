@@ -183,6 +183,7 @@ def test_a_session_that_ends_is_begun_anew_between_requests(monkeypatch: pytest.
         for number in range(3):
             asked = await node.asked.get()
             following = ask(side)
+            assert side._opening is None  # a login waits for the answers of the requests before it
             asked.answer(m.AllocateProducerIdsResponse(producer_id_start=number))
             assert (await found).producer_id_start == number
             found = following

@@ -280,3 +280,64 @@ def test_close_while_connecting_leaves_nothing() -> None:
         assert side.peer._transport is None
 
     play(story)
+
+
+def test_close_before_the_connection_is_there_leaves_none() -> None:
+    async def story(node: FakeNode, endpoint: Endpoint) -> None:
+        closed = Side(node, endpoint)
+        answer = closed.ask()
+        await asyncio.sleep(0)  # the task of the connection begins
+        closed.peer.close("it stops")
+        assert isinstance(await answer, Lost)
+        other = Side(node, endpoint)
+        served = other.ask()
+        (await node.asked.get()).answer(ids(1))
+        await served
+        assert (closed.peer._transport, closed.peer._is_ready) == (None, False)
+        other.peer.close("end")
+
+    play(story)
+
+
+def test_what_an_old_socket_tells_is_not_heard() -> None:
+    async def story(node: FakeNode, endpoint: Endpoint) -> None:
+        side = Side(node, endpoint)
+        first = side.ask()
+        asked = await node.asked.get()
+        old = side.peer._socket
+        assert old is not None
+        asked.cut()
+        assert isinstance(await first, Lost)
+        second = side.ask()
+        asked = await node.asked.get()
+        old.data_received(b"\xff\xff\xff\xff")
+        old.pause_writing()
+        old.connection_lost(None)
+        third = side.ask()
+        asked.answer(ids(2))
+        (await node.asked.get()).answer(ids(3))
+        assert [(await answer).producer_id_start for answer in (second, third)] == [2, 3]
+        assert node.connections == 2
+        side.peer.close("end")
+
+    play(story)
+
+
+def test_a_full_socket_is_waited_for() -> None:
+    async def story(node: FakeNode, endpoint: Endpoint) -> None:
+        side = Side(node, endpoint)
+        first = side.ask(1)
+        asked = await node.asked.get()
+        socket = side.peer._socket
+        assert socket is not None
+        socket.pause_writing()
+        second = side.ask(2)
+        asked.answer(ids(1))
+        await first
+        assert (len(side.peer._waiting), len(side.peer._in_flight)) == (1, 0)
+        socket.resume_writing()
+        (await node.asked.get()).answer(ids(2))
+        assert (await second).producer_id_start == 2
+        side.peer.close("end")
+
+    play(story)

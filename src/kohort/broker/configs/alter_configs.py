@@ -195,15 +195,17 @@ class AlterConfigs:
 
     def _decide_broker(self, resource: Resource, altered: Altered) -> Setting:
         for_all = not resource.resource_name
+        node_id = self._cluster.node_id
         if not for_all:
-            self._check_node_id(resource.resource_name, "Unexpected broker id, expected {}, but received {}")
+            message = "Unexpected broker id, expected {}, but received {}"
+            node_id = self._checked_node_id(resource.resource_name, message, takes_others=self._cluster.is_shared)
         name = canonical(resource)
         configs = altered(self._brokers.newest(name), resource)
         _check_length(configs)
         own = self._brokers.brokers[self._cluster.node_id]
         broker_changes.check(own, configs, for_all=for_all)
         if not for_all:
-            self._brokers.check_listeners(self._cluster.node_id, configs)
+            self._brokers.check_listeners(node_id, configs)
         for config in self._brokers.brokers.values() if for_all else ():
             if config.dynamic and config is not own:
                 broker_changes.check(config, configs, for_all=True)
@@ -211,17 +213,27 @@ class AlterConfigs:
         return Setting(BROKER_KIND, name, dict(configs) or None)
 
     def _alter_loggers(self, resource: Any, *, validate_only: bool) -> None:
-        self._check_node_id(resource.resource_name, "Unexpected node id. Expected {}, but received {}")
+        self._checked_node_id(resource.resource_name, "Unexpected node id. Expected {}, but received {}")
         loggers.check_changes(resource.configs)
         if not validate_only:
             loggers.apply_changes(resource.configs)
 
-    def _check_node_id(self, name: str, message: str) -> None:
+    def _checked_node_id(self, name: str, message: str, *, takes_others: bool = False) -> int:
+        """
+        The id of this node.
+
+        Args:
+            takes_others: whether other nodes forward the requests about themselves to this one, the controller.
+
+        Raises:
+            CoordinatorError: it is another id.
+        """
         node_id = node_id_of(name)
         if node_id is None:
             raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
-        if node_id != self._cluster.node_id:
+        if node_id != self._cluster.node_id and not (takes_others and node_id in self._cluster.brokers):
             raise CoordinatorError(ErrorCode.INVALID_REQUEST, message.format(self._cluster.node_id, node_id))
+        return node_id
 
     def _altered(self, old: Mapping[str, str], resource: Incremental) -> dict[str, str]:
         configs = dict(old)
