@@ -29,6 +29,12 @@ _IN_MEMORY: Final = Path("/dev/shm")  # noqa: S108 -- the directory below it is 
 _ROOM_BYTES: Final = 1 << 30
 """A server has some 100 MB, and containers often have less than that in memory."""
 _FOR_OTHERS: Final = 0o005
+_WATCH: Final = """
+read -r _ && exit
+kill -QUIT "$(head -n 1 "$1/data/postmaster.pid")"
+rm -rf "$1"
+"""
+"""A shell whose input ends without a line when the process that has made the server is gone, however it has ended."""
 _PLACES: Final = ("/usr/lib/postgresql", "/usr/pgsql-*", "/opt/homebrew/opt/postgresql*", "/usr/local/opt/postgresql*")
 """Where systems have the programs, beside the PATH."""
 
@@ -39,7 +45,7 @@ class NoDatabaseError(Exception):
 
 class Database:
     """
-    A server on a Unix socket, with its data in memory where there is room.
+    A server on a Unix socket, with its data in memory where there is room. It ends with the process that has made it.
 
     Args:
         programs: where initdb and postgres are; the wheel's without it.
@@ -67,6 +73,13 @@ class Database:
         self._data = data
         self._server: subprocess.Popen[bytes] | None = None
         self._schemas = 0
+        self._watch = subprocess.Popen(
+            ["sh", "-c", _WATCH, "sh", str(self.directory)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         try:
             self._programs = _of_wheel(self.directory) if programs is None else programs
             self._run("initdb", "-D", data, "-U", USER, "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync")
@@ -131,6 +144,8 @@ class Database:
     def close(self) -> None:
         if self._server is not None:
             self.stop(signal.SIGQUIT)
+        if self._watch.poll() is None:
+            self._watch.communicate(b"\n")
         shutil.rmtree(self.directory, ignore_errors=True)
 
 

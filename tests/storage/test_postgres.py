@@ -127,6 +127,10 @@ def test_a_leader_epoch_without_records_is_kept(stored: Stored) -> None:
     assert stored.log().leader_epoch == 2
 
 
+def test_clients_are_told_the_address_without_its_user(stored: Stored) -> None:
+    assert stored.store.location == "postgresql:///postgres"
+
+
 def test_a_store_has_one_node(stored: Stored) -> None:
     with pytest.raises(ConfigError, match="another node uses the store"):
         Owner().postgres(stored.schema, lock_s=0.0)
@@ -554,6 +558,7 @@ def test_a_database_that_cannot_be_reached_is_named_without_its_password(tmp_pat
     assert said.endswith("failed: No such file or directory. Start it, or correct the address")
     assert "secret" not in said.replace(str(tmp_path), "")
     assert shown("postgres://me:secret@a:5432,b:5433/orders") == "postgresql://me@a:5432,b:5433/orders"
+    assert shown("postgres://me:secret@a:5432/orders", with_user=False) == "postgresql://a:5432/orders"
     with pytest.raises(ConfigError, match="begins with postgresql://"):
         shown("mysql://there")
     with pytest.raises(ConfigError) as refused:

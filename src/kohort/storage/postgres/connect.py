@@ -75,9 +75,9 @@ class Identity(msgspec.Struct, frozen=True):
     timeline: int
 
 
-def shown(url: str) -> str:
+def shown(url: str, *, with_user: bool = True) -> str:
     """
-    The address without passwords, for messages.
+    The address without passwords, for messages; without the user for clients.
 
     Raises:
         ConfigError: it is no address of a database.
@@ -93,7 +93,7 @@ def shown(url: str) -> str:
             "the address of the store cannot be read: it is postgresql://USER:PASSWORD@HOST:PORT/DATABASE?OPTION=VALUE, with "
             "special characters as %XX"
         ) from None
-    user = f"{parts['user']}@" if parts.get("user") else ""
+    user = f"{parts['user']}@" if with_user and parts.get("user") else ""
     hosts, ports = str(parts.get("host") or "").split(","), str(parts.get("port") or "").split(",")
     addresses = [
         f"{'' if host.startswith('/') else host}{f':{ports[min(index, len(ports) - 1)]}' if ports[0] else ''}"

@@ -88,7 +88,8 @@ class PostgresStore:
         known: KnownDatabase | None = None,
         on_offline: Callable[[str], None] = lambda _reason: None,
     ) -> None:
-        self.location = shown(url)
+        self.location = shown(url, with_user=False)
+        self._shown = shown(url)
         self._is_shared = is_shared
         self.offline_reason: str | None = None
         self._call_soon_threadsafe = call_soon_threadsafe
@@ -109,14 +110,14 @@ class PostgresStore:
             session = Session(writer_target, None if is_shared else lock_s)
         except psycopg.Error as error:
             raise ConfigError(
-                f"the database {self.location} cannot be used: {sentence(error)}. Start it, or correct the address"
+                f"the database {self._shown} cannot be used: {sentence(error)}. Start it, or correct the address"
             ) from None
         self.cluster_id = session.cluster_id
         self._reads = BatchReads(target)
         self._removals = Removals(target)
         try:
             if known is not None:
-                known.start(session.connection, self.cluster_id, self.location)
+                known.start(session.connection, self.cluster_id, self._shown)
             loaded = [] if is_shared else load_logs(session.connection)
             left = [] if is_shared else not_removed(session.connection)
         except BaseException:
@@ -187,7 +188,7 @@ class PostgresStore:
 
     def open(self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig) -> PostgresLog:
         if self._is_closed or self.offline_reason is not None:
-            raise UnavailableError(self.offline_reason or f"{self.location} is closed")
+            raise UnavailableError(self.offline_reason or f"{self._shown} is closed")
         log = self._logs.get(topic_partition)
         if log is not None:
             if log.topic_id == topic_id:
@@ -282,7 +283,7 @@ class PostgresStore:
     def _go_offline(self, reason: str) -> None:
         if self.offline_reason is None:
             self.offline_reason = reason
-            _log.error("store.offline database=%s reason=%r", self.location, reason)
+            _log.error("store.offline database=%s reason=%r", self._shown, reason)
             for log in self._logs.values():
                 log.refusal = reason
             self._on_offline(reason)
@@ -301,7 +302,7 @@ class PostgresStore:
             self._drain()
             if not is_done:
                 raise UnavailableError(
-                    self.offline_reason or self._writer.problem or f"the database {self.location} has not answered"
+                    self.offline_reason or self._writer.problem or f"the database {self._shown} has not answered"
                 )
             self._gathering.end_turn()
             if self._writer.is_idle:
@@ -365,7 +366,7 @@ class PostgresStore:
         try:
             self._flush(self._stop_s)
         except UnavailableError as error:
-            _log.warning("store.closed_uncleanly database=%s error=%r", self.location, str(error))
+            _log.warning("store.closed_uncleanly database=%s error=%r", self._shown, str(error))
         self.cleaner.stop(self._stop_s)
         if self._known is not None:
             self._known.stop(self._stop_s)
