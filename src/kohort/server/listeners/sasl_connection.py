@@ -239,7 +239,8 @@ class SaslConnection(PendingConnection):
 
     @property
     def port(self) -> int:
-        return 0 if self._transport is None else int(self._transport.get_extra_info("peername")[1])
+        peer = None if self._transport is None else self._transport.get_extra_info("peername")
+        return int(peer[1]) if peer else 0
 
     def send(self, part: bytes) -> None:
         if part and self._transport is not None:
