@@ -255,6 +255,19 @@ def test_the_rights_of_the_asker_count_and_only_at_the_controller() -> None:
     play(story, SECURED)
 
 
+def test_the_address_of_the_asker_counts_and_not_that_of_the_node() -> None:
+    async def story(cluster: Cluster) -> None:
+        await allow(cluster, 1, "bob", Operation.CREATE, "10.0.0.1")
+        node = await logged_in(cluster, 1, "broker", 1)
+        for address, code in ((LOOPBACK, ErrorCode.TOPIC_AUTHORIZATION_FAILED), (bytes((10, 0, 0, 1)), ErrorCode.NONE)):
+            answer = await asked(node, envelope(framed(), principal_bytes(Principal("bob")), address))
+            assert answer.response_data is not None
+            response = response_reader(ApiKey.CREATE_TOPICS, 7)(answer.response_data, 5)
+            assert [topic.error_code for topic in response.topics] == [code]
+
+    play(story, SECURED)
+
+
 def test_a_topic_that_is_named_is_created_with_the_rights_of_who_names_it() -> None:
     async def story(cluster: Cluster) -> None:
         for operation in (Operation.CREATE, Operation.DESCRIBE):

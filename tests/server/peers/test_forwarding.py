@@ -1,6 +1,7 @@
 """Requests of clients that the controller alone handles, at another node."""
 
 import asyncio
+import logging
 from typing import Any
 
 import pytest
@@ -344,6 +345,48 @@ def test_long_requests_are_forwarded_too() -> None:
         node.close()
 
     play(story)
+
+
+def alteration(*resources: tuple[int, str, str, str]) -> m.IncrementalAlterConfigsRequest:
+    """A request that sets one value of each resource: kind, name, key and value."""
+    return m.IncrementalAlterConfigsRequest(
+        resources=[
+            m.IncrementalAlterConfigsRequestAlterConfigsResource(
+                resource_type=kind,
+                resource_name=name,
+                configs=[m.IncrementalAlterConfigsRequestAlterableConfig(name=key, config_operation=0, value=value)],
+            )
+            for kind, name, key, value in resources
+        ]
+    )
+
+
+def test_levels_of_loggers_are_those_of_the_node_that_is_asked() -> None:
+    api, logger = ApiKey.INCREMENTAL_ALTER_CONFIGS, logging.getLogger("kohort.share")
+
+    async def story(cluster: Cluster) -> None:
+        node = await with_fake(cluster)
+        client = await cluster.connect(2)
+        own = alteration((8, "2", logger.name, "ERROR"))
+        answer = await client.ask(api, 1, own)
+        assert [(one.error_code, one.resource_name) for one in answer.responses] == [(0, "2")]
+        assert logger.level == logging.ERROR
+        refused = await client.ask(api, 1, alteration((8, "1", logger.name, "DEBUG")))
+        assert refused.responses[0].error_code == ErrorCode.INVALID_REQUEST
+        assert node.asked.empty()
+        client.send(api, 1, alteration((8, "2", logger.name, "ERROR"), (2, "t", "retention.ms", "1")))
+        envelope(await node.asked.get(), m.IncrementalAlterConfigsResponse(), api, 1)
+        await client.receive(api, 1)
+        whole = request_encoder(api, 1)(1, "test", own)[4:-5]
+        client.writer.write(len(whole).to_bytes(4, "big") + whole)
+        assert await client.is_closed()
+        node.close()
+
+    before = logger.level
+    try:
+        play(story)
+    finally:
+        logger.setLevel(before)
 
 
 # -- requests of the node itself ---------------------------------------------------------------------------------

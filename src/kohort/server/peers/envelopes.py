@@ -10,7 +10,7 @@ Source: KIP-590; Kafka ControllerApis.handleRequest, EnvelopeUtils, RequestConte
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable
-from typing import Any, Final
+from typing import Any
 
 from kohort.broker.api_table import API_TABLE
 from kohort.broker.ports import Context, NoResponse
@@ -27,7 +27,6 @@ from kohort.wire import messages as m
 from kohort.wire.apis import API_KEYS, ApiKey
 from kohort.wire.headers import read_request_header
 
-_HEADER_BYTES_MIN: Final = 10
 Steps = Generator[Any, None, Any]
 
 
@@ -60,7 +59,7 @@ class Envelopes:
             return _refused(ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE)
         frame = bytes(request.request_data)
         api_key, version = API_KEYS.get(int.from_bytes(frame[:2], "big")), int.from_bytes(frame[2:4], "big")
-        if len(frame) < _HEADER_BYTES_MIN or api_key is None or not API_TABLE[api_key].is_forwarded:
+        if api_key is None or not API_TABLE[api_key].is_forwarded:
             return _refused(ErrorCode.INVALID_REQUEST)
         if not self._dispatch.serves(api_key, version):
             return _refused(ErrorCode.UNSUPPORTED_VERSION)

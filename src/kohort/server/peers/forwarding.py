@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Final
 
 from kohort.broker.api_table import API_TABLE
+from kohort.broker.configs.resources import BROKER_LOGGER
 from kohort.broker.ports import CallLater, Context, NoResponse
 from kohort.machine.shard import Reply
 from kohort.model.errors import ErrorCode, WireError
@@ -23,7 +24,7 @@ from kohort.server.peers.controller import ControllerChannel
 from kohort.server.peers.peer import Done, Lost
 from kohort.server.peers.peers import Directory
 from kohort.server.peers.principals import address_bytes, principal_bytes
-from kohort.server.requests.dispatch import ForwardedRoute, Route
+from kohort.server.requests.dispatch import ForwardedRoute, LongRoute, Route
 from kohort.server.requests.places import place_of
 from kohort.server.requests.placing import refused
 from kohort.wire import messages as m
@@ -57,6 +58,8 @@ class Forwarding:
         self._channel = channel
         self._call_later = call_later
         self._when_current = when_current
+        self.here: Callable[[ApiKey, int], Route] | None = None
+        """The route of a request that this node handles itself."""
         self._routes: dict[tuple[ApiKey, int], Route] = {}
         self._size_bytes = 0
         """Of the requests of clients that wait."""
@@ -67,7 +70,8 @@ class Forwarding:
             return None
         route = self._routes.get((api_key, version))
         if route is None:
-            handler = partial(self._forward, api_key, version)
+            is_looked_at = api_key is ApiKey.INCREMENTAL_ALTER_CONFIGS
+            handler = partial(self._look if is_looked_at else self._forward, api_key, version)
             route = self._routes[api_key, version] = ForwardedRoute(api_key, version, handler)
         return route
 
@@ -111,6 +115,29 @@ class Forwarding:
         self._channel.ask(ApiKey.ENVELOPE, 0, _envelope(frame, context), on_answer)
         return None
 
+    def _look(self, api_key: ApiKey, version: int, frame: bytes, context: Context, reply: Reply[Any]) -> None:
+        """Handle levels of loggers, which a node has for itself, and forward all else."""
+        context.go_on(self._looked_at(api_key, version, frame, context, reply), reply)
+
+    def _looked_at(
+        self, api_key: ApiKey, version: int, frame: bytes, context: Context, reply: Reply[Any]
+    ) -> Generator[Any, None, Any]:
+        try:
+            _, _, correlation_id, _, body = read_request_header(frame)
+            request = yield from gradual_request_reader(api_key, version)(frame, body, API_TABLE[api_key].cost.elements)
+        except WireError:
+            return _CLOSE
+        kinds = {resource.resource_type for resource in request.resources}
+        if kinds != {BROKER_LOGGER} or self.here is None:
+            return self._forward(api_key, version, frame, context, reply)
+        encode = partial(_encoded, self.here(api_key, version).long, correlation_id)
+        response = self.here(api_key, version).long.handler(
+            request, context, lambda late: context.go_on(encode(late), reply)
+        )
+        if isinstance(response, Generator):
+            response = yield from response
+        return None if response is None else (yield from encode(response))
+
     def _on_answer(
         self, api_key: ApiKey, version: int, frame: bytes, context: Context, reply: Reply[Any], answer: Any
     ) -> None:
@@ -146,6 +173,12 @@ class Forwarding:
 
         cancel = self._call_later(CURRENT_MS_MAX, pass_on)
         self._when_current(pass_on)
+
+
+def _encoded(route: LongRoute, correlation_id: int, response: Any) -> Generator[Any, None, bytes]:
+    """An answer of this node, as a frame without its size."""
+    frame = yield from route.encode(correlation_id, response)
+    return frame[4:]
 
 
 def _envelope(frame: bytes, context: Context) -> m.EnvelopeRequest:

@@ -103,6 +103,7 @@ class Peering:
         }
         if broker.guard is not None:
             handlers = {api_key: broker.guard(api_key, handler) for api_key, handler in handlers.items()}
+        self.forwarding.here = dispatch.here
         dispatch.join(handlers, self.forwarding.route)
 
     def refresh(self) -> None:
