@@ -116,7 +116,7 @@ class ClientConnections:
     @property
     def routes(self) -> list[Route]:
         """The routes in use so far, of all brokers."""
-        return [route for dispatch in self.dispatches.values() for route in list(dispatch.routes.values())]
+        return [route for dispatch in self.dispatches.values() for route in dispatch.used]
 
     @property
     def accepted(self) -> int:

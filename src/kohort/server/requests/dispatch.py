@@ -216,7 +216,7 @@ class Dispatch:
         self._throttle_of: ThrottleOf = _nothing_of
         self._intercept_of: ThrottleOf = _nothing_of
         self.routes: dict[tuple[int, int], Route] = {}
-        """The routes in use so far."""
+        """The routes in use so far, but for those of `here`."""
         self._of_nodes: dict[ApiKey, Handler] = {}
         self._elsewhere: Elsewhere | None = None
         self._changing: dict[tuple[int, int], Route] = {}
@@ -234,6 +234,11 @@ class Dispatch:
         self._versions = {**self._versions, **{key: (key.oldest, key.newest_stable) for key in handlers}}
         self._elsewhere = elsewhere
 
+    @property
+    def used(self) -> list[Route]:
+        """The routes that this node has handled requests of so far."""
+        return [*self.routes.values(), *self._changing.values()]
+
     def throttle_by(self, throttle_of: ThrottleOf) -> None:
         """Handle the next requests with the quotas of their APIs."""
         self._throttle_of = throttle_of
@@ -245,7 +250,7 @@ class Dispatch:
         self._wrap()
 
     def _wrap(self) -> None:
-        for route in (*self.routes.values(), *self._changing.values()):
+        for route in self.used:
             route.use(self._wrapper(route.api_key))
 
     def _wrapper(self, api_key: ApiKey) -> Throttle | None:
