@@ -60,7 +60,7 @@ class Operations(DeferredExecution, Generic[S]):
 
     def refusal(self) -> CoordinatorError:
         """The error of an operation in a state other than ACTIVE."""
-        if self.state is State.LOADING:
+        if self.state is State.LOADING or self.state is State.INITIAL:
             return CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return CoordinatorError(ErrorCode.NOT_COORDINATOR)
 

@@ -159,6 +159,14 @@ class Runtime(PartitionRunner[S]):
         )
         return loaded
 
+    def expect(self, partition: int) -> None:
+        """
+        Become the coordinator of a partition whose log this node does not have yet. Requests are answered with
+        COORDINATOR_LOAD_IN_PROGRESS until `load`.
+        """
+        if not self._is_closed:
+            self._context(partition)
+
     def unload(self, partition: int, leader_epoch: int | None) -> None:
         """
         Stop being the coordinator of a partition. An epoch that is not above the known one is ignored.

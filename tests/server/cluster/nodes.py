@@ -25,13 +25,13 @@ SMALL = {
 
 class Nodes:
     """
-    Nodes of one store, whose lease is short.
+    Nodes of one store.
 
     Attributes:
         failures: what nodes have told their hosts.
     """
 
-    def __init__(self, database: Database, lease_ms: int = 1_000) -> None:
+    def __init__(self, database: Database, lease_ms: int = 5_000) -> None:
         self._url = database.url
         self.sql: Connection = connect(Target(database.url, "kohort"))
         self.sql.execute(b"UPDATE store SET lease_ms = $1", (lease_ms,))

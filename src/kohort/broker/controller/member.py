@@ -236,7 +236,7 @@ class Member:
         ready = [done for wanted, done in self._current if wanted <= number]
         self._current = [(wanted, done) for wanted, done in self._current if wanted > number]
         for done in ready:
-            done()
+            self._call_later(0, done)
 
     # -- joining -----------------------------------------------------------------------------------------------
 

@@ -136,6 +136,11 @@ class Coordinators:
         except NotLeaderError:
             # A node of another process leads it, or this one when it has claimed the log: it calls `load_one` then.
             self._unload(hosted, partition, "moved")
+            topic = self._broker.catalog.topic(hosted.topic)
+            if topic is not None and self._broker.cluster.is_here(self._broker.catalog.state(topic, partition).leader):
+                hosted.runtime.expect(partition)
+            else:
+                hosted.runtime.unload(partition, None)
             return
         except StorageError as error:
             level = logging.WARNING if isinstance(error, NotYetError) else logging.ERROR

@@ -216,8 +216,9 @@ class HostedCoordinator:
 
     @property
     def loading(self) -> int:
-        """How many partitions are being loaded."""
-        return list(self.runtime.states().values()).count(State.LOADING) if self.is_made else 0
+        """How many partitions are being loaded, or will be."""
+        states = self.runtime.states().values() if self.is_made else ()
+        return sum(state in (State.INITIAL, State.LOADING) for state in states)
 
     def metrics(self) -> Iterator[Family | None]:
         """The metrics of the coordinator and of its runtime, as they are now, and None between steps of work."""

@@ -92,7 +92,7 @@ class Forwarding:
         envelope = _envelope(frame, context)
 
         def on_answer(answer: Any) -> None:
-            if isinstance(answer, m.EnvelopeResponse):
+            if not isinstance(answer, Lost):
                 data = answer.response_data
                 if answer.error_code or data is None:
                     answer = Lost(f"the controller refuses it with the error {answer.error_code}")
