@@ -117,6 +117,7 @@ class Node:
         self._loop = loop
         self.cluster_id = ""
         self._rejoining: asyncio.Task[None] | None = None
+        self._is_starting = False
         self._times_lost = 0
         self._acknowledged: Mapping[tuple[TopicPartition, UUID], int] = {}
         """High watermarks from before this node has joined the others again."""
@@ -395,6 +396,26 @@ class Node:
         Raises:
             ConfigError: the address is not available.
         """
+        self._is_starting = True
+        try:
+            await self._begin()
+        except StorageError as error:
+            if self._membership is None or not self._membership.member.lost:
+                raise
+            await self._rejoin(str(error))
+        finally:
+            self._is_starting = False
+        host, port = self.bound[self._node_id][0]
+        return host, port
+
+    async def _begin(self) -> None:
+        """
+        Serve, or join and serve.
+
+        Raises:
+            ConfigError: the address is not available, or another process has the id of this node.
+            StorageError: the lease was lost meanwhile.
+        """
         settings = self._settings
         if self._membership is None:
             self._coordinators.load()
@@ -412,6 +433,7 @@ class Node:
             await self._membership.join()
             if settings.makes_internal_topics:
                 await self._make_internal_topics()
+            self._membership.check()
         self._close_idle_connections()
         for listeners in self._listeners.values():
             listeners.start()
@@ -421,13 +443,13 @@ class Node:
             commands = {"stop": self.stop_broker, "start": self.start_broker}
             self._control = Control(control_path(self.cluster_id), commands)
             await self._control.start()
-        host, port = self.bound[self._node_id][0]
-        return host, port
 
     async def _make_internal_topics(self) -> None:
         hosted = [name for name in INTERNAL_TOPICS if self._coordinators.is_hosted(name)]
         begun = [name for name in hosted if self._broker.creation.auto_create(name) is _IS_BEGUN]
         while self._coordinators.loading or any(self._broker.catalog.topic(name) is None for name in begun):
+            if self._membership is not None:
+                self._membership.check()
             await asyncio.sleep(0.001)
 
     @property
@@ -608,9 +630,9 @@ class Node:
             self._on_failure(reason)
 
     def _on_lost(self, reason: str) -> None:
-        """Another node may answer for the partitions of this one: begin anew, as after a start."""
-        if self._rejoining is None:
-            self._times_lost += 1
+        """Another node may answer for the partitions of this one: begin anew, as after a start, unless a start is under way."""
+        self._times_lost += 1
+        if self._rejoining is None and not self._is_starting:
             self._connections.abort_all()
             self._rejoining = self._loop.create_task(self._rejoin(reason))
             self._rejoining.add_done_callback(self._on_rejoined)
@@ -620,6 +642,8 @@ class Node:
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("node.not_rejoined", exc_info=error)
             self._on_failure(f"the node could not join the others again: {error}")
+        elif self._membership is not None and self._membership.member.lost:
+            self._on_lost(self._membership.member.lost)
 
     async def _rejoin(self, reason: str) -> None:
         _log.error("node.rejoins reason=%r", reason)
@@ -635,7 +659,7 @@ class Node:
                 self._build(settings)
                 for node_id, each in self._listeners.items():
                     each.use_addresses(listeners[node_id])
-                await self.start()
+                await self._begin()
             except (ConfigError, StorageError) as error:
                 _log.warning("node.cannot_rejoin error=%r", str(error))
                 listeners = self._listeners

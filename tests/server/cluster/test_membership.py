@@ -5,15 +5,17 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from functools import partial
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import msgspec
 import pytest
 
+from kohort.broker.catalog import CATALOG, CATALOG_ID
 from kohort.model.errors import ConfigError, ErrorCode, NotLeaderError
 from kohort.model.ids import TopicPartition
 from kohort.server.cluster.processes import is_dead, this_process
-from kohort.storage.shared import Registration
+from kohort.storage.postgres import claims
+from kohort.storage.shared import Claim, Registration, Renewal
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from tests.server.cluster.nodes import Nodes, play, until
@@ -101,6 +103,38 @@ def test_a_node_whose_lease_was_ended_joins_again_in_a_new_epoch(database: Datab
         await until(lambda: node.bound[1][0].port == port and not node.not_ready())
         assert await nodes.end_offset(1, "orders", 0) == (0, 1)
         assert nodes.failures == []
+
+    play(database, story)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_node_that_loses_its_lease_while_it_starts_joins_again(database: Database, times: int) -> None:
+    async def story(nodes: Nodes) -> None:
+        nodes.sql.execute(b"UPDATE store SET lease_ms = 60000")
+        other, now = Renewal(9, uuid4(), 0), b"SELECT incarnation FROM node WHERE node_id = 1 AND state = 0"
+        assert claims.join(nodes.sql, other, Registration(), None)
+        claims.claim(nodes.sql, 9, [Claim(CATALOG, CATALOG_ID, 0)])
+
+        def look() -> UUID | None:
+            """Let nodes look; the row of the one that starts."""
+            nodes.sql.execute(b"SELECT pg_notify($1, '')", (claims.CHANNEL,))
+            row = nodes.sql.execute(now).fetchone()
+            return None if row is None else row[0]
+
+        node = nodes.nodes[1] = nodes.make(1)
+        starting = asyncio.ensure_future(node.start())
+        seen: set[UUID] = set()
+        for _ in range(times):
+            await until(lambda: look() not in (None, *seen))
+            seen.add(UUID(str(look())))
+            assert node.not_ready()
+            nodes.sql.execute(b"UPDATE node SET state = 2 WHERE node_id = 1")
+        await until(lambda: look() not in (None, *seen))
+        nodes.sql.execute(b"UPDATE node SET state = 2 WHERE node_id = 9")
+        await until(lambda: (look(), starting.done())[1])
+        assert await starting == node.bound[1][0]
+        assert not node.not_ready()
+        assert await nodes.create_topic(1, "orders", 1) == 0
 
     play(database, story)
 

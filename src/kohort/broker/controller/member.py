@@ -97,6 +97,8 @@ class Member:
         self._state = NodeState.LIVE
         self._is_joined = False
         self._is_stopped = False
+        self.lost = ""
+        """Why this node has lost its part in the cluster; empty as long as it has not."""
         self._is_looking = self._is_asked = False
         self._is_following = self._is_claiming = False
         self._cancel: Cancel | None = None
@@ -152,6 +154,7 @@ class Member:
         if not self._is_stopped:
             self.lease.end()
             self._stop()
+            self.lost = reason
             _log.error("node.lost node=%d reason=%r", self.node_id, reason)
             self._outcome.on_lost(reason)
 

@@ -17,7 +17,7 @@ from kohort.broker.controller.leases import LeaseWatch
 from kohort.broker.controller.member import Member
 from kohort.broker.controller.registrations import NODE_KIND, Registrations
 from kohort.broker.ports import Cancel
-from kohort.model.errors import ConfigError
+from kohort.model.errors import ConfigError, StorageError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Defer
 from kohort.server.cluster.leased_transport import LeasedTransport
@@ -40,6 +40,10 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 LOOK_S = 0.01
 READY_LOG_S = 5.0
 """When a start that waits says why, and how often."""
+
+
+class LostError(StorageError):
+    """The node has lost its lease or its row while it started, and has to begin anew."""
 
 
 def boot_seconds() -> float:
@@ -151,16 +155,23 @@ class Membership:
 
         Raises:
             ConfigError: another process has its id.
+            LostError: the lease was lost meanwhile.
         """
         self.member.look()
         said_at = self._loop.time()
         while not self.member.is_ready:
             if self._refusal:
                 raise ConfigError(self._refusal)
+            self.check()
             if self._loop.time() - said_at > READY_LOG_S:
                 said_at = self._loop.time()
                 _log.warning("node.waits reason=%r", "; ".join(self.not_ready()))
             await asyncio.sleep(LOOK_S)
+
+    def check(self) -> None:
+        """Raises: LostError: this node has lost its part in the cluster."""
+        if self.member.lost:
+            raise LostError(self.member.lost)
 
     def not_ready(self) -> list[str]:
         """The reasons for which this node answers nothing now."""
