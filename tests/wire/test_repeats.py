@@ -276,10 +276,10 @@ def _as_it_is(request: object, _numbers: Iterator[int]) -> object:
 
 def test_requests_of_two_apis_with_the_same_version_and_group_do_not_displace_each_other() -> None:
     remembered = TemplateCache(Memory())
-    client = Client(4)
+    client = Client(3)
     client.remembered = remembered
-    beats = RepeatReader(ApiKey.HEARTBEAT, 4, _as_it_is)
-    beat = request_encoder(ApiKey.HEARTBEAT, 4)(1, "client", m.HeartbeatRequest(group_id="group", member_id="member"))
+    beats = RepeatReader(ApiKey.HEARTBEAT, 3, _as_it_is)
+    beat = request_encoder(ApiKey.HEARTBEAT, 3)(1, "client", m.HeartbeatRequest(group_id="group", member_id="member"))
     known = []
     for number in range(4):
         read = beats.read(beat[4:], read_request_header(beat[4:])[4], remembered)
