@@ -35,11 +35,9 @@ def test_a_string_that_is_too_long_is_cut_each_time() -> None:
         assert read(answer("a" * (STRING_BYTES_MAX + 1)), 9).error_message == "a" * STRING_BYTES_MAX
 
 
-def test_few_and_short_strings_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    encoders._texts.clear()
-    monkeypatch.setattr(encoders, "_TEXTS_MAX", 10)
-    for number in range(35):
+def test_few_and_short_strings_are_remembered() -> None:
+    for number in range(2 * encoders._TEXTS_MAX + 50):
         answer(f"text {number}")
-        assert len(encoders._texts) <= 10
+        assert len(encoders._texts) <= encoders._TEXTS_MAX
     answer("a" * 128)
     assert "a" * 128 not in encoders._texts
