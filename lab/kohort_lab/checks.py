@@ -15,6 +15,7 @@ from kohort.testing.served import ServedKohort
 from kohort_lab.exactly_once import topics
 from kohort_lab.kills import Restartable
 from kohort_lab.restarted import RestartedProcess
+from kohort_lab.served_nodes.as_broker import NodesAsBroker
 
 SETTINGS: Final = {
     "group.initial.rebalance.delay.ms": "0",
@@ -23,6 +24,7 @@ SETTINGS: Final = {
     "offsets.topic.num.partitions": "3",
     "transaction.state.log.num.partitions": "3",
 }
+SERVERS: Final = ("kohort", "kafka", "nodes")
 POLL_SECONDS: Final = 0.1
 SETTLE_SECONDS: Final = 300.0
 
@@ -52,7 +54,9 @@ def new_parser(module: str, description: str, seconds: float) -> argparse.Argume
     """The options of every check."""
     parser = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="a running broker, which does not fail")
-    parser.add_argument("--server", choices=("kohort", "kafka"), default="kohort", help="the broker to start otherwise")
+    parser.add_argument(
+        "--server", choices=SERVERS, default="kohort", help="the broker to start otherwise; nodes: three, on one store"
+    )
     parser.add_argument("--seconds", type=float, default=seconds, help="duration of the faults")
     parser.add_argument("--seed", type=int, default=None, help="of the choice of faults")
     parser.add_argument("--directory", type=Path, help="for data and logs, which are kept; default: a temporary one")
@@ -104,6 +108,9 @@ def on_broker(
     """
     if arguments.bootstrap is not None:
         return run(arguments.bootstrap, None)
+    if arguments.server == "nodes":
+        with NodesAsBroker(directory / "nodes", settings, random.Random(arguments.seed)) as nodes:
+            return run(nodes.bootstrap, nodes)
     make: type[KafkaNode | ServedKohort] = KafkaNode if arguments.server == "kafka" else ServedKohort
     with make(directory / arguments.server, settings) as broker:
         return run(broker.bootstrap, broker)

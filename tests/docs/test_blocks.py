@@ -21,6 +21,7 @@ COMMAND = re.compile(r"^\s*\$ (?:\w+=\S+ )*(kohort .*(?:\\\n.*)*)", re.MULTILINE
 PASTED: dict[str, tuple[int, tuple[str, ...]]] = {
     "README.md": (7, ("docs/test_tutorial.py", "pipeline/test_library.py")),
     "docs/conformance.md": (1, ()),
+    "docs/howto/cluster.md": (4, ("docs/test_cluster.py",)),
     "docs/howto/custom-assignors.md": (3, ("docs/test_custom_assignors.py",)),
     "docs/howto/embed-the-runtime.md": (3, ("examples/test_guides.py",)),
     "docs/howto/failover.md": (5, ("docs/test_failover.py",)),

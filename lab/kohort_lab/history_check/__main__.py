@@ -14,6 +14,7 @@ from kohort_lab import checks
 from kohort_lab.history_check.faults import mount_bounded, unmount
 from kohort_lab.history_check.members import PROTOCOLS
 from kohort_lab.history_check.run import Outcome, Plan, check
+from kohort_lab.served_nodes.as_broker import NodesAsBroker
 
 SETTINGS: Final = {
     **checks.SETTINGS,
@@ -62,6 +63,9 @@ def run(arguments: argparse.Namespace, directory: Path, rng: Random, report: Cal
     if arguments.server == "kafka":
         with KafkaNode(directory / "kafka", SETTINGS) as node:
             return check(node.bootstrap, directory, plan, rng=rng, on_step=report)
+    if arguments.server == "nodes":
+        with NodesAsBroker(directory / "nodes", SETTINGS, rng) as nodes:
+            return check(nodes.bootstrap, directory, plan, rng=rng, broker=nodes, on_step=report)
     with served(directory / "kohort") as (broker, is_bounded):
         if not is_bounded:
             report("no file system can be mounted here: the disk does not become full")

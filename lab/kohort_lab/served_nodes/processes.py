@@ -26,6 +26,11 @@ SETTINGS = {
     "offsets.topic.num.partitions": str(OFFSETS_PARTITIONS),
     "transaction.state.log.num.partitions": str(OFFSETS_PARTITIONS),
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+    # A member that could not leave has its partitions until its session ends.
+    "group.consumer.min.session.timeout.ms": "6000",
+    "group.consumer.session.timeout.ms": "6000",
+    "group.consumer.min.heartbeat.interval.ms": "500",
+    "group.consumer.heartbeat.interval.ms": "500",
 }
 
 
