@@ -282,8 +282,6 @@ class Partitions:
         if topic is None or not 0 <= index < topic.partition_count:
             return None
         state = self._catalog.state(topic, index)
-        if not self._cluster.is_here(state.leader):
-            raise NotLeaderError(f"broker {state.leader} leads {name}-{index}")
         settings = self._settings_of(topic, state.leader)
         log = self._store.open(TopicPartition(name, index), topic.topic_id, settings.log_config)
         if self._cluster.is_shared and log.leader_epoch != state.leader_epoch:
