@@ -133,7 +133,18 @@ class Database:
         row = self.nodes.get(renewal.node_id)
         if row is not None and not self.may_join(row, replaced):
             return False
-        self._put(NodeRow(renewal.node_id, renewal.incarnation, 0, NodeState.LIVE, renewal.view, registration))
+        counter, is_drained = (0, False) if row is None else (row.counter + 1, row.is_drained)
+        self._put(
+            NodeRow(
+                renewal.node_id,
+                renewal.incarnation,
+                counter,
+                NodeState.LIVE,
+                renewal.view,
+                registration,
+                is_drained,
+            )
+        )
         return True
 
     def end_lease(self, seen: NodeRow) -> bool:
@@ -143,6 +154,11 @@ class Database:
         self._put(msgspec.structs.replace(row, state=NodeState.ENDED))
         return True
 
+    def mark_drained(self, node_id: int, *, is_drained: bool) -> None:
+        """An operator wants a node to lead nothing, or to lead again."""
+        if node_id in self.nodes:
+            self._put(msgspec.structs.replace(self.nodes[node_id], is_drained=is_drained))
+
     def _put(self, row: NodeRow) -> None:
         self.changes += 1
         self.nodes[row.node_id] = row
@@ -151,9 +167,7 @@ class Database:
         return row.incarnation == renewal.incarnation and row.state is not NodeState.ENDED
 
     def may_join(self, row: NodeRow, replaced: NodeRow | None) -> bool:
-        return row.state is NodeState.ENDED or (
-            replaced is not None and (row.incarnation, row.counter) == (replaced.incarnation, replaced.counter)
-        )
+        return replaced is not None and (row.incarnation, row.counter) == (replaced.incarnation, replaced.counter)
 
     def may_end(self, row: NodeRow, seen: NodeRow) -> bool:
         return row.incarnation == seen.incarnation and (row.counter == seen.counter or row.state is NodeState.ENDED)

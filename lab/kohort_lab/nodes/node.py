@@ -24,6 +24,7 @@ from kohort.model.ids import TopicPartition
 from kohort.model.image import ImageDelta
 from kohort.storage.shared import NodeRow, Registration
 from kohort_lab.nodes.database import Database
+from kohort_lab.nodes.history import NodeGuaranteeError
 from kohort_lab.nodes.store import SimulatedLog, SimulatedStore
 from kohort_lab.nodes.world import Process, World
 
@@ -91,6 +92,7 @@ class SimulatedNode:
         self.refusal = ""
         self.is_draining = False
         self.losses = 0
+        self.reasons: list[str] = []
         self._surroundings = surroundings
         self._waiting: dict[SimulatedLog, list[tuple[int, Reply]]] = {}
         self._begin()
@@ -152,8 +154,9 @@ class SimulatedNode:
 
     # -- what the member tells ---------------------------------------------------------------------------------
 
-    def on_lost(self, _reason: str, /) -> None:
+    def on_lost(self, reason: str, /) -> None:
         self.losses += 1
+        self.reasons.append(reason)
         self.store.on_hint = lambda: None
         self.member.leave()
         self.store.close()
@@ -166,6 +169,8 @@ class SimulatedNode:
     def on_refused(self, reason: str, /) -> None:
         self.refusal = reason
         self.process.kill()
+        if "another process" not in reason:
+            raise NodeGuaranteeError(f"{self.process.name}: {reason}")
 
     def _lose(self, reason: str) -> None:
         self.member.lose(reason)

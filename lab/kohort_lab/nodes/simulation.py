@@ -179,6 +179,12 @@ class NodeSimulation:
             node = self.chance.choice(running)
             node.process.post(node.stop)
 
+    def _mark(self) -> None:
+        """An operator drains a node, and lets it lead again later."""
+        node_id = self.chance.randrange(1, self.faults.nodes + 1)
+        self.database.mark_drained(node_id, is_drained=True)
+        self.world.after(self.chance.uniform(0.5, 8), partial(self.database.mark_drained, node_id, is_drained=False))
+
     def _cut(self) -> None:
         """All statements of a node fail for some time."""
         if running := self._running():
@@ -255,6 +261,7 @@ class NodeSimulation:
             "start": (4, self._start_stopped),
             "second": (0.7, self._start_second),
             "drain": (2, self._drain),
+            "mark": (1, self._mark),
             "cut": (2, self._cut),
             "slow": (3, self._slow),
             "restart": (0.7, self.database.restart),
@@ -287,6 +294,8 @@ class NodeSimulation:
         world = self.world
         world.is_calm = True
         self.database.thaw()
+        for node_id in self.database.nodes:
+            self.database.mark_drained(node_id, is_drained=False)
         self._around = self._around._replace(loss=0.0)
         for node in self.nodes:
             node.store.loss = 0.0

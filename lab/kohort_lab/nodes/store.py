@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, TypeAlias, cast
 from uuid import UUID
@@ -114,7 +114,7 @@ class _Connection:
                 world.after(world.late_s(delay_s), run.step)
             elif kind == "after":
                 world.after(world.latency_s(), run.step)
-            world.after(world.latency_s() + 0.05, partial(self._answer, run, _FAILED))
+            world.after(world.latency_s() + world.chance.uniform(0, 0.05), partial(self._answer, run, _FAILED))
         else:
             run.is_awaited = True
             delay_s = 0.0 if world.is_calm or self.delay_s == 0.0 else world.chance.uniform(0, self.delay_s)
@@ -246,22 +246,24 @@ class SimulatedLog(LogBase):
 
 @dataclass(slots=True, eq=False)
 class LogWrite:
-    """What was appended to one log since its last statement."""
+    """
+    What was appended to one log since its last statement.
+
+    Attributes:
+        attempt: of the log, when the statement was sent.
+    """
 
     process: str
     log: SimulatedLog
     leader_epoch: int
     base_offset: int
+    attempt: int = 0
     next_offset: int = 0
     batches: list[tuple[int, bytes]] = field(default_factory=list)
 
     @property
     def key(self) -> tuple[TopicPartition, UUID]:
         return self.log.topic_partition, self.log.topic_id
-
-    @property
-    def attempt(self) -> int:
-        return self.log.attempt
 
 
 class _Writer:
@@ -298,9 +300,8 @@ class _Writer:
         if not open_writes:
             self._end()
             return
-        self._connection.submit(
-            _once(lambda database: database.append(open_writes)), partial(self._on_appended, open_writes)
-        )
+        sent = [replace(write, attempt=write.log.attempt) for write in open_writes]
+        self._connection.submit(_once(lambda database: database.append(sent)), partial(self._on_appended, sent))
 
     def _on_appended(self, writes: list[LogWrite], moved: Any) -> None:
         if moved is _FAILED:

@@ -54,7 +54,7 @@ class NodeRow(msgspec.Struct, frozen=True):
 
     Attributes:
         incarnation: of the process; another one with each start.
-        counter: rises with each renewal of the lease.
+        counter: rises with each renewal of the lease, and when another process takes the row.
         view: the end offset of the catalog that the node has applied.
         is_drained: whether an operator wants other leaders of its partitions; renewals and starts of the node leave it so.
     """
@@ -132,7 +132,7 @@ class SharedStore(Protocol):
         done: Callable[[bool | None], None],
         /,
     ) -> None:
-        """Take the row of the node: if there is none, if its lease has ended, or from `replaced` as it was seen."""
+        """Take the row of the node: if there is none, or if it still is `replaced`; its counter rises."""
 
     def end_lease(self, row: NodeRow, done: Callable[[bool], None], /) -> None:
         """End the lease of a node, unless it has changed its row since; whether it has ended."""

@@ -218,7 +218,8 @@ class Member:
     def _act(self, look: Look, number: int) -> None:
         is_behind = look.catalog.next_offset > self._catalog.version
         if self._catalog.is_led:
-            if look.catalog.leader_id != self.node_id or look.catalog.leader_epoch != self._catalog.leader_epoch:
+            # A look that began before the claim has a lower epoch.
+            if look.catalog.leader_epoch > self._catalog.leader_epoch:
                 self.lose(f"node {look.catalog.leader_id} leads the catalog now")
                 return
             self.controller.on_look(look.nodes)
@@ -272,18 +273,28 @@ class Member:
 
     def _follow(self, up_to: int) -> None:
         if not self._is_following:
-            self._is_following = True
-            self._store.read_catalog(self._catalog.version, up_to, lambda data: self._on_read(data, up_to))
+            self._read(up_to, lambda: self._on_followed(up_to))
 
-    def _on_read(self, data: bytes, up_to: int) -> None:
-        self._is_following = False
-        if self._is_stopped or self._catalog.is_led or not self._take(data, up_to):
-            return
+    def _on_followed(self, up_to: int) -> None:
         if self._catalog.version < up_to:
             self._follow(up_to)
         else:
             # Others wait until this node has published its view.
             self.look()
+
+    def _read(self, up_to: int, then: Callable[[], None]) -> None:
+        """Apply what the catalog's log has next, unless another read, begun before a claim, has done so meanwhile."""
+        offset = self._catalog.version
+        self._is_following = True
+
+        def on_read(data: bytes) -> None:
+            self._is_following = False
+            if self._is_stopped or self._catalog.is_led:
+                return
+            if self._catalog.version != offset or self._take(data, up_to):
+                then()
+
+        self._store.read_catalog(offset, up_to, on_read)
 
     def _take(self, data: bytes, up_to: int) -> bool:
         """Apply what was read of the catalog; False if it cannot be read, so that this node can do nothing."""
@@ -328,14 +339,7 @@ class Member:
     def _lead_from(self, log: Log) -> None:
         """Read what was appended before the claim, and lead."""
         if self._catalog.version < log.end_offset:
-            self._is_following = True
-
-            def on_read(data: bytes) -> None:
-                self._is_following = False
-                if not self._is_stopped and self._take(data, log.end_offset):
-                    self._lead_from(log)
-
-            self._store.read_catalog(self._catalog.version, log.end_offset, on_read)
+            self._read(log.end_offset, lambda: self._lead_from(log))
             return
         self._store.lead(log)
         self._catalog.lead(log)

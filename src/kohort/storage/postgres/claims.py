@@ -33,10 +33,11 @@ SELECT leader_id, leader_epoch, next_offset FROM log WHERE topic = $1 AND partit
 """
 _JOIN: Final = b"""
 INSERT INTO node (node_id, incarnation, counter, state, view, registration) VALUES ($1, $2, 0, 0, $3, $4)
-ON CONFLICT (node_id) DO UPDATE SET incarnation = excluded.incarnation, counter = 0, state = 0, view = excluded.view,
-  registration = excluded.registration
-WHERE node.state = 2 OR (node.incarnation = $5 AND node.counter = $6)
+ON CONFLICT (node_id) DO UPDATE SET incarnation = excluded.incarnation, counter = node.counter + 1, state = 0,
+  view = excluded.view, registration = excluded.registration
+WHERE node.incarnation = $5 AND node.counter = $6
 """
+"""The counter never falls, so a statement that takes effect late finds another row than the one that it compares with."""
 _END_LEASE: Final = b"UPDATE node SET state = 2 WHERE node_id = $1 AND incarnation = $2 AND (counter = $3 OR state = 2)"
 _MAKE_ROWS: Final = b"""
 INSERT INTO log (topic, partition, topic_id)
