@@ -1,6 +1,7 @@
 """The decoder out of a zip file, in a Python that lacks Kohort and its requirements: `spark-submit --py-files kohort.zip`."""
 
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,13 @@ import kohort.pipeline.sources.coordinator_log
 from kohort.pipeline.decode.log import Decoder
 from kohort.pipeline.decode.segments import list_segments
 rows = [row for segment in list_segments(sys.argv[2]) for rows in Decoder().decode_file(segment) for row in rows.to_pylist()]
-print(json.dumps({"there": there, "kohort": kohort.__file__, "rows": rows}, default=str))
+from kohort.pipeline.sources.options import SourceOptions
+from kohort.pipeline.sources.plan import tasks_of
+try:
+    refused = tasks_of(SourceOptions.parse({"path": "postgresql://nowhere/logs"}))
+except Exception as exc:
+    refused = f"{type(exc).__name__}: {exc}"
+print(json.dumps({"there": there, "kohort": kohort.__file__, "rows": rows, "refused": refused}, default=str))
 """
 
 
@@ -55,6 +62,7 @@ def test_logs_are_decoded_out_of_a_zip_file_by_a_python_of_a_platform(tmp_path: 
     told = json.loads(done.stdout)
     assert told["there"] == []
     assert told["kohort"] == f"{archive}/kohort/__init__.py"
+    assert re.fullmatch(r"ConfigError: .* pip install 'kohort\[postgres\]'", told["refused"])
     expected = decoded(logs)
     kinds = [row["kind"] for row in expected]
     assert {"coordinator", "offset_commit", "transaction", "damage"} <= set(kinds)

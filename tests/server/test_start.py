@@ -5,14 +5,18 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from kohort.broker.broker import Broker
 from kohort.client.addresses import Address
 from kohort.client.connection import Connection
 from kohort.model.errors import ConfigError
-from kohort.server.coordinators.entries import COORDINATORS
+from kohort.server.coordinators.entries import COORDINATORS, GROUPS
+from kohort.server.coordinators.hosted_coordinator import Coordinator
 from kohort.testing.process import end, first_line, spawn
-from kohort.wire.apis import DEFAULT_RELEASE, versions_in
+from kohort.wire import messages as m
+from kohort.wire.apis import DEFAULT_RELEASE, ApiKey, versions_in
 from tests.broker.harness import Harness
 
 OWN_MODULES_MAX = 190
@@ -97,3 +101,21 @@ def test_a_configuration_of_a_coordinator_is_checked_before_the_coordinator_is_n
     harness = Harness(**settings)
     with pytest.raises(ConfigError, match=name):
         harness.host(*COORDINATORS)
+
+
+def test_a_coordinator_is_made_once_for_its_topic_and_for_no_other() -> None:
+    made: list[str] = []
+
+    def make(broker: Broker) -> Coordinator[Any, Any]:
+        made.append(GROUPS.topic)
+        return GROUPS.make(broker)
+
+    harness = Harness()
+    harness.host(msgspec.structs.replace(GROUPS, make=make))
+    harness.create("t")
+    harness.node.settle()
+    assert made == []
+    for group_id in "gh":
+        harness.ask(ApiKey.FIND_COORDINATOR, m.FindCoordinatorRequest(coordinator_keys=[group_id]))
+        harness.node.settle()
+    assert made == [GROUPS.topic]

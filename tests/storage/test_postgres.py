@@ -136,6 +136,16 @@ def test_a_store_has_one_node(stored: Stored) -> None:
         Owner().postgres(stored.schema, lock_s=0.0)
 
 
+def test_the_thread_that_serves_clients_reads_little_at_a_time(stored: Stored) -> None:
+    """A load of a coordinator goes on in its next turn. Another thread reads what was asked for."""
+    log = stored.log()
+    for _ in range(10):
+        log.append(batch("x" * 100_000), leader_epoch=0)
+    stored.store.flush()
+    sizes = [len(reader.read(0, bytes_max=1 << 20)) for reader in (log, log.view())]
+    assert sizes == [2 * log.size_bytes // 10, log.size_bytes]
+
+
 # Log starts and removals
 
 

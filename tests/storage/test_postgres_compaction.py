@@ -1,6 +1,7 @@
 """Compaction of logs in a database: what stays is what the cleaner on disk leaves, whatever happens beside it."""
 
 import tarfile
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -23,10 +24,10 @@ from kohort.wire.batch_header import HEADER_BYTES
 from kohort.wire.batches import BatchRecord, build_batch, encode_batch, iter_batches
 from kohort.wire.compression import Codec
 from tests.conftest import LONG
-from tests.storage.compacted import CLEANER, CONFIG, batches, clean, put, records
+from tests.storage.compacted import CLEANER, CONFIG, batches, clean, newest, put, records
 from tests.storage.conftest import IN_MEMORY
 from tests.storage.database import shared_database
-from tests.storage.owner import PARTITION, TOPIC_ID, Owner
+from tests.storage.owner import PARTITION, TOPIC_ID, WAIT_SECONDS, Owner
 from tests.storage.test_compaction_coordinator import OneKeyMaker, loaded
 from tests.storage.test_compaction_property import PRODUCERS, RETENTION_MS, Run, do, pairs, steps
 from tests.storage.test_memory_cleaner import Both, contents
@@ -279,6 +280,71 @@ def test_a_pass_does_not_wait_for_a_lock_while_it_rewrites(stored: Stored) -> No
     stored.sql.execute(b"COMMIT")
     stored.owner.wait_for(lambda: not stored.store.cleaner.is_busy)
     assert len(records(log)) == 12
+
+
+# A database that cannot do it
+
+
+REFUSALS = {
+    "full": ("53100", "could not extend file: No space left on device"),
+    "statement timeout": ("57014", "canceling statement due to statement timeout"),
+    "lock timeout": ("55P03", "canceling statement due to lock timeout"),
+}
+
+
+def refuse(stored: Stored, when: str, case: str) -> None:
+    """Let statements on batches fail."""
+    state, message = REFUSALS[case]
+    stored.sql.execute(
+        f"""
+        CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+          RAISE EXCEPTION USING ERRCODE = '{state}', MESSAGE = '{message}';
+        END $$;
+        CREATE TRIGGER refuse BEFORE {when} ON batch FOR EACH ROW EXECUTE FUNCTION refuse();
+        """.encode()
+    )
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_a_database_that_is_full_in_a_pass_loses_nothing(
+    stored: Stored, case: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first piece is committed, and a later one is not; the next pass does the rest. Appends go on."""
+    log = dirty(stored, 600)
+    before = newest(log)
+    refuse(stored, "DELETE OR UPDATE", case)
+    stored.sql.execute(b"DROP TRIGGER refuse ON batch")
+    stored.sql.execute(
+        b"CREATE TRIGGER refuse BEFORE DELETE OR UPDATE ON batch FOR EACH ROW WHEN (OLD.last_offset > 3000) "
+        b"EXECUTE FUNCTION refuse()"
+    )
+    pass_over(stored.owner, stored.store)
+    assert f"store.cleaning_failed partition=orders-0 error='{REFUSALS[case][1]}'" in caplog.text
+    assert 11 < len(records(log)) < 6_001
+    assert newest(log) == before
+    assert not stored.store.cleaner.uncleanable
+    assert verify(stored.sql).problems == []
+    put(log, ("end", "y"), timestamp_ms=6 * SEGMENT_MS)
+    stored.sql.execute(b"DROP TRIGGER refuse ON batch")
+    pass_over(stored.owner, stored.store)
+    assert len(records(log)) == 12
+    assert verify(stored.sql).problems == []
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_appends_wait_while_the_database_refuses(stored: Stored, case: str) -> None:
+    """The volume says why: `/ready` shows it."""
+    log = dirty(stored, 1)
+    refuse(stored, "INSERT", case)
+    put(log, ("k", "late"))
+    stored.owner.run_turn()
+    deadline = time.monotonic() + WAIT_SECONDS
+    while REFUSALS[case][1] not in stored.store.volume().problem:
+        assert time.monotonic() < deadline
+    assert log.high_watermark == 11
+    stored.sql.execute(b"DROP TRIGGER refuse ON batch")
+    stored.owner.wait_for(lambda: log.high_watermark == 12)
+    assert stored.store.volume().problem == ""
 
 
 # What is left of a pass

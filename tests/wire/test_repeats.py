@@ -17,6 +17,7 @@ from kohort.wire.readers import request_reader
 from kohort.wire.templates import (
     BODY_BYTES_MAX,
     FRAME_BYTES_MAX,
+    FRAMES_MAX,
     Memory,
     RepeatReader,
     RequestTemplate,
@@ -275,10 +276,10 @@ def _as_it_is(request: object, _numbers: Iterator[int]) -> object:
 
 def test_requests_of_two_apis_with_the_same_version_and_group_do_not_displace_each_other() -> None:
     remembered = TemplateCache(Memory())
-    client = Client(4)
+    client = Client(3)
     client.remembered = remembered
-    beats = RepeatReader(ApiKey.HEARTBEAT, 4, _as_it_is)
-    beat = request_encoder(ApiKey.HEARTBEAT, 4)(1, "client", m.HeartbeatRequest(group_id="group", member_id="member"))
+    beats = RepeatReader(ApiKey.HEARTBEAT, 3, _as_it_is)
+    beat = request_encoder(ApiKey.HEARTBEAT, 3)(1, "client", m.HeartbeatRequest(group_id="group", member_id="member"))
     known = []
     for number in range(4):
         read = beats.read(beat[4:], read_request_header(beat[4:])[4], remembered)
@@ -304,8 +305,8 @@ def test_fetches_of_several_groups_are_known_each(version: int) -> None:
 class Beats:
     """A connection that knows a heartbeat by its bytes."""
 
-    def __init__(self) -> None:
-        self.remembered = TemplateCache(Memory())
+    def __init__(self, memory: Memory | None = None) -> None:
+        self.remembered = TemplateCache(memory or Memory())
         self.reader = RepeatReader(ApiKey.HEARTBEAT, 4, _as_it_is)
         for _ in range(3):
             self.send("client")
@@ -367,3 +368,18 @@ def test_a_long_request_and_one_with_numbers_are_not_known_by_their_bytes() -> N
             client.remembered.know(frame, "route", "client", read)
     assert beats.remembered.known(Beats.data("c" * FRAME_BYTES_MAX)) is None
     assert not client.remembered.frames
+
+
+def test_what_is_known_by_its_bytes_counts_as_memory_and_gives_it_back() -> None:
+    memory = Memory(100_000)
+    beats = Beats(memory)
+    before = memory.bytes_left
+    for number in range(50):
+        beats.send(f"client-{number}")
+    assert memory.bytes_left < before - 50 * len(Beats.data())
+    for number in range(50, 2_000):
+        beats.send(f"client-{number}")
+        assert memory.bytes_left >= 0
+    assert len(beats.remembered.frames) < FRAMES_MAX
+    beats.remembered.forget()
+    assert memory.bytes_left == 100_000

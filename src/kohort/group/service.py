@@ -250,6 +250,15 @@ class GroupService(GroupFront):
         self, request: m.OffsetFetchRequest, context: RequestContext, reply: Reply[m.OffsetFetchResponse]
     ) -> m.OffsetFetchResponse | None:
         groups = versions.upgrade_fetch(request, context)
+        if len(groups) == 1:
+            # Most requests: an aggregator of one part is a tenth of their cost.
+            answered = self._fetch(
+                groups[0],
+                context,
+                lambda part: reply(versions.downgrade_fetch((part,), context)),
+                is_stable=request.require_stable,
+            )
+            return None if answered is None else versions.downgrade_fetch((answered,), context)
         aggregator: ResponseAggregator[m.OffsetFetchResponseGroup, m.OffsetFetchResponse] = ResponseAggregator(
             len(groups), lambda parts: versions.downgrade_fetch(parts, context), reply
         )

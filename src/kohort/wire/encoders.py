@@ -115,6 +115,28 @@ def _api(api_key: int, version: int) -> ApiKey:
     return api
 
 
+_TEXTS_MAX: Final = 4_096
+_TEXT_BYTES_MAX: Final = 128
+_texts: Final[dict[str, bytes]] = {}
+"""Compact strings of responses with their lengths, unless they are long: names of groups, topics and members come again."""
+
+
+def _compact_text(text: str) -> bytes:
+    """A string of a response in its compact form."""
+    encoded = text.encode()
+    if len(encoded) > STRING_BYTES_MAX:
+        encoded = cut_utf8(encoded)
+    out = bytearray()
+    write_uvarint(out, len(encoded) + 1)
+    out += encoded
+    compact = bytes(out)
+    if len(compact) <= _TEXT_BYTES_MAX:
+        if len(_texts) >= _TEXTS_MAX:
+            _texts.clear()
+        _texts[text] = compact
+    return compact
+
+
 def _write_long_length(out: bytearray, length: int) -> None:
     if length > STRING_BYTES_MAX + 1:
         raise struct.error(f"a string of {length - 1} bytes")
@@ -153,6 +175,8 @@ class _EncoderWriter:
             "write_uvarint": write_uvarint,
             "write_long_length": _write_long_length,
             "cut_utf8": cut_utf8,
+            "known_text": _texts.get,
+            "compact_text": _compact_text,
             "NO_UUID": bytes(16),
             "pack": struct.pack,
             "pack_into": struct.pack_into,
@@ -251,16 +275,14 @@ class _EncoderWriter:
         name = self.name()
         self.flush()
         self.null_branch(name, value, "append(0)", is_nullable=is_nullable)
-        self.emit(f"{name} = {name}.encode()" if is_nullable else f"{name} = {value}.encode()")
         if self.is_response:
-            self.emit(f"n = len({name}) + 1")
-            self.emit(f"if n < 128: {self.out}.append(n)")
-            self.emit("else:")
-            self.emit(f"    if n > {STRING_BYTES_MAX + 1}: {name} = cut_utf8({name})")
-            self.emit(f"    write_uvarint({self.out}, len({name}) + 1)")
+            if not is_nullable:
+                self.emit(f"{name} = {value}")
+            self.emit(f"{self.out} += known_text({name}) or compact_text({name})")
         else:
+            self.emit(f"{name} = {name}.encode()" if is_nullable else f"{name} = {value}.encode()")
             self.compact_length(f"len({name})", is_string=True)
-        self.emit(f"{self.out} += {name}")
+            self.emit(f"{self.out} += {name}")
         self.depth -= is_nullable
 
     def legacy_text(self, value: str, *, is_nullable: bool) -> None:

@@ -40,8 +40,10 @@ an upper bound, found by measuring; a handler that keeps a memo must stay below 
 """
 FRAME_BYTES_MAX: Final = 1_024
 """A longer request is never found by its bytes."""
-FRAMES_MAX: Final = 8
+FRAMES_MAX: Final = 256
 """How many requests of a connection are found by their bytes: a client may send one template with many client ids."""
+FRAME_OVERHEAD_BYTES: Final = 512
+"""The memory of a request that is found by its bytes, beside them."""
 FEW_NUMBERS: Final = 2
 """Up to so many numbers, the bytes between them are compared piece by piece; beyond, all at once as two large integers."""
 _NUMBER_BYTES: Final = 8
@@ -218,11 +220,13 @@ class TemplateCache:
         frames: whole requests without numbers, by what follows the correlation id. Their templates are all in the cache.
     """
 
-    __slots__ = ("_bytes", "_memory", "frames", "requests")
+    __slots__ = ("_bytes", "_frame_bytes", "_memory", "frames", "requests")
 
     def __init__(self, memory: Memory) -> None:
         self.requests: dict[bytes, RequestTemplate | TemplateCandidate] = {}
         self.frames: dict[bytes, KnownFrame] = {}
+        self._frame_bytes = 0
+        """The memory of `frames`."""
         self._memory = memory
         self._bytes = 0
 
@@ -232,7 +236,7 @@ class TemplateCache:
         more_bytes = request.held_bytes - (0 if known is None else known.held_bytes)
         if more_bytes > self._memory.bytes_left:
             return False
-        self.frames.clear()
+        self._forget_frames()
         self.requests[key] = request
         self._take(more_bytes)
         return True
@@ -247,8 +251,13 @@ class TemplateCache:
         """Find the next request with the same bytes by them, if it is short and has no numbers."""
         if match.template.has_numbers or len(frame) > FRAME_BYTES_MAX:
             return
+        more_bytes = FRAME_OVERHEAD_BYTES + len(frame)
         if len(self.frames) >= FRAMES_MAX:
-            self.frames.clear()
+            self._forget_frames()
+        if more_bytes > self._memory.bytes_left:
+            return
+        self._take(more_bytes)
+        self._frame_bytes += more_bytes
         self.frames[frame[8:]] = KnownFrame(len(frame).to_bytes(4, "big") + frame[:4], route, client_id, match)
 
     def known(self, data: bytes) -> KnownFrame | None:
@@ -258,9 +267,15 @@ class TemplateCache:
 
     def forget(self) -> None:
         """Drop all entries; call this when the connection is lost."""
-        self.frames.clear()
+        self._forget_frames()
         self.requests.clear()
         self._take(-self._bytes)
+
+    def _forget_frames(self) -> None:
+        if self.frames:
+            self.frames.clear()
+            self._take(-self._frame_bytes)
+            self._frame_bytes = 0
 
     def _take(self, more_bytes: int) -> None:
         self._bytes += more_bytes

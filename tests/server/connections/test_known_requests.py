@@ -103,6 +103,90 @@ def test_another_size_before_the_same_bytes_is_another_frame() -> None:
     tell(story)
 
 
+def requests_of(node: Node) -> int:
+    """How many heartbeats were read so far."""
+    (dispatch,) = node._dispatches.values()
+    return dispatch.routes[HEARTBEAT].requests
+
+
+def test_the_same_bytes_inside_of_another_frame_are_no_request() -> None:
+    async def story(client: Client, beat: m.HeartbeatRequest, node: Node) -> None:
+        (connection,) = served(node)
+        before = requests_of(node)
+        frame = request_encoder(*HEARTBEAT)(1, "test", beat)
+        connection.data_received(struct.pack(">ihhih", 10 + len(frame), ApiKey.API_VERSIONS, 0, 7, -1))
+        connection.data_received(frame)
+        assert requests_of(node) == before
+        assert (await client.receive(ApiKey.API_VERSIONS, 0))[0] == 7
+
+    tell(story)
+
+
+def test_it_waits_behind_a_request_that_is_not_answered() -> None:
+    async def story(node: Node, connect: Callable[[], Awaitable[Client]]) -> None:
+        first, second = await connect(), await connect()
+        await with_topic(first)
+        beat, other = await member_of(first), await member_of(second, "h")
+        for _ in range(3):
+            assert (await first.ask(*HEARTBEAT, beat)).error_code == 0
+        protocol = m.JoinGroupRequestProtocol(name="range", metadata=b"")
+        join = m.JoinGroupRequest(
+            group_id="h",
+            session_timeout_ms=60_000,
+            rebalance_timeout_ms=60_000,
+            group_instance_id="i",
+            protocol_type="consumer",
+            protocols=[protocol],
+        )
+        joins = first.send(ApiKey.JOIN_GROUP, 5, join)
+        assert (await second.ask(*HEARTBEAT, other)).error_code in (0, ErrorCode.REBALANCE_IN_PROGRESS)
+        while len(requested := [each for each in served(node) if each.in_flight]) != 1:
+            await second.ask(*HEARTBEAT, other)
+        (connection,) = requested
+        before = requests_of(node)
+        connection.data_received(request_encoder(*HEARTBEAT)(9, "test", beat))
+        assert requests_of(node) == before
+        again = m.JoinGroupRequest(
+            group_id="h",
+            session_timeout_ms=60_000,
+            rebalance_timeout_ms=60_000,
+            member_id=other.member_id,
+            protocol_type="consumer",
+            protocols=[protocol],
+        )
+        second.send(ApiKey.JOIN_GROUP, 5, again)
+        assert (await first.receive(ApiKey.JOIN_GROUP, 5))[0] == joins
+        assert (await first.receive(*HEARTBEAT))[0] == 9
+
+    play(story)
+
+
+def test_it_waits_while_its_client_is_throttled() -> None:
+    async def story(client: Client, beat: m.HeartbeatRequest, node: Node) -> None:
+        (connection,) = served(node)
+        before = requests_of(node)
+        connection.throttle(1)
+        connection.data_received(request_encoder(*HEARTBEAT)(9, "test", beat))
+        assert requests_of(node) == before
+        assert (await client.receive(*HEARTBEAT))[0] == 9
+
+    tell(story)
+
+
+def test_it_waits_behind_requests_that_wait() -> None:
+    async def story(client: Client, beat: m.HeartbeatRequest, node: Node) -> None:
+        (connection,) = served(node)
+        before = requests_of(node)
+        first, second = (request_encoder(*HEARTBEAT)(number, "test", beat) for number in (8, 9))
+        connection._waiting.append(first[4:])
+        connection.data_received(second)
+        assert requests_of(node) == before
+        connection._continue()
+        assert [(await client.receive(*HEARTBEAT))[0] for _ in range(2)] == [8, 9]
+
+    tell(story)
+
+
 def test_after_the_member_has_left_its_heartbeat_is_refused() -> None:
     async def story(client: Client, beat: m.HeartbeatRequest, _node: Node) -> None:
         identity = m.LeaveGroupRequestMemberIdentity(member_id=beat.member_id)
@@ -134,7 +218,7 @@ def test_a_wrapper_of_the_handler_that_comes_later_gets_the_decoded_request() ->
 def test_many_client_ids_of_one_connection_are_not_all_known() -> None:
     async def story(client: Client, beat: m.HeartbeatRequest, node: Node) -> None:
         (connection,) = served(node)
-        for number in range(3 * FRAMES_MAX):
+        for number in range(FRAMES_MAX + 50):
             client.writer.write(request_encoder(*HEARTBEAT)(number, f"test-{number}", beat))
             assert (await client.receive(*HEARTBEAT))[0] == number
             assert len(connection._templates.frames) <= FRAMES_MAX

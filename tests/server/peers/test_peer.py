@@ -12,6 +12,7 @@ from kohort.server.peers import peer as module
 from kohort.server.peers.peer import Connecting, Lost, Peer
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
+from kohort.wire.encoders import response_encoder
 from tests.server.peers.fake_node import FakeNode, versions
 
 IDS = ApiKey.ALLOCATE_PRODUCER_IDS
@@ -155,7 +156,12 @@ def test_a_node_that_cannot_be_reached_is_tried_again_after_a_growing_pause() ->
 
 @pytest.mark.parametrize(
     "data",
-    [b"\xff\xff\xff\xff", b"\0\0\0\2hi", b"\0\0\0\6\0\0\0\x63\0\0", b"\0\0\0\5\0\0\0\2\0"],
+    [
+        b"\xff\xff\xff\xff",
+        b"\0\0\0\2hi",
+        response_encoder(IDS, 0)(99, m.AllocateProducerIdsResponse()),
+        b"\0\0\0\5\0\0\0\2\0",
+    ],
     ids=["size", "header", "correlation", "body"],
 )
 def test_a_node_that_does_not_speak_the_protocol_gets_another_connection(data: bytes) -> None:

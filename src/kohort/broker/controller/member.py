@@ -139,12 +139,13 @@ class Member:
     def leave(self) -> None:
         """Give the lease back; the store does so before it closes."""
         self.lease.end()
-        self._stop()
+        self.stop()
         if self._is_joined:
             renewal = Renewal(self.node_id, self.incarnation, self._catalog.version, NodeState.ENDED)
             self._store.look(renewal, lambda _: None)
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
+        """React to nothing any more."""
         self._is_stopped = True
         if self._cancel is not None:
             self._cancel()
@@ -153,7 +154,7 @@ class Member:
         """Begin anew: another node may answer for this one's partitions now."""
         if not self._is_stopped:
             self.lease.end()
-            self._stop()
+            self.stop()
             self.lost = reason
             _log.error("node.lost node=%d reason=%r", self.node_id, reason)
             self._outcome.on_lost(reason)
@@ -307,7 +308,7 @@ class Member:
 
     def _fail(self, reason: str) -> None:
         self.lease.end()
-        self._stop()
+        self.stop()
         self._outcome.on_refused(reason)
 
     def _stand_for_controller(self, look: Look) -> None:

@@ -210,6 +210,7 @@ class Membership:
 
     def close(self, timeout_s: float) -> None:
         """Close the store, and give the lease back."""
+        self.member.stop()
         self._store.close()
         self.member.leave()
         self._database.close(timeout_s)
@@ -219,6 +220,7 @@ class Membership:
         As `close`, without waiting for what the store has not written: this node must not write any more. Returns the
         high watermarks of the logs, which the database must have when the node joins again.
         """
+        self.member.stop()
         acknowledged = self._store.acknowledged()
         self._store.abandon()
         self.member.leave()

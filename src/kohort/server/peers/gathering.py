@@ -54,12 +54,11 @@ class Gathering(Generic[I, A]):
     def ask(
         self,
         node_id: int,
-        place: tuple[Hashable, ...],
+        place: Hashable,
         item: I,
         done: Callable[[A], None],
         *,
         common: Hashable = None,
-        identity: Hashable = None,
         weight: int = 1,
     ) -> None:
         """
@@ -68,15 +67,14 @@ class Gathering(Generic[I, A]):
         Args:
             place: of the item in a request and in its response. The items of one request differ in it.
             common: what all items of a request have in common.
-            identity: the items of one request whose places begin alike have it in common.
             weight: elements that the item has in a request.
         """
         if not self._batches:
             self._defer(self._send)
         batches = self._batches.setdefault((node_id, common), [])
-        if not batches or not batches[-1].has_room(place, identity, weight):
+        if not batches or not batches[-1].has_room(place, weight):
             batches.append(_Batch())
-        batches[-1].add(place, identity, weight, item, done)
+        batches[-1].add(place, weight, item, done)
 
     def _send(self) -> None:
         form = self._form
@@ -92,21 +90,13 @@ class _Batch(Generic[I, A]):
     """The items of one request."""
 
     def __init__(self) -> None:
-        self._identities: dict[Hashable, Hashable] = {}
         self._weight = 0
         self.waiting: dict[Hashable, tuple[I, Callable[[A], None]]] = {}
 
-    def has_room(self, place: tuple[Hashable, ...], identity: Hashable, weight: int) -> bool:
-        return (
-            place not in self.waiting
-            and self._weight + weight <= PEER_ELEMENTS_MAX
-            and self._identities.get(place[0], identity) == identity
-        )
+    def has_room(self, place: Hashable, weight: int) -> bool:
+        return place not in self.waiting and self._weight + weight <= PEER_ELEMENTS_MAX
 
-    def add(
-        self, place: tuple[Hashable, ...], identity: Hashable, weight: int, item: I, done: Callable[[A], None]
-    ) -> None:
-        self._identities[place[0]] = identity
+    def add(self, place: Hashable, weight: int, item: I, done: Callable[[A], None]) -> None:
         self._weight += weight
         self.waiting[place] = item, done
 

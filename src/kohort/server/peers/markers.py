@@ -45,7 +45,7 @@ class RemoteMarkers:
             self._local.write(topic_partition, end, done)
         else:
             place = (end.producer_id, *topic_partition)
-            self._gathering.ask(leader, place, (end, topic_partition), done, identity=end)
+            self._gathering.ask(leader, place, (end, topic_partition), done)
 
 
 def _request(items: Sequence[Item]) -> m.WriteTxnMarkersRequest:

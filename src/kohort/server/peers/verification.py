@@ -65,21 +65,21 @@ class RemoteVerification:
             return
         place = (transactional_id, *topic_partition)
         done = partial(_tell, verified)
-        self._gathering.ask(node_id, place, (producer, topic_partition), done, identity=_identity(producer))
+        self._gathering.ask(node_id, place, (producer, topic_partition), done)
 
 
 def _tell(verified: Verified, code: ErrorCode) -> None:
     verified(CoordinatorError(_CODES.get(code, code)) if code else None)
 
 
-def _identity(producer: Producer) -> tuple[str, int, int, bool]:
+def _transaction(producer: Producer) -> tuple[str, int, int, bool]:
     return producer.transactional_id, producer.producer_id, producer.producer_epoch, producer.adds_partition
 
 
 def _request(items: Sequence[Item]) -> m.AddPartitionsToTxnRequest:
     found: dict[tuple[str, int, int, bool], dict[str, list[int]]] = {}
     for producer, (topic, index) in items:
-        found.setdefault(_identity(producer), {}).setdefault(topic, []).append(index)
+        found.setdefault(_transaction(producer), {}).setdefault(topic, []).append(index)
     return m.AddPartitionsToTxnRequest(
         transactions=[
             m.AddPartitionsToTxnTransaction(

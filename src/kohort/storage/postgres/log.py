@@ -29,6 +29,8 @@ _log = logging.getLogger("kohort.storage")
 NO_ROW: Final = -1
 """The id of a log without a row in the database: nothing was written to it."""
 
+_WAITED_BYTES: Final = 256 * 1024
+"""What the thread that serves clients reads from the database at a time: a load goes on in its next turn."""
 _FORGOTTEN_MAX: Final = 500
 """States of producers that one statement removes."""
 
@@ -302,6 +304,10 @@ class PostgresLog(PostgresReads):
 
     def _on_read_error(self, exc: OSError) -> NoReturn:
         raise UnavailableError(f"{self.topic_partition} cannot be read: {exc}") from exc
+
+    def _read_stored(self, offset: int, up_to: int, bytes_max: int) -> bytes:
+        """On the thread that serves clients: less than was asked for, for they wait."""
+        return super()._read_stored(offset, up_to, min(bytes_max, _WAITED_BYTES))
 
     def view(self) -> PostgresView:
         if self.refusal is not None:
