@@ -11,6 +11,7 @@ from kohort.cli.pipeline.commands import app
 from kohort.pipeline.checkpoints.checkpoint import Extent
 from kohort.pipeline.jobs.local import local_table
 from tests.pipeline.checkpoints.written import BEGAN_MS, QUERY_ID, Checkpoint, write_topic
+from tests.pipeline.stored import load, new_store
 
 PLACE = ("topic", "partition", "offset", "lag")
 
@@ -41,6 +42,15 @@ def lag_of(logs: Path, *named: str, name: str = "lag", **options: Any) -> list[d
 
 def told(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return [tuple(row[name] for name in PLACE) for row in rows]
+
+
+@pytest.mark.parametrize("name", ["lag", "time_lag", "lag_over_time", "status", "spark_queries"])
+def test_queries_over_a_store_are_those_over_a_directory(logs: Path, billing: Checkpoint, name: str) -> None:
+    with new_store() as url:
+        load(url, logs)
+        named = f"billing={billing.path}"
+        found = [local_table(source, name, checkpoints=[named]).to_pylist() for source in (url, logs)]
+    assert found[0] == found[1] != []
 
 
 def test_lag_counts_from_the_last_finished_batch(logs: Path, billing: Checkpoint) -> None:
