@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from kohort.cli.main import run
+from kohort.storage.postgres.connect import Target, connect
 from kohort.storage.postgres.schema import VERSION
 from tests.pipeline.stored import new_store, sql
 from tests.storage.database import Database
@@ -121,3 +122,11 @@ def test_a_password_is_given_to_libpq_and_never_printed(
         told = capfd.readouterr()
         assert told.out == ""
         assert [line for line in told.err.splitlines() if f"{url} holds no log" in line] == told.err.splitlines()
+
+
+def test_an_upgrade_is_refused_while_a_node_is_connected(
+    database: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with connect(Target(database.url, "kohort", "kohort of a node")):
+        assert run(["store", "upgrade", database.url]) == 2
+    assert "1 connections of Kohort use postgresql://kohort@/postgres: stop every node first" in capsys.readouterr().err

@@ -133,7 +133,7 @@ def test_what_is_not_empty_or_in_use_is_refused(
     source.close()
     owner = Owner()
     store = PostgresStore(database.url, defer=owner.defer, call_soon_threadsafe=owner.call_soon_threadsafe)
-    assert "stop every node before a copy" in refused(directory, database.url, capsys)
+    assert "stop every node first" in refused(directory, database.url, capsys)
     store.close()
     copy(directory, database.url)
     assert "has logs already: a copy needs an empty one" in refused(directory, database.url, capsys)

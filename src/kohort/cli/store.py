@@ -69,10 +69,12 @@ def init_store(
 
 @app.command("upgrade", epilog=_EXAMPLE.format("upgrade"))
 def upgrade_store(url: Url) -> None:
-    """Bring the tables to the version of this Kohort. Stop the node before."""
+    """Bring the tables to the version of this Kohort. Stop every node before."""
     with connected(url) as (connection, target):
+        from kohort.storage.postgres.connect import check_stopped
         from kohort.storage.postgres.schema import upgrade
 
+        check_stopped(connection, target.shown)
         before, after = upgrade(connection, target.shown)
         echo(f"{target.shown} has version {after}" + (f", and had {before}" if before < after else " already"))
 
@@ -134,8 +136,8 @@ def copy_store(
     from kohort.storage.logs.copied import copy_logs
 
     with connected(target if to_database else source) as (connection, database), ExitStack() as opened:
-        from kohort.storage.postgres.connect import check_schema, try_lock
-        from kohort.storage.postgres.copying import StoreSource, StoreTarget, check_stopped
+        from kohort.storage.postgres.connect import check_schema, check_stopped, try_lock
+        from kohort.storage.postgres.copying import StoreSource, StoreTarget
 
         cluster_id = check_schema(connection, database.shown)
         check_stopped(connection, database.shown)

@@ -43,6 +43,10 @@ SELECT (SELECT system_identifier FROM pg_control_system()), (SELECT timeline_id 
 # What is on its disk: no crash of the database takes it back.
 _WRITTEN_LOG: Final = b"SELECT (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::bigint"
 _COPYING: Final = b"SELECT copying FROM store WHERE id = 1"
+_NODES: Final = b"""
+SELECT count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND application_name LIKE 'kohort%' AND pid <> pg_backend_pid()
+"""
 _TRY_LOCK: Final = b"SELECT pg_try_advisory_lock($1)"
 _END_OTHERS: Final = b"""
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1 AND pid <> pg_backend_pid()
@@ -235,3 +239,13 @@ def try_lock(connection: Connection, cluster_id: str) -> bool:
 def end_other_connections(connection: Connection, name: str) -> None:
     """End connections of this process that the database has not found to be lost."""
     connection.execute(_END_OTHERS, (name,))
+
+
+def check_stopped(connection: Connection, shown: str) -> None:
+    """
+    Raises:
+        ConfigError: a node, or another command, is connected to the database.
+    """
+    row = connection.execute(_NODES).fetchone()
+    if row is not None and row[0]:
+        raise ConfigError(f"{row[0]} connections of Kohort use {shown}: stop every node first. Nothing was changed")

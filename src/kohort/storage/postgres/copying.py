@@ -30,22 +30,6 @@ SELECT $1, * FROM unnest($2, $3, $4, $5)
 """
 _SET_SIZE: Final = b"UPDATE log SET size_bytes = $2 WHERE log_id = $1"
 _IS_USED: Final = b"SELECT EXISTS (SELECT 1 FROM log) OR EXISTS (SELECT 1 FROM batch)"
-_NODES: Final = b"""
-SELECT count(*) FROM pg_stat_activity
-WHERE datname = current_database() AND application_name LIKE 'kohort%' AND pid <> pg_backend_pid()
-"""
-
-
-def check_stopped(connection: Connection, shown: str) -> None:
-    """
-    Raises:
-        ConfigError: a node, or another command, is connected to the database.
-    """
-    row = connection.execute(_NODES).fetchone()
-    if row is not None and row[0]:
-        raise ConfigError(
-            f"{row[0]} connections of Kohort use {shown}: stop every node before a copy. Nothing was changed"
-        )
 
 
 class StoreSource:
