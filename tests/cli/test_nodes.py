@@ -50,7 +50,8 @@ class Nodes:
     def join(self, *node_ids: int) -> None:
         for node_id in node_ids:
             self.incarnations[node_id] = uuid4()
-            assert claims.join(self.connection, self.renewal(node_id), HERE, None)
+            row = claims.look(self.connection, CATALOG, None).nodes.get(node_id)
+            assert claims.join(self.connection, self.renewal(node_id), HERE, row)
 
     def renewal(self, node_id: int, state: NodeState = NodeState.LIVE) -> Renewal:
         return Renewal(node_id, self.incarnations[node_id], 0, state)
