@@ -49,12 +49,14 @@ class Database:
 
     Args:
         programs: where initdb and postgres are; the wheel's without it.
+        on_disk: a directory that another user may read; the server's is made in it.
         options: settings of the server.
     """
 
-    def __init__(self, programs: Path | None = None, **options: str) -> None:
+    def __init__(self, programs: Path | None = None, *, on_disk: Path | None = None, **options: str) -> None:
         has_room = _IN_MEMORY.is_dir() and shutil.disk_usage(_IN_MEMORY).free > _ROOM_BYTES
-        self.directory = Path(tempfile.mkdtemp(prefix="kohort-pg-", dir=_IN_MEMORY if has_room else None))
+        place = on_disk or (_IN_MEMORY if has_room else None)
+        self.directory = Path(tempfile.mkdtemp(prefix="kohort-pg-", dir=place))
         self.directory.chmod(0o755)
         self._options = {
             "listen_addresses": "",
@@ -99,6 +101,12 @@ class Database:
     @property
     def url(self) -> str:
         return f"postgresql://{USER}@/postgres?host={self.directory}"
+
+    @property
+    def pid(self) -> int:
+        """The process of the server, whose children serve the connections."""
+        assert self._server is not None, "the server runs"
+        return self._server.pid
 
     def connect(self) -> "psycopg.Connection[tuple[Any, ...]]":
         return psycopg.connect(self.url, autocommit=True)

@@ -26,6 +26,8 @@ _SETTINGS: Final = {
     "statement_timeout": "30s",
     "lock_timeout": "5s",
     "idle_in_transaction_session_timeout": "30s",
+    # Without statistics of a young table the rest of a log was collected and sorted for each piece that was read of it.
+    "enable_bitmapscan": "off",
     # The database ends a connection whose node is gone, and with it the lock of the store.
     "tcp_keepalives_idle": "5",
     "tcp_keepalives_interval": "2",
