@@ -8,6 +8,7 @@ import pytest
 from kohort.storage.shared import Claim
 from kohort.testing import SimulationError
 from kohort_lab.nodes import Database, NodeFaults, simulate_nodes
+from kohort_lab.nodes.controller_cost import fail_over, statements_per_second
 from kohort_lab.nodes.database import LogRow, Write
 from tests.conftest import LONG
 
@@ -84,3 +85,10 @@ def test_clocks_that_differ_by_more_than_the_margin_are_found() -> None:
     """The margin of a lease covers clocks of different speed, and is needed for that."""
     with pytest.raises(SimulationError, match=r"after offset \d+ was told"):
         _simulate_some(NodeFaults(rate_off=0.5))
+
+
+def test_the_cost_of_a_fail_over_is_counted() -> None:
+    """The record of a topic is written when partitions of it are taken from a node, and when they are given back."""
+    cost = fail_over(3, 300, 100)
+    assert (cost.moved, cost.records, cost.claims) == (100, 6, 2)
+    assert statements_per_second(10) == (20.0, 60.0, 220.0)

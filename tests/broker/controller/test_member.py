@@ -363,6 +363,9 @@ def test_a_view_is_published_after_it_was_applied() -> None:
     second.virtual.advance(500)
     second.run("look")
     assert database.nodes[2].view == before
+    second.member.look()
+    second.run("look")
+    assert database.nodes[2].view == before
     second.run("read catalog")
     assert database.nodes[2].view == before
     second.run("look")
