@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Mapping
+from functools import partial
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -212,9 +213,9 @@ class Controller:
         go_on()
 
     def _fail(self, code: ErrorCode) -> None:
-        """A change was not written: the catalog's log is lost, or the database is full. The rows still ask for it."""
+        """A change was not written, for example because the database is full: leaders may be missing."""
         _log.warning("controller.change_failed error=%s", code.name)
-        again = self._done if self.is_active else self.begin
+        again = partial(self._settle, ErrorCode.NONE) if self.is_active else self.begin
         self._call_later(RETRY_MS, again)
 
     def _done(self) -> None:

@@ -31,6 +31,10 @@ CLAIMS_MAX: Final = 500
 """Partitions that one statement claims."""
 
 
+def _nothing() -> None:
+    """Nobody waits."""
+
+
 class _Held(msgspec.Struct):
     """
     A partition that this node is to lead.
@@ -46,7 +50,6 @@ class _Held(msgspec.Struct):
     version: int
     log: Log | None = None
     after_look: int = 0
-    is_led: bool = False
 
 
 class Leaderships:
@@ -68,6 +71,8 @@ class Leaderships:
         self._waiting: set[TopicPartition] = set()
         """Claimed partitions that others may still answer for."""
         self._is_begun = False
+        self.on_claimed: Callable[[], None] = _nothing
+        """Called when partitions are claimed: a look may tell that no other node answers for them."""
         self.looks = 0
         """The number of looks that have begun."""
         catalog.watch(self._on_delta)
@@ -142,6 +147,7 @@ class Leaderships:
                 continue
             held.log, held.after_look = log, self.looks
             self._waiting.add(place)
+        self.on_claimed()
 
     def on_look(self, rows: Mapping[int, NodeRow], number: int) -> None:
         """
@@ -159,7 +165,6 @@ class Leaderships:
             if number > held.after_look and (seen_by_all is None or seen_by_all >= held.version):
                 self._waiting.discard(place)
                 assert held.log is not None, "it was claimed"
-                held.is_led = True
                 self._store.lead(held.log)
                 try:
                     self._on_led(*place)

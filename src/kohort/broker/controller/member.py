@@ -110,7 +110,7 @@ class Member:
         """The last look."""
         self.has_answer = True
         """Whether the database has answered the last look."""
-        store.on_hint = self.look
+        store.on_hint = leaderships.on_claimed = self.look
 
     # -- the states of a node ----------------------------------------------------------------------------------
 

@@ -90,6 +90,8 @@ def look(connection: Connection, catalog: TopicPartition, renewal: Renewal | Non
     if renewal is not None:
         values = (renewal.node_id, renewal.incarnation, renewal.view, int(renewal.state))
         is_renewed = connection.execute(_RENEW, values).rowcount > 0
+        if renewal.state is not NodeState.LIVE:
+            hint(connection)
     nodes = {
         row[0]: NodeRow(row[0], row[1], row[2], NodeState(row[3]), row[4], _decode(row[5]), row[6])
         for row in connection.execute(_NODES)
@@ -108,7 +110,15 @@ def join(connection: Connection, renewal: Renewal, registration: Registration, r
         None if replaced is None else replaced.incarnation,
         None if replaced is None else replaced.counter,
     )
-    return connection.execute(_JOIN, values).rowcount > 0
+    is_joined = connection.execute(_JOIN, values).rowcount > 0
+    if is_joined:
+        hint(connection)
+    return is_joined
+
+
+def hint(connection: Connection) -> None:
+    """Let the other nodes look at once. It takes a lock of the whole database, so nothing that happens often does it."""
+    connection.execute(b"SELECT pg_notify($1, '')", (CHANNEL,))
 
 
 def end_lease(connection: Connection, row: NodeRow) -> bool:

@@ -160,7 +160,7 @@ class SharedDatabase:
         if log.topic_partition == self._catalog:
             # The controller removes what other nodes have not finished to remove.
             self._until_done(not_removed, self._store.remove_batches)
-            log.add_listener(lambda _: self._until_done(_notify, lambda _: None))
+            log.add_listener(lambda _: self._until_done(sql.hint, lambda _: None))
 
     def leave(self, topic_partition: TopicPartition, /) -> None:
         self._store.leave(topic_partition)
@@ -228,10 +228,6 @@ class SharedDatabase:
         return session
 
 
-def _notify(connection: Connection) -> None:
-    connection.execute(b"SELECT pg_notify($1, '')", (sql.CHANNEL,))
-
-
 class _Looks:
     """The thread that has the lease. It waits for work, and for hints of the database."""
 
@@ -267,25 +263,24 @@ class _Looks:
             ready, _, _ = select.select(waited, [], [])
             if self._wake_read in ready:
                 os.read(self._wake_read, 4096)
-            elif not self._has_hint():
-                continue
             while not self._jobs.empty():
                 self._jobs.get()()
+            self._take_hints()
             if self._is_stopping:
                 self._drop()
                 os.close(self._wake_read)
                 return
 
-    def _has_hint(self) -> bool:
-        """Take what the database has sent without being asked."""
-        assert self._session is not None, "its socket was waited for"
+    def _take_hints(self) -> None:
+        """Take what the database has sent without being asked, or with the answer to a statement."""
+        if self._session is None:
+            return
+        connection = self._session.connection
         try:
-            connection = self._session.connection
-            for _ in connection.notifies(timeout=0):
+            if any(notice.pid != connection.info.backend_pid for notice in connection.notifies(timeout=0)):
                 self._shared.hint()
         except psycopg.Error:
             self._drop()
-        return False
 
     def _do(self, work: Callable[[Connection], T], done: Callable[[T | None], None]) -> None:
         result: T | None = None
