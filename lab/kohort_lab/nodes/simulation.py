@@ -311,6 +311,10 @@ class NodeSimulation:
         while answered < wanted:
             if world.now > since + LIVENESS_S:
                 raise NodeGuaranteeError(self._stuck(sorted(wanted - answered)))
+            if not self._running():
+                # A late renewal of a dead process can refuse the next one, which its host starts again.
+                self._start_stopped()
+                since = world.now
             for place, is_read in sorted(wanted - answered):
                 self._probe(place, is_read, answered)
             world.run(_PROBE_S)
