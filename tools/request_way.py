@@ -1,9 +1,10 @@
 """
 The way of a request through the code: `python tools/request_way.py [--json] [--list NAME]`.
 
-A node with its store in memory gets the frames of a client without a socket, on the plain build. Counted are the second request
-of its kind and what it brings about, up to the next one: calls of Python functions, files entered, and changes from one room
-(a package directly below `kohort`) to another. `--list NAME` prints the calls of one way in their order.
+A node with its store in memory gets the frames of a client without a socket, on the plain build. Counted are a request of its
+kind after the first ones, which are read in another way, and what it brings about, up to the next one: calls of Python
+functions, files entered, and changes from one room (a package directly below `kohort`) to another. `--list NAME` prints the
+calls of one way in their order.
 """
 
 import argparse
@@ -23,8 +24,11 @@ from bench.instructions import Client, ways  # noqa: E402
 from kohort.broker.configs.definitions import BrokerConfig  # noqa: E402
 from kohort.server.node import Node  # noqa: E402
 from kohort.server.settings import Settings  # noqa: E402
+from kohort.wire.readers import FIRST_READS  # noqa: E402
 
 SOURCE = str(ROOT / "src" / "kohort")
+COUNTED = FIRST_READS + 1
+"""The number of the request that is counted, from 0 on."""
 TURNS = 5
 """Turns of the event loop after an answer, in which deferred work is done."""
 
@@ -58,7 +62,7 @@ async def _walk() -> list[tuple[str, list[CodeType]]]:
     client = Client(node)
     walked: list[tuple[str, list[CodeType]]] = []
     for way in await ways(client):
-        for number in range(3):
+        for number in range(COUNTED + 2):
             entered: list[CodeType] = []
 
             def note(frame: FrameType, event: str, _argument: Any, entered: list[CodeType] = entered) -> None:
@@ -66,14 +70,14 @@ async def _walk() -> list[tuple[str, list[CodeType]]]:
                     entered.append(frame.f_code)
 
             for one in way.frames(number):
-                sys.setprofile(note if number == 1 else None)
+                sys.setprofile(note if number == COUNTED else None)
                 try:
                     await client.answer(one.data)
                     for _ in range(TURNS):
                         await asyncio.sleep(0)
                 finally:
                     sys.setprofile(None)
-            if number == 1:
+            if number == COUNTED:
                 walked.append((way.name, entered))
     await node.stop()
     return walked

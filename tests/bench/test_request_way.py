@@ -15,15 +15,15 @@ ROOT = Path(__file__).parents[2]
 
 # fmt: off
 LONGEST = {                                # calls, files, changes of rooms
-    "Heartbeat":                            (24,  16,  14),
-    "ConsumerGroupHeartbeat":               (61,  23,  26),
-    "OffsetCommit, 1 partition":            (151, 42,  58),
-    "OffsetCommit, 100 partitions":         (551, 43,  58),
-    "OffsetCommit, 1 partition, 10 groups": (188, 45,  58),
-    "JoinGroup and SyncGroup":              (308, 46, 115),
-    "Produce, 1 record":                    (70,  24,  27),
-    "Fetch, records at hand":               (66,  22,  18),
-    "Transaction":                          (531, 58, 208),
+    "Heartbeat":                            (27,  13,  12),
+    "ConsumerGroupHeartbeat":               (37,  17,  17),
+    "OffsetCommit, 1 partition":            (127, 36,  46),
+    "OffsetCommit, 100 partitions":         (134, 36,  51),
+    "OffsetCommit, 1 partition, 10 groups": (165, 42,  59),
+    "JoinGroup and SyncGroup":              (327, 47, 118),
+    "Produce, 1 record":                    (79,  25,  28),
+    "Fetch, records at hand":               (76,  23,  19),
+    "Transaction":                          (562, 59, 209),
 }
 # fmt: on
 WORK_BESIDE = 4

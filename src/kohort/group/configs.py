@@ -5,7 +5,7 @@ Source: Apache Kafka 4.4.0, GroupCoordinatorConfig.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -14,7 +14,7 @@ from kohort.model.numbers import parse_integer, trim
 MigrationPolicy: TypeAlias = Literal["bidirectional", "upgrade", "downgrade", "disabled"]
 """The conversions of groups with members that are allowed, between classic and consumer groups."""
 
-NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
+NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
 """The time in which a new member must receive its first answer. A constant in Kafka, too."""
 
 

@@ -137,6 +137,9 @@ def test_the_id_of_a_process_that_lives_is_refused() -> None:
     assert (node.store.names, node.refused) == ([], [])
     database.nodes[1] = row(1, counter=6)
     node.pass_time(1)
+    assert not node.refused, "a late renewal of a process that is dead"
+    database.nodes[1] = row(1, counter=7)
+    node.pass_time(1)
     assert "another process is node 1" in node.refused[0]
     assert not node.store.sent
 

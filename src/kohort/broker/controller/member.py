@@ -250,8 +250,9 @@ class Member:
         row = look.nodes.get(self.node_id)
         if row is not None and row.state is not NodeState.ENDED and row.incarnation != self.incarnation:
             first = self._first_seen = self._first_seen or row
-            is_changed = row.incarnation != first.incarnation or row.counter != first.counter
-            if is_changed and row.state is NodeState.LIVE:
+            # One rise may be a late renewal of a process that is dead.
+            is_alive = row.incarnation != first.incarnation or row.counter > first.counter + 1
+            if is_alive and row.state is NodeState.LIVE:
                 self._fail(
                     f"another process is node {self.node_id} of this store, and lives: give this one another --set node.id, "
                     "or stop the other one"

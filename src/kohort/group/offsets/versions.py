@@ -7,14 +7,15 @@ The handler knows the newest version only: requests are upgraded to it here, and
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
 from kohort.model.context import RequestContext
 from kohort.wire import messages as m
 
-FETCH_TOP_LEVEL_ERROR_SINCE = 2
-FETCH_GROUPS_SINCE = 8
+FETCH_TOP_LEVEL_ERROR_SINCE: Final = 2
+FETCH_GROUPS_SINCE: Final = 8
 
 
 def upgrade_fetch(request: m.OffsetFetchRequest, context: RequestContext) -> Sequence[m.OffsetFetchRequestGroup]:
