@@ -26,6 +26,9 @@ SKIPS_ALLOWED = {
 }
 """With CI=true every other skip fails the run: patterns of reasons, each with why it is allowed."""
 
+extends_logs = pytest.mark.skipif(
+    is_compiled(), reason="it derives from the base of all logs, which the compiled build does not allow"
+)
 watches_calls = pytest.mark.skipif(
     is_compiled(), reason="it replaces functions in modules, which the compiled build does not allow"
 )

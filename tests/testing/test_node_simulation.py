@@ -10,7 +10,9 @@ from kohort.testing import SimulationError
 from kohort_lab.nodes import Database, NodeFaults, simulate_nodes
 from kohort_lab.nodes.controller_cost import fail_over, statements_per_second
 from kohort_lab.nodes.database import LogRow, Write
-from tests.conftest import LONG
+from tests.conftest import LONG, extends_logs
+
+pytestmark = extends_logs
 
 SEEDS = 10_000 if LONG else 200
 ONE = os.environ.get("KOHORT_SEED")

@@ -25,6 +25,9 @@ from kohort.storage.shared import Claim, NodeRow, NodeState, Registration, Renew
 from kohort.testing.virtual import VirtualNode
 from kohort_lab.nodes.database import Database
 from tests.broker.controller.held_store import HeldStore
+from tests.conftest import extends_logs
+
+pytestmark = extends_logs
 
 LEASE_S = 6.0
 PLACE = TopicPartition("orders", 0)
