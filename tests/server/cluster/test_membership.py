@@ -1,9 +1,12 @@
 """Nodes that share a store: who leads what, what a node without its lease answers, and whom a store refuses."""
 
 import asyncio
+import os
+import resource
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
 from uuid import UUID, uuid4
 
@@ -223,3 +226,18 @@ def test_a_log_that_has_lost_acknowledged_records_is_refused_until_the_next_star
         assert await nodes.produce(1, "orders", 0, b"c") == (0, 1)
 
     play(database, story)
+
+
+def test_a_node_with_many_open_files_keeps_its_lease(database: Database) -> None:
+    """Numbers of files above 1023 are too high for `select`."""
+    with ExitStack() as opened:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4_096)), hard))
+        for _ in range(1_100):
+            opened.enter_context(open(os.devnull))
+
+        async def story(nodes: Nodes) -> None:
+            node = await nodes.start(1)
+            assert not node.not_ready()
+
+        play(database, story)

@@ -256,12 +256,20 @@ class _Looks:
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
+        try:
+            self._work()
+        except Exception as error:  # noqa: BLE001 -- a thread that ends in silence would let the lease run out for ever
+            _log.exception("store.lease_failed")
+            self._shared.on_looks_lost(f"the thread of the lease has failed: {error}")
+
+    def _work(self) -> None:
         while True:
-            waited = [self._wake_read]
+            # Not `select`: a broker with many clients has higher numbers of files than it takes.
+            waited = select.poll()
+            waited.register(self._wake_read, select.POLLIN)
             if self._session is not None:
-                waited.append(self._session.connection.fileno())
-            ready, _, _ = select.select(waited, [], [])
-            if self._wake_read in ready:
+                waited.register(self._session.connection.fileno(), select.POLLIN)
+            if self._wake_read in [file for file, _ in waited.poll()]:
                 os.read(self._wake_read, 4096)
             while not self._jobs.empty():
                 self._jobs.get()()
