@@ -1,6 +1,7 @@
 """Nodes that share a store, under lost answers, late statements, pauses, kills, promoted standbys. Broken fences are found."""
 
 import os
+import re
 from collections import Counter
 
 import pytest
@@ -64,9 +65,9 @@ class AppendsOfAnyNode(Database):
         return row.next_offset == write.base_offset
 
 
-def _simulate_some(faults: NodeFaults | None = None, broken: type[Database] = Database) -> None:
+def _simulate_some(broken: type[Database]) -> None:
     for seed in range(500):
-        simulate_nodes(seed, faults, database=broken())
+        simulate_nodes(seed, database=broken())
 
 
 @pytest.mark.parametrize(
@@ -80,13 +81,19 @@ def _simulate_some(faults: NodeFaults | None = None, broken: type[Database] = Da
 )
 def test_a_broken_fence_is_found(broken: type[Database]) -> None:
     with pytest.raises(SimulationError):
-        _simulate_some(broken=broken)
+        _simulate_some(broken)
 
 
 def test_clocks_that_differ_by_more_than_the_margin_are_found() -> None:
     """The margin of a lease covers clocks of different speed, and is needed for that."""
-    with pytest.raises(SimulationError, match=r"after offset \d+ was told"):
-        _simulate_some(NodeFaults(rate_off=0.5))
+    # Nodes whose clocks are slow also take longer than others allow them: not every seed shows what the margin prevents.
+    for seed in range(500):
+        try:
+            simulate_nodes(seed, NodeFaults(rate_off=0.5))
+        except SimulationError as error:
+            if re.search(r"after offset \d+ was told", str(error)):
+                return
+    pytest.fail("no seed shows an answer that is out of date")
 
 
 def test_the_cost_of_a_fail_over_is_counted() -> None:
