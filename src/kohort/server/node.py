@@ -647,9 +647,7 @@ class Node:
 
     async def _rejoin(self, reason: str) -> None:
         _log.error("node.rejoins reason=%r", reason)
-        listeners, settings = self._listeners, self._settings
-        if self.metrics_port is not None:
-            settings = msgspec.structs.replace(settings, metrics_port=self.metrics_port)
+        listeners, settings = self._listeners, self._settings_of_now()
         self._abandon()
         pause_s = REJOIN_SECONDS_MIN
         while True:
@@ -676,10 +674,7 @@ class Node:
             self._stop_idle_checks()
         self._coordinators.close()
         self._background.close(waits=False)
-        self._computations.close(waits=False)
-        self._reads.close()
-        self._searches.close()
-        self._handshakes.close()
+        self._close_threads(waits=False)
         self._ready_queue.run()
         self._connections.abort_all()
         self._timer_driver.close()
@@ -718,9 +713,7 @@ class Node:
         self.content()
         catalog, listeners = self._broker.catalog, self._listeners
         newer = forward_batch(catalog.starts, catalog.next_producer_id, self._clock.now_ms())
-        settings = self._settings
-        if self.metrics_port is not None:
-            settings = msgspec.structs.replace(settings, metrics_port=self.metrics_port)
+        settings = self._settings_of_now()
         self._connections.abort_all()
         await self.stop()
         self._build(settings, content, bytes(newer))
@@ -741,10 +734,20 @@ class Node:
                 break
             await asyncio.sleep(0.001)
         slices.close()
-        self._computations.close(waits=True)
+        self._close_threads(waits=True)
+
+    def _close_threads(self, *, waits: bool) -> None:
+        """End the threads of requests; wait for the computations that have begun if it `waits`."""
+        self._computations.close(waits=waits)
         self._reads.close()
         self._searches.close()
         self._handshakes.close()
+
+    def _settings_of_now(self) -> Settings:
+        """The settings with the port of metrics that was taken, for parts that are made anew."""
+        if self.metrics_port is None:
+            return self._settings
+        return msgspec.structs.replace(self._settings, metrics_port=self.metrics_port)
 
     def _close_idle_connections(self) -> None:
         idle_ms = self._settings.config.get_int("connections.max.idle.ms")

@@ -41,7 +41,7 @@ HANDOVER_MS: Final = 20
 
 
 class Outcome(Protocol):
-    """What the host of a member is told."""
+    """The host of a member, which is told of ends that it has to act on."""
 
     def on_lost(self, reason: str, /) -> None:
         """The node has lost its row or the catalog: it has to begin anew, as after a start."""
@@ -105,11 +105,8 @@ class Member:
         self._first_seen: NodeRow | None = None
         self._current: list[tuple[int, Callable[[], None]]] = []
         """Functions that wait for a view of the catalog that has everything before a look, by the number of this look."""
-        self._looks_ended = 0
         self.look_seen: Look | None = None
         """The last look."""
-        self.has_answer = True
-        """Whether the database has answered the last look."""
         store.on_hint = leaderships.on_claimed = self.look
 
     # -- the states of a node ----------------------------------------------------------------------------------
@@ -191,7 +188,6 @@ class Member:
         self._is_looking = False
         if self._is_stopped:
             return
-        self.has_answer = look is not None
         if look is not None:
             self.look_seen = look
             if renewal is not None:
@@ -203,7 +199,6 @@ class Member:
                 self.lease.renewed(sent_at)
             self._watch.see(look.nodes.values(), self._seconds())
             self._cluster.known_controller = look.catalog.leader_id
-            self._looks_ended = number
             self._act(look, number)
         self._wait_for_next()
 
@@ -281,7 +276,7 @@ class Member:
         if self._catalog.version < up_to:
             self._follow(up_to)
         else:
-            # Others wait until this node has published its view.
+            # The other nodes wait until this one has published its view.
             self.look()
 
     def _read(self, up_to: int, then: Callable[[], None]) -> None:

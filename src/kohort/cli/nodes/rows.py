@@ -23,7 +23,7 @@ SILENT: Final = "silent"
 
 
 class Status(NamedTuple):
-    """What `kohort cluster status` shows: a title, a row a node, and sentences of what is wrong."""
+    """The answer of `kohort cluster status`: a title, a row a node, and sentences of what is wrong."""
 
     title: str
     rows: list[dict[str, Any]]

@@ -96,7 +96,7 @@ def check_partitions(context: GroupContext, partitions: Iterable[NamedPartition]
 
 
 class Committer:
-    """Who commits, as a request says. A plain class: compiled code reads its attributes from fixed places."""
+    """The committer, as a request names it. A plain class: compiled code reads its attributes from fixed places."""
 
     __slots__ = ("generation", "group_id", "instance_id", "member_id")
 

@@ -120,7 +120,7 @@ class LoginRequest:
 
 
 def _message(value: Any, classes: Mapping[str, type]) -> Any:
-    """What a reader has decoded, as an answer of a handler."""
+    """The message that a reader has decoded, as an answer of a handler."""
     if isinstance(value, tuple):
         return tuple(_message(each, classes) for each in value)
     built: Any = classes.get(type(value).__name__)

@@ -17,7 +17,7 @@ from kohort.server.peers.peers import Channel, Peers
 from kohort.wire.apis import ApiKey
 
 I = TypeVar("I")  # noqa: E741 -- an item
-"""What is asked about."""
+"""The thing that a question is about."""
 A = TypeVar("A")
 """An answer."""
 

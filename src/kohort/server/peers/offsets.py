@@ -41,7 +41,7 @@ class RemoteLatestOffsets:
         self._local = local
         self._gathering = Gathering(_FORM, peers, defer)
         self._waiting: dict[TopicPartition, list[Told]] = {}
-        """Those who have asked about a partition of another node; they share one question."""
+        """The callers that have asked about a partition of another node; they share one question."""
 
     def latest_offset(self, topic_partition: TopicPartition, done: Told, /) -> None:
         leader = self._directory.leader(*topic_partition)

@@ -173,7 +173,7 @@ def _summed_state(result: m.ReadShareGroupStateSummaryResponsePartitionResult) -
 
 
 def _lost(_lost: Lost | None) -> CoordinatorError:
-    """Who asks repeats it: a write that has been applied is applied again without effect."""
+    """The caller repeats it: a write that has been applied is applied again without effect."""
     return CoordinatorError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")
 
 

@@ -16,7 +16,6 @@ SELECT leader_id, count(*), max(leader_epoch) FROM log WHERE state = 0 AND (topi
 """
 _SET_DRAINED: Final = b"UPDATE node SET drained = $2 WHERE node_id = $1"
 _FORGET: Final = b"DELETE FROM node WHERE node_id = $1 AND incarnation = $2 AND state = 2"
-_HINT: Final = b"SELECT pg_notify($1, '')"
 
 
 class Leads(msgspec.Struct, frozen=True):
@@ -48,7 +47,7 @@ def overview(connection: Connection, catalog: TopicPartition) -> Overview:
 def set_drained(connection: Connection, node_id: int, *, is_drained: bool) -> None:
     """Want a node to lead nothing, or to lead again; the controller is given a hint."""
     connection.execute(_SET_DRAINED, (node_id, is_drained))
-    connection.execute(_HINT, (claims.CHANNEL,))
+    claims.hint(connection)
 
 
 def forget(connection: Connection, row: NodeRow) -> bool:

@@ -224,19 +224,16 @@ class PostgresStore:
         return sorted(self._logs)
 
     def delete(self, topic_partition: TopicPartition) -> None:
+        self._remove(topic_partition, "was deleted", is_stray=False)
+
+    def rename_to_stray(self, topic_partition: TopicPartition) -> None:
+        self._remove(topic_partition, "belongs to no topic", is_stray=True)
+
+    def _remove(self, topic_partition: TopicPartition, what: str, *, is_stray: bool) -> None:
         if self._is_shared:
             # The controller removes it from the database.
             self.leave(topic_partition)
             return
-        self._remove(topic_partition, "was deleted", is_stray=False)
-
-    def rename_to_stray(self, topic_partition: TopicPartition) -> None:
-        if self._is_shared:
-            self.leave(topic_partition)
-            return
-        self._remove(topic_partition, "belongs to no topic", is_stray=True)
-
-    def _remove(self, topic_partition: TopicPartition, what: str, *, is_stray: bool) -> None:
         log = self._logs.pop(topic_partition, None)
         if log is not None:
             self._gathering.act(Removal(log, is_stray))

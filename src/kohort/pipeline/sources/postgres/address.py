@@ -58,7 +58,7 @@ def check_address(path: str) -> None:
 
 
 def _unreadable() -> ConfigError:
-    # What it says may have a part of the password.
+    # Its message may have a part of the password.
     return ConfigError(
         "the address of the store cannot be read: it is postgresql://USER:PASSWORD@HOST:PORT/DATABASE?OPTION=VALUE, with"
         " special characters as %XX, and without sslpassword"

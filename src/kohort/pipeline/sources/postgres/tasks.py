@@ -100,7 +100,7 @@ class StoreTask(RangeTask):
             note.add(bytes_read=len(piece.data))
             at = piece.following
             if stretch.is_last and at >= end == log.end:
-                # What compaction has removed meanwhile has a later record with its key, maybe behind the planned end.
+                # A record that compaction has removed meanwhile has a later record with its key, maybe behind the planned end.
                 end = max(end, piece.end)
         if stretch.is_last:
             # An empty segment at the end gives the row.
