@@ -127,7 +127,7 @@ torture: $(READY) ## exactly-once processing under SIGKILLs of broker and proces
 torture-shares: $(READY) ## a share group under SIGKILLs of broker and workers: make torture-shares SECONDS=600
 	@$(BIN)/python -m kohort_lab.work_queue --seconds $(or $(SECONDS),60) $(TORTURE)
 
-torture-nodes: $(READY) ## three nodes on a store under kills, pauses, stops, and faults of the database: make torture-nodes SECONDS=600
+torture-nodes: $(READY) ## three nodes on a store under kills, pauses, stops, and faults of the database, which has a standby: make torture-nodes SECONDS=600
 	@$(BIN)/python -m kohort_lab.served_nodes --seconds $(or $(SECONDS),60) $(TORTURE)
 
 history: $(READY) ## clients of every library under kills, pauses, restarts and a full disk: make history SECONDS=120 HISTORY="--seed 7"

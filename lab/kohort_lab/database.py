@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +23,7 @@ import psycopg
 from kohort.model.leases import LEASE_MS
 from kohort.storage.postgres.connect import VERSION_MIN, Target, connect
 from kohort.storage.postgres.schema import SCHEMA, init
+from kohort_lab.bounded import mount_bounded, unmount
 
 USER: Final = "kohort"
 _WAIT_S: Final = 60
@@ -32,6 +34,7 @@ _FOR_OTHERS: Final = 0o005
 _WATCH: Final = """
 read -r _ && exit
 kill -QUIT "$(head -n 1 "$1/data/postmaster.pid")"
+umount --lazy "$1/space"
 rm -rf "$1"
 """
 """A shell whose input ends without a line when the process that has made the server is gone, however it has ended."""
@@ -50,10 +53,23 @@ class Database:
     Args:
         programs: where initdb and postgres are; the wheel's without it.
         on_disk: a directory that another user may read; the server's is made in it.
+        standby_of: the server of which this one is a standby; its data are copied. The standby says that its name is `standby`.
+        space_mib: the size of a file system for a table space, which `make_space` makes, and which a standby has as well.
         options: settings of the server.
+
+    Attributes:
+        space: that file system; None without one, or if this user may not mount any.
     """
 
-    def __init__(self, programs: Path | None = None, *, on_disk: Path | None = None, **options: str) -> None:
+    def __init__(
+        self,
+        programs: Path | None = None,
+        *,
+        on_disk: Path | None = None,
+        standby_of: "Database | None" = None,
+        space_mib: int = 0,
+        **options: str,
+    ) -> None:
         has_room = _IN_MEMORY.is_dir() and shutil.disk_usage(_IN_MEMORY).free > _ROOM_BYTES
         place = on_disk or (_IN_MEMORY if has_room else None)
         self.directory = Path(tempfile.mkdtemp(prefix="kohort-pg-", dir=place))
@@ -66,11 +82,13 @@ class Database:
         }
         self._as_user: dict[str, Any] = {}
         data = self.directory / "data"
-        data.mkdir()
+        data.mkdir(mode=0o700)
+        space = self.directory / "space"
+        self.space = space if space_mib and mount_bounded(space, space_mib) else None
         if os.geteuid() == 0:
             nobody = pwd.getpwnam("nobody")
             self._as_user = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
-            for path in (self.directory, data):
+            for path in (self.directory, data, *([space] if self.space else [])):
                 os.chown(path, nobody.pw_uid, nobody.pw_gid)
         self._data = data
         self._server: subprocess.Popen[bytes] | None = None
@@ -84,7 +102,12 @@ class Database:
         )
         try:
             self._programs = _of_wheel(self.directory) if programs is None else programs
-            self._run("initdb", "-D", data, "-U", USER, "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync")
+            if standby_of is None:
+                self._run(
+                    "initdb", "-D", data, "-U", USER, "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync"
+                )
+            else:
+                self._copy(standby_of)
         except BaseException:
             self.close()
             raise
@@ -98,9 +121,28 @@ class Database:
             **self._as_user,
         )
 
+    def _copy(self, primary: "Database") -> None:
+        spaces = [f"--tablespace-mapping={primary.space}={self.space}"] if primary.space and self.space else []
+        self._run("pg_basebackup", "-D", self._data, "-d", primary.url, "--checkpoint=fast", "--no-sync", *spaces)
+        (self._data / "standby.signal").touch()
+        self._options["primary_conninfo"] = f"host={primary.directory} user={USER} application_name=standby"
+
+    def make_space(self) -> None:
+        """Make the table space of all tables to come."""
+        if self.space is not None:
+            with self.connect() as connection:
+                connection.execute("SET synchronous_commit = local")  # there may be no standby yet
+                connection.execute(f"CREATE TABLESPACE space LOCATION '{self.space}'".encode())
+                connection.execute("ALTER DATABASE postgres SET default_tablespace = space")
+
     @property
     def url(self) -> str:
-        return f"postgresql://{USER}@/postgres?host={self.directory}"
+        return url_of(self.directory)
+
+    @property
+    def log(self) -> str:
+        """The log of the server."""
+        return (self.directory / "log").read_text(errors="replace")
 
     @property
     def pid(self) -> int:
@@ -136,8 +178,8 @@ class Database:
             try:
                 self.connect().close()
             except psycopg.OperationalError:
-                assert self._server.poll() is None, (self.directory / "log").read_text()
-                assert time.monotonic() < deadline, (self.directory / "log").read_text()
+                assert self._server.poll() is None, self.log
+                assert time.monotonic() < deadline, self.log
                 time.sleep(0.01)
             else:
                 return
@@ -149,12 +191,33 @@ class Database:
         self._server.wait(_WAIT_S)
         self._server = None
 
+    def kill(self) -> None:
+        """Kill all processes of the server at once, as the loss of its machine does."""
+        os.kill(self.pid, signal.SIGSTOP)  # It makes no more of them, and tells clients nothing.
+        for child in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split():
+            with suppress(ProcessLookupError):
+                os.kill(int(child), signal.SIGKILL)
+        self.stop(signal.SIGKILL)
+
+    def promote(self) -> None:
+        """Let a standby take writes."""
+        with self.connect() as connection:
+            connection.execute("SELECT pg_promote()")
+
     def close(self) -> None:
         if self._server is not None:
             self.stop(signal.SIGQUIT)
         if self._watch.poll() is None:
             self._watch.communicate(b"\n")
+        if self.space is not None:
+            unmount(self.space)
         shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def url_of(*directories: Path) -> str:
+    """The address of servers that have their sockets in directories; of the one of them that takes writes."""
+    writable = "&target_session_attrs=read-write" if len(directories) > 1 else ""
+    return f"postgresql://{USER}@/postgres?host={','.join(map(str, directories))}{writable}"
 
 
 def programs_of_system() -> Path | None:

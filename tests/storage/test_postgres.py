@@ -23,7 +23,8 @@ from kohort.storage.postgres.schema import MIGRATIONS, VERSION, upgrade, version
 from kohort.storage.postgres.verify import verify
 from kohort.storage.shared import Claim
 from kohort.wire.batches import BatchRecord, build_batch, iter_batches, read_records
-from kohort_lab.cutting_proxy import CuttingProxy
+from kohort_lab.cutting_proxy import CuttingProxy, connect_in, listen_in
+from kohort_lab.database import url_of
 from tests.storage.database import Database, shared_database
 from tests.storage.owner import PARTITION, TOPIC_ID, WAIT_SECONDS, Owner, batch
 
@@ -402,10 +403,11 @@ def test_a_log_whose_records_are_refused_fails_alone(stored: Stored) -> None:
 
 def test_no_record_is_lost_or_doubled_when_connections_are_cut(stored: Stored, tmp_path: Path, rng: Random) -> None:
     """Cut before a statement has arrived, and after its commit: the node cannot tell one from the other."""
-    proxy = CuttingProxy(shared_database(), tmp_path)
+    proxy = CuttingProxy()
+    proxy.stand_before(lambda: connect_in(shared_database().directory), listen_in(tmp_path))
     stored.store.close()
     store = PostgresStore(
-        proxy.url,
+        url_of(tmp_path),
         defer=stored.owner.defer,
         call_soon_threadsafe=stored.owner.call_soon_threadsafe,
         schema=stored.schema,
@@ -418,7 +420,7 @@ def test_no_record_is_lost_or_doubled_when_connections_are_cut(stored: Stored, t
         stored.owner.wait_for(lambda: all(log.refusal or log.high_watermark == log.end_offset for log in logs))
         assert not any(log.refusal for log in logs)
     wanted = [values(log) for log in logs]
-    assert proxy.cuts >= 40
+    assert proxy.hits >= 40
     store.close()
     proxy.close()
     stored.open_store()

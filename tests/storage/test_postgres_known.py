@@ -1,5 +1,6 @@
 """What a node knows of its database from before: older copies and other databases are refused at a start."""
 
+from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
@@ -8,8 +9,10 @@ import pytest
 from kohort.cli.main import run
 from kohort.model.errors import ConfigError
 from kohort.storage.log import LogConfig
+from kohort.storage.postgres.connect import Target
 from kohort.storage.postgres.known import Known, KnownDatabase
 from kohort.storage.postgres.schema import SCHEMA
+from kohort.storage.postgres.session import Session
 from tests.storage.database import Database
 from tests.storage.owner import PARTITION, TOPIC_ID, batch
 from tests.storage.test_postgres import Stored, stored
@@ -96,3 +99,21 @@ def test_accept_is_a_command(
         assert run(["store", "accept", database.url]) == 2
     finally:
         database.close()
+
+
+def test_a_promoted_standby_is_another_database_before_its_first_checkpoint() -> None:
+    # Three seconds: two servers. PostgreSQL makes that checkpoint in the background, slowly if there is something to write.
+    with ExitStack() as closing:
+        primary = Database(synchronous_standby_names="standby", synchronous_commit="remote_apply")
+        closing.callback(primary.close)
+        standby = Database(standby_of=primary)
+        closing.callback(standby.close)
+        schema = primary.new_schema()
+        with primary.connect() as connection:
+            connection.execute("CREATE TABLE large AS SELECT generate_series(1, 200000) AS n")
+        known = Session(Target(primary.url, schema), None)
+        known.connection.close()
+        primary.kill()
+        standby.promote()
+        with pytest.raises(ConfigError, match=r"is another database than at the start.* A standby was promoted"):
+            Session(Target(standby.url, schema), None, known.identity)

@@ -11,7 +11,7 @@ from typing import Final
 from kohort.testing.kafka import KafkaNode
 from kohort.testing.served import ServedKohort
 from kohort_lab import checks
-from kohort_lab.history_check.faults import mount_bounded, unmount
+from kohort_lab.bounded import mount_bounded, unmount
 from kohort_lab.history_check.members import PROTOCOLS
 from kohort_lab.history_check.run import Outcome, Plan, check
 from kohort_lab.served_nodes.as_broker import NodesAsBroker

@@ -1,18 +1,16 @@
 """The faults of a run: what happens to the broker, to its disk and to the clients."""
 
 import random
-import subprocess
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol
 
+from kohort_lab.bounded import filled
 from kohort_lab.restarted import RestartedProcess
 
 FULL_SECONDS: Final = 3.0
 """How long a full disk stays full."""
-FILLED_BYTES: Final = 1 << 20
 FULL_DISK_ENTRIES: Final = (
     r"log\.offline",
     r"store\.offline",
@@ -117,27 +115,7 @@ class Faults:
 
     def fill_disk(self) -> None:
         """Fill the file system, and make room again. Partitions that have failed are offline until the next start."""
-        filler = self._broker.data_dir / "filler"
-        try:
-            with suppress(OSError), filler.open("wb", buffering=0) as file:
-                while True:
-                    file.write(bytes(FILLED_BYTES))
+        with filled(self._broker.data_dir):
             time.sleep(FULL_SECONDS)
-        finally:
-            filler.unlink(missing_ok=True)
         self._broker.kill()
         self._broker.start()
-
-
-def mount_bounded(directory: Path, mib: int) -> bool:
-    """Mount an empty file system of this size; False if this user may not."""
-    directory.mkdir(parents=True, exist_ok=True)
-    command = ["mount", "-t", "tmpfs", "-o", f"size={mib}m,mode=0700", "kohort-history", str(directory)]
-    try:
-        return subprocess.run(command, capture_output=True, check=False).returncode == 0
-    except OSError:
-        return False
-
-
-def unmount(directory: Path) -> None:
-    subprocess.run(["umount", "--lazy", str(directory)], capture_output=True, check=False)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -17,9 +19,11 @@ from kohort.storage.postgres.schema import SCHEMA
 from kohort.storage.shared import NodeState
 from kohort.testing import free_ports
 from kohort.testing.process import KOHORT, end, first_line, spawn
-from kohort_lab.cutting_proxy import CuttingProxy
-from kohort_lab.database import Database
+from kohort_lab.cutting_proxy import CuttingProxy, connect_in, listen_in
+from kohort_lab.database import Database, url_of
+from kohort_lab.served_nodes.replicated import ReplicatedDatabase
 
+HOST = "127.0.0.1"
 OFFSETS_PARTITIONS = 6
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
@@ -38,12 +42,48 @@ class NodeFailedError(Exception):
     """A node did not start, or ended by itself or with another exit code than 0. The message has the end of its log."""
 
 
+class Proxies:
+    """
+    The proxies of a node.
+
+    Attributes:
+        database: is between the node and the servers of its database.
+        peers: is between the other nodes and this one.
+        url: of the database, for the node.
+        settings: for the node; clients come to it as without proxies.
+    """
+
+    def __init__(self, database: ReplicatedDatabase, port: int, directory: Path) -> None:
+        self.database, self.peers = CuttingProxy(), CuttingProxy()
+        places = [directory / str(number) for number in range(len(database.directories))]
+        for number, place in enumerate(places):
+            place.mkdir(parents=True)
+            self.database.stand_before(partial(self._connect, database, number), listen_in(place))
+        self.url = url_of(*places)
+        own, told = free_ports(2)
+        self.peers.stand_before(partial(socket.create_connection, (HOST, own)), socket.create_server((HOST, told)))
+        self.settings = {
+            "listeners": f"CLIENTS://{HOST}:{port},PEERS://{HOST}:{own}",
+            "advertised.listeners": f"CLIENTS://{HOST}:{port},PEERS://{HOST}:{told}",
+            "listener.security.protocol.map": "CLIENTS:PLAINTEXT,PEERS:PLAINTEXT",
+            "inter.broker.listener.name": "PEERS",
+        }
+
+    @staticmethod
+    def _connect(database: ReplicatedDatabase, number: int) -> socket.socket:
+        return connect_in(database.directories[number])
+
+    def close(self) -> None:
+        self.database.close()
+        self.peers.close()
+
+
 class Node:
     """
     One node: at most one process at a time, always on the same port.
 
     Attributes:
-        proxy: between the node and the database; None without one.
+        proxies: None without any.
     """
 
     def __init__(
@@ -53,15 +93,15 @@ class Node:
         url: str,
         directory: Path,
         settings: Mapping[str, str],
-        proxy: CuttingProxy | None,
+        proxies: Proxies | None,
     ) -> None:
         self.node_id = node_id
         self.port = port
-        self.proxy = proxy
+        self.proxies = proxies
         self.log = directory / f"node{node_id}.log"
         sets = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
         self._command = [
-            *KOHORT, "serve", "--store", url, "--host", "127.0.0.1", "--port", str(port), "--set", f"node.id={node_id}", *sets
+            *KOHORT, "serve", "--store", url, "--host", HOST, "--port", str(port), "--set", f"node.id={node_id}", *sets
         ]  # fmt: skip
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -131,32 +171,28 @@ class NodesOnStore:
     Nodes 1, 2, ... on a store. As a context manager, it starts all of them on entry, and ends them on exit.
 
     Args:
-        has_proxies: whether each node has a proxy before the database.
+        database: proxies are before the servers of a replicated one, and before each node.
     """
 
     def __init__(
         self,
-        database: Database,
+        database: Database | ReplicatedDatabase,
         directory: Path,
         count: int = 3,
         settings: Mapping[str, str] | None = None,
-        *,
-        has_proxies: bool = False,
     ) -> None:
         self.database = database
         self.nodes: dict[int, Node] = {}
         for node_id, port in enumerate(free_ports(count), 1):
-            proxy, url = None, database.url
-            if has_proxies:
-                place = directory / f"proxy{node_id}"
-                place.mkdir()
-                proxy = CuttingProxy(database, place)
-                url = proxy.url
-            self.nodes[node_id] = Node(node_id, port, url, directory, SETTINGS | dict(settings or {}), proxy)
+            proxies, url, own = None, database.url, SETTINGS | dict(settings or {})
+            if isinstance(database, ReplicatedDatabase):
+                proxies = Proxies(database, port, directory / f"node{node_id}")
+                url, own = proxies.url, own | proxies.settings
+            self.nodes[node_id] = Node(node_id, port, url, directory, own, proxies)
 
     @property
     def bootstrap(self) -> str:
-        return ",".join(f"127.0.0.1:{node.port}" for node in self.nodes.values())
+        return ",".join(f"{HOST}:{node.port}" for node in self.nodes.values())
 
     @property
     def running(self) -> list[Node]:
@@ -214,5 +250,5 @@ class NodesOnStore:
         for node in self.running:
             node.kill()
         for node in self.nodes.values():
-            if node.proxy is not None:
-                node.proxy.close()
+            if node.proxies is not None:
+                node.proxies.close()

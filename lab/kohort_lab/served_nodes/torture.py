@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
+import statistics
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,11 +14,11 @@ from typing import Final
 
 from kohort.client.addresses import Address
 from kohort_lab.checks import CheckError
-from kohort_lab.database import Database
 from kohort_lab.served_nodes.faults import Faults
 from kohort_lab.served_nodes.ledger import Ledger, Verdict, judge
 from kohort_lab.served_nodes.load import Auditor, Client, Member, TransactionalWriter, Writer, create_topic, read_all
 from kohort_lab.served_nodes.processes import NodesOnStore
+from kohort_lab.served_nodes.replicated import ReplicatedDatabase
 
 TOPIC: Final = "orders"
 ENTRIES: Final = "entries"
@@ -31,14 +32,18 @@ PROGRESS_S: Final = 60.0
 
 @dataclass
 class Outcome:
-    """The outcome of a run; its text is the report."""
+    """
+    The outcome of a run; its text is the report.
+
+    Attributes:
+        resumed_s: by kind of fault, for each fault the seconds from its end until all clients went on.
+    """
 
     verdict: Verdict
-    faults: Counter[str]
     ledger: Ledger
     answers: int
     transactions: tuple[int, int]
-    resumed_s: list[float]
+    resumed_s: dict[str, list[float]]
     unread: int
     problems: Counter[str] = field(default_factory=Counter)
 
@@ -48,10 +53,13 @@ class Outcome:
 
     def __str__(self) -> str:
         v = self.verdict
-        lines = [f"{count:5} x {kind}" for kind, count in sorted(self.faults.items())]
-        slowest = f", the slowest {max(self.resumed_s):.1f} s" if self.resumed_s else ""
+        lines = ["| fault | count | clients went on after: median | longest |", "|---|---:|---:|---:|"]
         lines += [
-            f"{self.faults.total()} faults; commits went on after each of them{slowest}",
+            f"| {kind} | {len(seconds)} | {statistics.median(seconds):.1f} s | {max(seconds):.1f} s |"
+            for kind, seconds in sorted(self.resumed_s.items())
+        ]
+        lines += [
+            f"{sum(map(len, self.resumed_s.values()))} faults",
             f"{v.acknowledged} records acknowledged, {v.found} found",
             f"{v.lost} lost, {v.doubled} doubled, {v.reordered} reordered",
             f"{self.transactions[0]} transactions committed, {self.transactions[1]} aborted",
@@ -83,18 +91,16 @@ def run(
     Raises:
         CheckError: the nodes do not recover, or clients do not go on.
     """
-    ledger, counts = Ledger(), Counter[str]()
-    resumed_s: list[float] = []
+    ledger, count = Ledger(), 0
+    resumed_s: dict[str, list[float]] = defaultdict(list)
     with ExitStack() as closing:
-        database = Database().make_store(lease_ms)
+        database = ReplicatedDatabase(lease_ms)
         closing.callback(database.close)
-        cluster = closing.enter_context(NodesOnStore(database, directory, has_proxies=True))
+        cluster = closing.enter_context(NodesOnStore(database, directory))
         create_topic(cluster.bootstrap, TOPIC, PARTITIONS)
         create_topic(cluster.bootstrap, ENTRIES, ENTRY_PARTITIONS)
-        writers = [
-            Writer(cluster.bootstrap, ledger, "w", TOPIC, PARTITIONS),
-            TransactionalWriter(cluster.bootstrap, ledger, "t", ENTRIES, ENTRY_PARTITIONS),
-        ]
+        transactional = TransactionalWriter(cluster.bootstrap, ledger, "t", ENTRIES, ENTRY_PARTITIONS)
+        writers: list[Client] = [Writer(cluster.bootstrap, ledger, "w", TOPIC, PARTITIONS), transactional]
         readers: list[Client] = [
             Member(cluster.bootstrap, ledger, group, TOPIC, group)
             for group, count in GROUPS.items()
@@ -108,23 +114,30 @@ def run(
         for client in clients:
             client.start()
             closing.callback(client.end)
-        faults = Faults(cluster, lease_ms / 1000, rng)
+        faults = Faults(cluster, database, lease_ms / 1000, rng)
         if kinds:
             faults.kinds = {kind: faults.kinds[kind] for kind in kinds}
-        _await_progress(ledger, cluster)
+        elif database.primary.space is None:
+            report("the table space never becomes full: this user may not mount a file system")
+
+        def progress() -> dict[str, int]:
+            made = {f"commits of {group}": sum(ledger.commits(group).values()) for group in GROUPS}
+            return made | {"records": ledger.record_count, "transactions": transactional.committed}
+
+        _await_progress(progress, cluster)
         deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline and (faults_max is None or counts.total() < faults_max):
+        while time.monotonic() < deadline and (faults_max is None or count < faults_max):
             begun = time.monotonic()
             kind = faults.cause()
-            counts[kind] += 1
+            count += 1
             ended = time.monotonic()
             _await_settled(cluster, f"after {kind}")
             settled = time.monotonic()
-            _await_progress(ledger, cluster)
-            resumed_s.append(time.monotonic() - ended)
+            _await_progress(progress, cluster)
+            resumed_s[kind].append(time.monotonic() - ended)
             report(
-                f"{counts.total():4} {kind}: {ended - begun:.1f} s, nodes settled {settled - ended:.1f} s and commits "
-                f"went on {resumed_s[-1]:.1f} s later"
+                f"{count:4} {kind}: {ended - begun:.1f} s, nodes settled {settled - ended:.1f} s and clients "
+                f"went on {resumed_s[kind][-1]:.1f} s later"
             )
             for node in cluster.nodes.values():
                 node.check()
@@ -139,12 +152,9 @@ def run(
         found = read_all(cluster.bootstrap, TOPIC, PARTITIONS) | read_all(cluster.bootstrap, ENTRIES, ENTRY_PARTITIONS)
         for node in cluster.running:
             node.stop()
-    transactional = writers[1]
-    assert isinstance(transactional, TransactionalWriter), "it was put there"
     problems = Counter(problem for client in clients for problem in client.problems)
     return Outcome(
         judge(ledger, found),
-        counts,
         ledger,
         sum(auditor.answers for auditor in auditors),
         (transactional.committed, transactional.aborted),
@@ -154,18 +164,14 @@ def run(
     )
 
 
-def _await_progress(ledger: Ledger, cluster: NodesOnStore) -> None:
-    """Raises: CheckError: a group does not commit, or nothing is written."""
-    before = {group: sum(ledger.commits(group).values()) for group in GROUPS}
-    records = ledger.record_count
+def _await_progress(progress: Callable[[], Mapping[str, int]], cluster: NodesOnStore) -> None:
+    """Raises: CheckError: something does not go on."""
+    before = progress()
     deadline = time.monotonic() + PROGRESS_S
-    while ledger.record_count == records or any(
-        sum(ledger.commits(group).values()) <= before[group] for group in GROUPS
-    ):
+    while behind := [what for what, count in progress().items() if count <= before[what]]:
         if time.monotonic() > deadline:
             logs = "\n".join(f"--- node {node.node_id}\n{node.tail()}" for node in cluster.nodes.values())
-            behind = [group for group in GROUPS if sum(ledger.commits(group).values()) <= before[group]]
-            raise CheckError(f"no progress within {PROGRESS_S:g} s: {behind or 'records'}\n{logs}")
+            raise CheckError(f"no progress within {PROGRESS_S:g} s: {', '.join(behind)}\n{logs}")
         time.sleep(0.02)
 
 

@@ -39,8 +39,10 @@ _PROMISES: Final = b"""
 SELECT current_setting('server_version_num'), current_setting('fsync'), current_setting('synchronous_commit'),
   current_setting('transaction_read_only'), pg_is_in_recovery()
 """
+# The timeline that is written to: that of the last checkpoint is the old one for minutes after a promotion.
 _IDENTITY: Final = b"""
-SELECT (SELECT system_identifier FROM pg_control_system()), (SELECT timeline_id FROM pg_control_checkpoint())
+SELECT (SELECT system_identifier FROM pg_control_system()),
+  ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int
 """
 # What is on its disk: no crash of the database takes it back.
 _WRITTEN_LOG: Final = b"SELECT (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::bigint"
