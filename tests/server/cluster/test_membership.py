@@ -1,6 +1,7 @@
 """Nodes that share a store: who leads what, what a node without its lease answers, and whom a store refuses."""
 
 import asyncio
+import logging
 import os
 import resource
 import subprocess
@@ -15,7 +16,7 @@ import pytest
 
 from kohort.broker.catalog import CATALOG, CATALOG_ID
 from kohort.model.errors import ConfigError, ErrorCode, NotLeaderError
-from kohort.model.ids import TopicPartition
+from kohort.model.ids import CONSUMER_OFFSETS, TopicPartition
 from kohort.server.cluster.processes import is_dead, this_process
 from kohort.storage.postgres import claims
 from kohort.storage.shared import Claim, Registration, Renewal
@@ -83,6 +84,19 @@ def test_clients_are_told_all_nodes_and_the_controller(database: Database) -> No
             answer = await nodes.ask(at, ApiKey.METADATA, 12, m.MetadataRequest(topics=[]))
             ports = {broker.node_id: broker.port for broker in answer.brokers}
             assert ports == {node_id: node.bound[node_id][0].port for node_id, node in nodes.nodes.items()}
+
+    play(database, story)
+
+
+def test_a_stop_commits_changes_that_have_begun_and_loads_nothing_for_them(
+    database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(nodes: Nodes) -> None:
+        node = await nodes.start(1)
+        node.broker.creation.auto_create(CONSUMER_OFFSETS)
+        await nodes.stop(1)
+        assert node.broker.catalog.topic(CONSUMER_OFFSETS) is not None
+        assert [each.message for each in caplog.records if each.levelno >= logging.WARNING] == []
 
     play(database, story)
 

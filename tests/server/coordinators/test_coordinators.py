@@ -182,6 +182,18 @@ def test_its_apis_are_served_and_its_markers_are_its_own() -> None:
     assert end(host) is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
+def test_nothing_is_loaded_after_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    host = Host()
+    with caplog.at_level(logging.DEBUG, "kohort.server"):
+        host.harness.broker.creation.auto_create(TRANSACTION_STATE)
+        host.coordinators.close()
+        assert host.harness.broker.catalog.topic(TRANSACTION_STATE) is None
+        assert host.told() == []
+        assert host.harness.broker.catalog.topic(TRANSACTION_STATE) is not None, "the change is committed"
+        host.coordinators.load_one(TRANSACTION_STATE, 0)
+        assert host.told() == caplog.messages == []
+
+
 def test_a_topic_that_clients_cannot_write_to_takes_no_markers() -> None:
     host = Host(is_transactional=False)
     host.find()

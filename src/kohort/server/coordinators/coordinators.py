@@ -49,6 +49,7 @@ class Coordinators:
         """By topic and partition: the log whose failure unloads the partition."""
         self._retries: dict[tuple[str, int], Cancel] = {}
         """By topic and partition: cancels the next attempt to open a log."""
+        self._is_closed = False
 
     def start(
         self, entries: Iterable[CoordinatorEntry], broker: Broker, make_processor: Callable[[], Processor]
@@ -104,6 +105,9 @@ class Coordinators:
             self._load(hosted)
 
     def _on_delta(self, delta: ImageDelta) -> None:
+        if self._is_closed:
+            # The end of the store commits the changes that have begun.
+            return
         deleted = {topic.name for topic in delta.deleted}
         changed = {topic.name for topic in (*delta.created, *delta.changed)}
         for topic, hosted in self._hosted.items():
@@ -160,8 +164,8 @@ class Coordinators:
         return None if hosted is None else hosted.runtime
 
     def load_one(self, topic: str, partition: int) -> None:
-        """Load a partition that was unloaded by `unload_one`."""
-        if (topic, partition) not in self._retries:
+        """Load a partition that was unloaded by `unload_one`, or whose log this node has now."""
+        if not self._is_closed and (topic, partition) not in self._retries:
             self._load_partition(self._hosted[topic], partition)
 
     def unload_one(self, topic: str, partition: int) -> None:
@@ -224,6 +228,8 @@ class Coordinators:
             yield from hosted.metrics()
 
     def close(self) -> None:
+        """Unload everything, and load nothing from now on."""
+        self._is_closed = True
         for topic, hosted in self._hosted.items():
             self._stop_retries(topic)
             hosted.close()
