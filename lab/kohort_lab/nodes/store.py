@@ -200,6 +200,7 @@ class SimulatedLog(LogBase):
 
     Attributes:
         values: of a partition of clients: what was appended, by offset.
+        has_failed: whether an append was refused: what was appended later goes nowhere.
     """
 
     def __init__(self, row: LogRow, gather: Callable[[SimulatedLog, int, int, bytes], None]) -> None:
@@ -209,6 +210,7 @@ class SimulatedLog(LogBase):
         self.attempt = row.attempt
         self.values = [data for _, data in row.batches] if row.topic_partition != CATALOG else []
         self.places = {value: offset for offset, value in enumerate(self.values)}
+        self.has_failed = False
         self._gather = gather
 
     def append_value(self, value: bytes) -> int:
@@ -227,8 +229,11 @@ class SimulatedLog(LogBase):
             self._gather(self, base_offset, last_offset, whole[start : start + size])
 
     def fail(self, reason: str) -> None:
+        self.has_failed = True
         if self.refusal is None:
             self._refuse(reason)
+        else:
+            self.end_leave()
 
     def read(self, _offset: int, *, bytes_max: int, up_to: int | None = None) -> bytes:
         raise NotImplementedError
@@ -296,7 +301,7 @@ class _Writer:
             self._append(writes)
 
     def _append(self, writes: list[LogWrite]) -> None:
-        open_writes = [write for write in writes if write.log.refusal is None]
+        open_writes = [write for write in writes if not write.log.has_failed]
         if not open_writes:
             self._end()
             return
@@ -451,8 +456,7 @@ class SimulatedStore:
     def leave(self, topic_partition: TopicPartition, /) -> None:
         log = self.logs.pop(topic_partition, None)
         if log is not None:
-            log.refusal = f"another node leads {topic_partition}"
-            log.forget_listeners()
+            log.leave(f"another node leads {topic_partition}")
 
     def remove_topic(self, name: str, topic_id: UUID, /) -> None:
         self._claims.until_done(_once(lambda database: database.remove_topic(name, topic_id)), lambda _: None)

@@ -103,7 +103,8 @@ def judge(ledger: Ledger, found: Mapping[Place, Sequence[tuple[int, bytes]]]) ->
     for value, count in counts.items():
         if count > 1:
             verdict.doubled += count - 1
-            verdict.examples.append(f"doubled: {value!r} is there {count} times")
+            offsets = [offset for pairs in found.values() for offset, each in pairs if each == value]
+            verdict.examples.append(f"doubled: {value!r} is there {count} times, at {offsets}")
         if value in ledger.unwanted:
             verdict.aborted_seen += 1
             verdict.examples.append(f"aborted, and there: {value!r}")

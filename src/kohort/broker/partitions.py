@@ -61,6 +61,7 @@ class Partition:
         isr_count: the number of in-sync replicas.
         is_deleted: its topic was deleted. Requests that still refer to the partition are answered
             UNKNOWN_TOPIC_OR_PARTITION.
+        is_left: a node of another process leads it, or this one in a later epoch.
         traffic: the counters of its topic.
         quiet: what large fetch sessions are to be told by when something changes here, by their partitions; each once.
     """
@@ -69,6 +70,7 @@ class Partition:
         "_fetches",
         "_waiting",
         "is_deleted",
+        "is_left",
         "isr_count",
         "leader_epoch",
         "leader_id",
@@ -99,6 +101,7 @@ class Partition:
         self._waiting: deque[tuple[int, Replicated]] = deque()
         self._fetches = fetches
         self.is_deleted = False
+        self.is_left = False
         self.quiet: dict[object, Callable[[], None]] = {}
         self._set(state)
         log.add_listener(self._on_high_watermark)
@@ -193,13 +196,20 @@ class Partition:
         self._end_waits(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def on_left(self) -> None:
-        """A broker of another process leads the partition now, or this one in another epoch."""
+        """
+        A broker of another process leads the partition now, or this one in another epoch.
+
+        Produce requests wait on for the outcome of their appends. Kafka answers them NOT_LEADER_OR_FOLLOWER at once. Producers
+        take this code for "not appended", and a batch that was appended is doubled when its producer changes its epoch before
+        it sends the batch again.
+        """
         self.leader_id = NO_LEADER
-        self.log.remove_listener(self._on_high_watermark)
-        self._end_waits(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.is_left = True
+        self._tell()
+        self._fetches.check_and_complete(self)
 
     def _on_offline(self) -> None:
-        self._end_waits(ErrorCode.KAFKA_STORAGE_ERROR)
+        self._end_waits(ErrorCode.NOT_LEADER_OR_FOLLOWER if self.is_left else ErrorCode.KAFKA_STORAGE_ERROR)
 
     def _end_waits(self, code: ErrorCode) -> None:
         while self._waiting:

@@ -33,7 +33,8 @@ class Nodes:
 
     def __init__(self, database: Database, lease_ms: int = 5_000) -> None:
         self._url = database.url
-        self.sql: Connection = connect(Target(database.url, "kohort"))
+        self.target = Target(database.url, "kohort")
+        self.sql: Connection = connect(self.target)
         self.sql.execute(b"UPDATE store SET lease_ms = $1", (lease_ms,))
         self.nodes: dict[int, Node] = {}
         self.failures: list[str] = []

@@ -19,6 +19,7 @@ from kohort.model.errors import ConfigError, ErrorCode, NotLeaderError
 from kohort.model.ids import CONSUMER_OFFSETS, TopicPartition
 from kohort.server.cluster.processes import is_dead, this_process
 from kohort.storage.postgres import claims
+from kohort.storage.postgres.connect import connect
 from kohort.storage.shared import Claim, Registration, Renewal
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
@@ -255,3 +256,48 @@ def test_a_node_with_many_open_files_keeps_its_lease(database: Database) -> None
             assert not node.not_ready()
 
         play(database, story)
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["before the new leader", "after the new leader"])
+def test_a_producer_is_told_the_outcome_of_an_append_that_is_under_way_when_the_leader_changes(
+    database: Database, is_first: bool
+) -> None:
+    """`NOT_LEADER_OR_FOLLOWER` says that nothing was appended."""
+    held = (
+        b"INSERT INTO batch (log_id, base_offset, last_offset, max_timestamp, data) SELECT log_id, 1, 1, 0, '' FROM log"
+        if is_first  # The append has locked the row of its log, and waits for the outcome of another batch at its offset.
+        else b"SELECT 1 FROM log"
+    )
+
+    async def story(nodes: Nodes) -> None:
+        await nodes.start(2)
+        await nodes.start(1)
+        assert await nodes.create_topic(2, "orders", 2) == 0
+        await until(lambda: sorted(nodes.leaders(1, "orders")) == [1, 2])
+        index = nodes.leaders(1, "orders").index(1)
+        await until(partial(_leads, nodes, 1, "orders", index))
+        assert await nodes.produce(1, "orders", index, b"a") == (0, 0)
+        with connect(nodes.target) as holder:
+            with holder.transaction(force_rollback=True):
+                lock = b" FOR UPDATE" if not is_first else b""
+                holder.execute(held + b" WHERE topic = 'orders' AND partition = $1" + lock, (index,))
+                waiting = asyncio.ensure_future(nodes.produce(1, "orders", index, b"b"))
+                if is_first:
+                    await until(lambda: _lock_waits(nodes) == 1)
+                nodes.sql.execute(b"UPDATE node SET drained = true WHERE node_id = 1")
+                claims.hint(nodes.sql)
+                await until(lambda: nodes.leaders(1, "orders") == [2, 2])
+                await until(lambda: _lock_waits(nodes) == 1 + is_first)
+                assert not waiting.done()
+            assert await waiting == ((0, 1) if is_first else (NOT_LEADER, 1))
+        await until(partial(_leads, nodes, 2, "orders", index))
+        assert await nodes.end_offset(2, "orders", index) == (0, 1 + is_first)
+
+    play(database, story)
+
+
+def _lock_waits(nodes: Nodes) -> int:
+    """The number of statements that wait for another one."""
+    row = nodes.sql.execute(b"SELECT count(*) FROM pg_locks WHERE NOT granted").fetchone()
+    assert row is not None
+    return int(row[0])

@@ -62,6 +62,7 @@ class LogBase(ABC):
         self.end_offset = end_offset
         self.high_watermark = end_offset
         self.refusal: str | None = None
+        self._is_left = False
         self._found_base = (-1, -1)
         """A log start, and the base offset of the batch that holds it."""
         self._listeners: list[HighWatermarkListener] = []
@@ -233,6 +234,22 @@ class LogBase(ABC):
             except Exception:  # noqa: BLE001 -- requests on other partitions must not hang because of this listener
                 _log.exception("log.listener_failed partition=%s", self.topic_partition)
 
+    def leave(self, refusal: str) -> None:
+        """
+        Refuse everything from now on, because another node leads the partition. The listeners are called until the outcome of
+        every append is known: the high watermark advances, or the log is offline.
+        """
+        self.refusal = refusal
+        self._is_left = True
+        if self.high_watermark == self.end_offset:
+            self.forget_listeners()
+
+    def end_leave(self) -> None:
+        """What is not below the high watermark was not appended. Without effect unless the log was left."""
+        if self._is_left and self.refusal is not None:
+            self._refuse(self.refusal)
+            self.forget_listeners()
+
     def take_offline(self, reason: str) -> None:
         """Refuse everything until `bring_online`, as if the directory of the log had failed; for tests of clients."""
         self.refusal = reason
@@ -245,12 +262,12 @@ class LogBase(ABC):
 
     def advance(self, high_watermark: int, *, is_released: bool = False) -> None:
         """
-        Advance the high watermark: all data below is durable. A closed or offline log calls no listener.
+        Advance the high watermark: all data below is durable. A closed or offline log calls no listener, unless it was left.
 
         Args:
             is_released: whether it was held before.
         """
-        if high_watermark <= self.high_watermark or self.refusal is not None:
+        if high_watermark <= self.high_watermark or (self.refusal is not None and not self._is_left):
             return
         if self.hold_flush is not None and not is_released:
             go = partial(self.advance, high_watermark, is_released=True)
@@ -263,6 +280,8 @@ class LogBase(ABC):
                 listener(high_watermark)
             except Exception:  # noqa: BLE001 -- as above
                 _log.exception("log.listener_failed partition=%s", self.topic_partition)
+        if self._is_left and high_watermark == self.end_offset:
+            self.forget_listeners()
 
     def become_leader(self, leader_epoch: int) -> None:
         if self.refusal is not None:

@@ -381,6 +381,8 @@ class PostgresLog(PostgresReads):
         if self.refusal is None:
             _log.error("log.failed partition=%s reason=%r", self.topic_partition, reason)
             self._refuse(reason)
+        else:
+            self.end_leave()
 
     def close(self, refusal: str) -> None:
         if self.refusal is None:

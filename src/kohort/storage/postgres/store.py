@@ -172,11 +172,10 @@ class PostgresStore:
         self._logs[log.topic_partition] = log
 
     def leave(self, topic_partition: TopicPartition) -> None:
-        """Forget a log that another node leads."""
+        """Forget a log that another node leads. Its listeners hear of the outcome of the last appends."""
         log = self._logs.pop(topic_partition, None)
         if log is not None:
-            log.refusal = f"another node leads {topic_partition}"
-            log.forget_listeners()
+            log.leave(f"another node leads {topic_partition}")
             self.cleaner.forget(log)
 
     def remove_batches(self, leftovers: Iterable[tuple[int, int | None]]) -> None:
