@@ -193,8 +193,9 @@ class Member(Client):
     """
     A member of a group that reads and commits.
 
-    After an error of a commit it makes a new client, since the commit may still arrive: the coordinator refuses it from a
-    member that has left, or whose generation is over.
+    A commit that a coordinator refuses because it loads is made with the next one. After another error of a commit it makes
+    a new client, since the commit may still arrive: the coordinator refuses it from a member that has left, or whose generation
+    is over.
     """
 
     def __init__(
@@ -241,12 +242,21 @@ class Member(Client):
                     last[place] = offset
                     self.ledger.on_read(message.value())
                 if messages:
-                    for done in consumer.commit(asynchronous=False) or []:
-                        if done.error is None and done.offset >= 0:
-                            self.ledger.on_commit(self._group, done.topic, done.partition, done.offset)
-                    self._on_commit(time.monotonic())
+                    self._commit(consumer)
         finally:
             consumer.close()
+
+    def _commit(self, consumer: Consumer) -> None:
+        try:
+            committed = consumer.commit(asynchronous=False) or []
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.COORDINATOR_LOAD_IN_PROGRESS:
+                raise
+            return
+        for done in committed:
+            if done.error is None and done.offset >= 0:
+                self.ledger.on_commit(self._group, done.topic, done.partition, done.offset)
+        self._on_commit(time.monotonic())
 
 
 class Auditor(Client):
