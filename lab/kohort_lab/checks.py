@@ -126,7 +126,7 @@ def settle(bootstrap: str, group: str, topic: str, partitions: int, processes: S
     ends = topics.end_offsets(bootstrap, topic, partitions)
     wanted = {partition: end for partition, end in ends.items() if end}
     deadline = time.monotonic() + SETTLE_SECONDS
-    while (committed := topics.committed_offsets(bootstrap, group, topic)) != wanted:
+    while (committed := topics.committed_offsets(bootstrap, group, topic, partitions)) != wanted:
         if time.monotonic() > deadline:
             raise CheckError(f"the group has stopped at {committed}, the topic ends at {ends}")
         for process in processes:

@@ -5,8 +5,11 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
+from kohort.testing import Broker
 from kohort_lab.checks import CheckError, new_parser, run_check
+from kohort_lab.exactly_once.topics import committed_offsets, create
 from kohort_lab.exactly_once.torture import Outcome
 from kohort_lab.exactly_once.verdict import judge
 
@@ -54,3 +57,18 @@ def test_a_named_directory_is_kept_and_the_seed_repeats_the_choices(tmp_path: Pa
     assert first == kept
     assert first.is_dir()
     assert not second.exists()
+
+
+@pytest.mark.clients
+@pytest.mark.parametrize("error", ["NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS"])
+def test_committed_offsets_while_the_coordinator_cannot_say(error: str) -> None:
+    with Broker(in_process=True) as broker:
+        create(broker.bootstrap, {"orders": 2})
+        consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "billing"})
+        consumer.commit(offsets=[TopicPartition("orders", 1, 0)], asynchronous=False)
+        consumer.close()
+        fault = broker.fault(api="OffsetFetch", error=error)
+        while (found := committed_offsets(broker.bootstrap, "billing", "orders", 2)) is None:
+            pass
+        assert found == {1: 0}
+        assert fault.hits == 1

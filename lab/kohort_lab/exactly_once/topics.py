@@ -8,7 +8,6 @@ from typing import Final
 
 from confluent_kafka import (
     Consumer,
-    ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
     Message,
@@ -30,7 +29,7 @@ NOT_YET: Final = (
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,
 )
-"""Of a coordinator after a start; librdkafka's administrator does not ask again."""
+"""Of a coordinator after a start, or of another node."""
 
 
 def create(bootstrap: str, partitions_of: dict[str, int]) -> None:
@@ -96,22 +95,26 @@ def end_offsets(bootstrap: str, topic: str, partitions: int) -> dict[int, int]:
     return {each.partition: listed[each].result(CALL_SECONDS).offset for each in where}
 
 
-def committed_offsets(bootstrap: str, group: str, topic: str) -> dict[int, int] | None:
+def committed_offsets(bootstrap: str, group: str, topic: str, partitions: int) -> dict[int, int] | None:
     """
     The committed offset of each partition that has one; None while the coordinator cannot say, because the broker was killed.
+
+    A consumer asks. The process of an administrator of librdkafka ends with SIGSEGV if the answer is NOT_COORDINATOR
+    (librdkafka issue 5040).
 
     Raises:
         KafkaException: the broker refused the question for another reason.
     """
-    admin = AdminClient({"bootstrap.servers": bootstrap, **RECONNECT, **QUIET})
-    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group]
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, **RECONNECT, **QUIET})
     try:
-        found = asked.result(CALL_SECONDS).topic_partitions
+        found = consumer.committed([TopicPartition(topic, index) for index in range(partitions)], CALL_SECONDS)
     except KafkaException as error:
         if error.args[0].code() in NOT_YET:
             return None
         raise
-    return {each.partition: each.offset for each in found if each.topic == topic and each.offset >= 0}
+    finally:
+        consumer.close()
+    return {each.partition: each.offset for each in found if each.offset >= 0}
 
 
 def read_inputs(bootstrap: str, topic: str, partitions: int) -> Iterator[Input]:
