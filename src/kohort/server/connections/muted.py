@@ -1,22 +1,17 @@
 """A socket whose client hears nothing, for tests of clients."""
 
 import asyncio
-from typing import Any, Final
+from typing import Any
 
 from kohort.model.limits import MUTED_BYTES_MAX
+from kohort.server.connections.stand_in import StandIn
 
 
-class Muted(asyncio.Transport):
-    """
-    Stands in for the transport of a connection, and keeps what is written to it.
-
-    Attributes:
-        inner: the transport.
-    """
+class Muted(StandIn):
+    """Keeps what is written to it."""
 
     def __init__(self, inner: asyncio.Transport) -> None:
-        super().__init__()
-        self.inner: Final = inner
+        super().__init__(inner)
         self._kept: list[bytes] = []
         self._size_bytes = 0
 
@@ -30,31 +25,7 @@ class Muted(asyncio.Transport):
             self._kept.append(bytes(data))
 
     def release(self) -> asyncio.Transport:
-        """Write what was kept; returns the transport."""
+        """Write what was kept; returns the transport behind."""
         if self._kept and not self.inner.is_closing():
             self.inner.write(b"".join(self._kept))
         return self.inner
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        self.inner.set_write_buffer_limits(high, low)
-
-    def get_write_buffer_size(self) -> int:
-        return self._size_bytes + self.inner.get_write_buffer_size()
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return self.inner.get_extra_info(name, default)
-
-    def is_closing(self) -> bool:
-        return self.inner.is_closing()
-
-    def close(self) -> None:
-        self.inner.close()
-
-    def abort(self) -> None:
-        self.inner.abort()
-
-    def pause_reading(self) -> None:
-        self.inner.pause_reading()
-
-    def resume_reading(self) -> None:
-        self.inner.resume_reading()
