@@ -176,7 +176,7 @@ def test_a_log_is_cleaned_up_to_what_is_active_new_undecided_or_not_durable(tmp_
     make_durable(owner, store)
     dirty = store.cleaner.look_at(log)
     assert dirty.first_uncleanable_offset == 4
-    assert job_of(dirty, CleanerConfig(), now_ms=NOW_MS)().high_watermark == log.high_watermark == 5
+    assert job_of(dirty, CleanerConfig(), now_ms=NOW_MS)().terms.high_watermark == log.high_watermark == 5
     log.config = msgspec.structs.replace(CONFIG, min_compaction_lag_ms=99)
     assert store.cleaner.look_at(log).first_uncleanable_offset == 2
     log.config = CONFIG

@@ -27,21 +27,25 @@ import sys
 from pathlib import Path
 from kohort.runtime.timers.clock import SystemClock
 from kohort.storage.cleaning.compaction import compact
-from kohort.storage.cleaning.job import CleanerJob, SourceSegment
+from kohort.storage.cleaning.job import CleanerJob, PassTerms, SourceSegment
 from kohort.storage.log import LogConfig
 {_LIMIT}
 size = (Path(sys.argv[1]) / f"{{0:020d}}.log").stat().st_size
 job = CleanerJob(
     directory=sys.argv[1],
     sources=[SourceSegment(0, size, 0, 0, {BATCHES}, 1)],
-    first_dirty_offset=0,
-    high_watermark={BATCHES},
+    terms=PassTerms(
+        first_dirty_offset=0,
+        dirty_bytes=size,
+        high_watermark={BATCHES},
+        last_records={{}},
+        delete_retention_ms=1000,
+        now_ms=1000,
+        buffer_bytes=1 << 20,
+        load_factor=0.9,
+    ),
     aborted=[],
-    last_records={{}},
     config=LogConfig(cleanup_policy="compact"),
-    now_ms=1000,
-    buffer_bytes=1 << 20,
-    load_factor=0.9,
     io_bytes=1 << 20,
 )
 done = compact(job, lambda group: print(group.size_bytes), SystemClock())

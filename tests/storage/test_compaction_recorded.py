@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from kohort.storage.cleaning.compaction import compact
-from kohort.storage.cleaning.job import CleanerJob, LastRecord, PassResult, SegmentGroup, SourceSegment
+from kohort.storage.cleaning.job import CleanerJob, LastRecord, PassResult, PassTerms, SegmentGroup, SourceSegment
 from kohort.storage.files.directory import SWAP_SUFFIX
 from kohort.storage.log import LogConfig
 from kohort.storage.producer_states import AbortedTxn
@@ -109,33 +109,39 @@ class Replay:
             for entry in from_bytes(path.with_suffix(".txnindex").read_bytes(), path.name)
         ]
         listed += [entry for offset, entry in self.aborted.items() if offset >= bases[-1]]
-        return CleanerJob(
-            directory=str(logs[0].parent),
-            sources=[
-                SourceSegment(
-                    base,
-                    path.stat().st_size,
-                    path.with_suffix(".index").stat().st_size,
-                    path.with_suffix(".timeindex").stat().st_size,
-                    next_base,
-                    path.stat().st_mtime_ns,
-                )
-                for path, base, next_base in zip(logs, bases, bases[1:], strict=False)
-                if base < end
-            ],
+        sources = [
+            SourceSegment(
+                base,
+                path.stat().st_size,
+                path.with_suffix(".index").stat().st_size,
+                path.with_suffix(".timeindex").stat().st_size,
+                next_base,
+                path.stat().st_mtime_ns,
+            )
+            for path, base, next_base in zip(logs, bases, bases[1:], strict=False)
+            if base < end
+        ]
+        terms = PassTerms(
             first_dirty_offset=self.clean_until,
+            dirty_bytes=sum(source.size_bytes for source in sources),
             high_watermark=self.learned_until,
-            aborted=[entry for entry in listed if entry.first_offset < end],
             last_records={
                 state.producer_id: LastRecord(
                     state.batches[-1].last_offset if state.batches else -1, state.producer_epoch
                 )
                 for state in self.producers.states.values()
             },
-            config=LogConfig(delete_retention_ms=retention_ms, index_interval_bytes=300),
+            delete_retention_ms=retention_ms,
             now_ms=horizon_ms - retention_ms,
             buffer_bytes=1 << 20,
             load_factor=0.9,
+        )
+        return CleanerJob(
+            directory=str(logs[0].parent),
+            sources=sources,
+            terms=terms,
+            aborted=[entry for entry in listed if entry.first_offset < end],
+            config=LogConfig(delete_retention_ms=retention_ms, index_interval_bytes=300),
             io_bytes=4096,
         )
 

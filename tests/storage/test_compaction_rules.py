@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from kohort.storage.cleaning.job import LastRecord
-from kohort.storage.cleaning.offset_map import DictMap
+from kohort.storage.cleaning.job import LastRecord, PassTerms
 from kohort.storage.cleaning.rules import Compaction
 from kohort.wire.batches import BatchRecord, build_batch, read_header, read_records, stamp
 from tests.wire.control_batches import control_batch
@@ -42,15 +41,17 @@ class Log:
         self.end = read_header(batch).next_offset
 
     def clean(self, now_ms: int = NOW_MS, *, dirty_to: int | None = None, high_watermark: int = 1 << 40) -> None:
-        rules = Compaction(
+        terms = PassTerms(
             first_dirty_offset=0,
+            dirty_bytes=1000,
             high_watermark=high_watermark,
-            aborted=self.aborted,
             last_records=self.last_records,
             delete_retention_ms=RETENTION_MS,
             now_ms=now_ms,
-            offset_map=DictMap(1000),
+            buffer_bytes=1 << 20,
+            load_factor=0.9,
         )
+        rules = Compaction(terms, self.aborted)
         shown = [(read_header(batch), batch) for batch in self.batches]
         end = self.end if dirty_to is None else dirty_to
         assert rules.add(pair for pair in shown if pair[0].base_offset < end)

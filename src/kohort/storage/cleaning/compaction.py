@@ -20,7 +20,6 @@ from kohort.model.errors import CorruptError
 from kohort.runtime.ports import Clock
 from kohort.storage.batchset import DELTAS_BEGIN, Span, read_deltas, read_front
 from kohort.storage.cleaning.job import CleanerJob, PassResult, SegmentGroup, SourceSegment
-from kohort.storage.cleaning.offset_map import make_offset_map
 from kohort.storage.cleaning.rules import Batch, Compaction
 from kohort.storage.files import syscalls
 from kohort.storage.files.directory import CLEANED_SUFFIX, SWAP_SUFFIX
@@ -28,8 +27,6 @@ from kohort.storage.log import LogConfig
 from kohort.storage.segments.segment import RELATIVE_OFFSET_MAX, Segment
 from kohort.wire.batch_header import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC
 from kohort.wire.batches import check_crc, read_header
-
-_RECORD_BYTES_MIN = 8
 
 
 class StoppedError(Exception):
@@ -74,22 +71,7 @@ class _Pass:
         self._pace = pace
         self._directory = Path(job.directory)
         self._bytes_read = self._bytes_written = 0
-        dirty = [source for source in job.sources if source.next_base_offset > job.first_dirty_offset]
-        self._dirty = dirty
-        self._map = make_offset_map(
-            buffer_bytes=job.buffer_bytes,
-            load_factor=job.load_factor,
-            records_max=sum(source.size_bytes for source in dirty) // _RECORD_BYTES_MIN,
-        )
-        self._rules = Compaction(
-            first_dirty_offset=job.first_dirty_offset,
-            high_watermark=job.high_watermark,
-            aborted=job.aborted,
-            last_records=job.last_records,
-            delete_retention_ms=job.config.delete_retention_ms,
-            now_ms=job.now_ms,
-            offset_map=self._map,
-        )
+        self._rules = Compaction(job.terms, job.aborted)
 
     def run(self) -> PassResult:
         started_ms = self._clock.now_ms()
@@ -100,7 +82,7 @@ class _Pass:
             self._clean(group)
         return PassResult(
             end_offset=end_offset,
-            map_utilization=self._map.count / self._map.keys_max,
+            map_utilization=self._rules.map_utilization,
             bytes_read=self._bytes_read,
             bytes_written=self._bytes_written,
             invalid_records=self._rules.invalid_records,
@@ -109,7 +91,9 @@ class _Pass:
 
     def _build_map(self) -> None:
         """Source: Cleaner.buildOffsetMap."""
-        for source in self._dirty:
+        for source in self._job.sources:
+            if source.next_base_offset <= self._job.terms.first_dirty_offset:
+                continue
             for batches in self._read(source, self._position_in(source)):
                 if not self._rules.add(batches):
                     return
@@ -118,19 +102,19 @@ class _Pass:
 
     def _position_in(self, source: SourceSegment) -> int:
         """Where the dirty part begins; later batches of a transaction that began before tell of it."""
-        if source.base_offset >= self._job.first_dirty_offset:
+        if source.base_offset >= self._job.terms.first_dirty_offset:
             return 0
         segment = Segment(self._directory, source.base_offset, self._job.config, created_ms=0)
         segment.size_bytes = source.size_bytes
         segment.index.release()
         try:
-            return segment.position_of(self._job.first_dirty_offset)
+            return segment.position_of(self._job.terms.first_dirty_offset)
         finally:
             segment.close()
 
     def _clean(self, group: Sequence[SourceSegment]) -> None:
         """Write what stays of these segments into a new one. Source: Cleaner.cleanSegments."""
-        cleaned = Segment(self._directory, group[0].base_offset, self._job.config, created_ms=self._job.now_ms)
+        cleaned = Segment(self._directory, group[0].base_offset, self._job.config, created_ms=self._job.terms.now_ms)
         cleaned.rename_with(CLEANED_SUFFIX)
         cleaned.aborted.clear()
         try:

@@ -42,29 +42,44 @@ def last_records(producers: ProducerStateManager) -> dict[int, LastRecord]:
     }
 
 
+class PassTerms(msgspec.Struct, frozen=True):
+    """
+    What the rules of a pass go by, beside the batches.
+
+    Attributes:
+        first_dirty_offset: where the last pass ended.
+        dirty_bytes: the size of what is to be cleaned from there on, at least.
+        high_watermark: of the log. An emptied batch that ends there stays, so that the log keeps its end.
+        last_records: the last record of each active producer, by producer id.
+        buffer_bytes: the size of the offset map; a pass takes as many keys as fit.
+        load_factor: how full the map may get.
+    """
+
+    first_dirty_offset: int
+    dirty_bytes: int
+    high_watermark: int
+    last_records: dict[int, LastRecord]
+    delete_retention_ms: int
+    now_ms: int
+    buffer_bytes: int
+    load_factor: float
+
+
 class CleanerJob(msgspec.Struct, frozen=True):
     """
     The input of a pass.
 
     Attributes:
         sources: all segments that may be cleaned.
-        high_watermark: of the log.
         aborted: the aborted transactions of the log that begin below the end of the sources, in the order of their markers.
-        last_records: by producer id.
-        buffer_bytes: the size of the offset map.
         bytes_per_second: the limit of bytes read and written; 0 for none.
     """
 
     directory: str
     sources: list[SourceSegment]
-    first_dirty_offset: int
-    high_watermark: int
+    terms: PassTerms
     aborted: list[AbortedTxn]
-    last_records: dict[int, LastRecord]
     config: LogConfig
-    now_ms: int
-    buffer_bytes: int
-    load_factor: float
     io_bytes: int
     bytes_per_second: float = 0.0
 

@@ -16,7 +16,7 @@ import msgspec
 
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Clock
-from kohort.storage.cleaning.job import CleanerJob, SourceSegment, last_records
+from kohort.storage.cleaning.job import CleanerJob, PassTerms, SourceSegment, last_records
 from kohort.storage.log import LONG_MAX, CleanerConfig, CleanerMetrics
 from kohort.storage.logs.base import LogBase
 from kohort.storage.logs.disklog import DiskLog
@@ -169,6 +169,26 @@ def dirtiest(found: Iterable[LogToClean[L, S]]) -> LogToClean[L, S] | None:
     return max((dirty for dirty in found if dirty.is_due), key=lambda dirty: dirty.ratio, default=None)
 
 
+def terms_of(dirty: LogToClean[L, S], config: CleanerConfig, *, now_ms: int, passes: int = 1) -> PassTerms:
+    """
+    What the rules of a pass over a log go by.
+
+    Args:
+        passes: how many there may be at a time; they share the memory of offset maps.
+    """
+    log = dirty.log
+    return PassTerms(
+        first_dirty_offset=dirty.first_dirty_offset,
+        dirty_bytes=dirty.cleanable_bytes,
+        high_watermark=log.high_watermark,
+        last_records=last_records(log.producers),
+        delete_retention_ms=log.config.delete_retention_ms,
+        now_ms=now_ms,
+        buffer_bytes=config.dedupe_buffer_size // passes,
+        load_factor=config.io_buffer_load_factor,
+    )
+
+
 def job_of(dirty: LogToClean[DiskLog, Segment], config: CleanerConfig, *, now_ms: int) -> Callable[[], CleanerJob]:
     """
     What makes the input of a pass: it looks at the files, on any thread.
@@ -178,7 +198,8 @@ def job_of(dirty: LogToClean[DiskLog, Segment], config: CleanerConfig, *, now_ms
         OSError: a file cannot be read.
     """
     log, log_config, segments = dirty.log, dirty.log.config, dirty.log.segments
-    records = last_records(log.producers)
+    threads = max(config.threads, 1)
+    terms = terms_of(dirty, config, now_ms=now_ms, passes=threads)
 
     def make() -> CleanerJob:
         bases = [segment.base_offset for segment in dirty.segments]
@@ -189,21 +210,16 @@ def job_of(dirty: LogToClean[DiskLog, Segment], config: CleanerConfig, *, now_ms
                 _source(segment, next_base)
                 for segment, next_base in zip(dirty.segments, [*bases[1:], dirty.first_uncleanable_offset], strict=True)
             ],
-            first_dirty_offset=dirty.first_dirty_offset,
-            high_watermark=log.high_watermark,
+            terms=terms,
             aborted=[
                 aborted
                 for segment in segments
                 for aborted in segment.aborted.entries
                 if aborted.first_offset < dirty.first_uncleanable_offset and aborted.last_offset >= bases[0]
             ],
-            last_records=records,
             # The ratio has been decided by, and a process gets the job as JSON, which has no NaN.
             config=msgspec.structs.replace(log_config, min_cleanable_dirty_ratio=0.0),
-            now_ms=now_ms,
-            buffer_bytes=config.dedupe_buffer_size // max(config.threads, 1),
-            load_factor=config.io_buffer_load_factor,
-            io_bytes=max(config.io_buffer_size // max(config.threads, 1) // 2, 4096),
+            io_bytes=max(config.io_buffer_size // threads // 2, 4096),
             bytes_per_second=bytes_per_second if 0 < bytes_per_second < 1e18 else 0.0,
         )
 

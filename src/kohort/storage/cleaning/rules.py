@@ -8,13 +8,13 @@ cleaners on disk and in memory read and write the batches; both keep exactly wha
 Source: Kafka Cleaner, MemoryRecords.filterTo; KIP-534 (delete horizon).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heapify, heappop
 from typing import TypeAlias
 
 from kohort.storage.cleaning.batches import empty, rebuild
-from kohort.storage.cleaning.job import LastRecord
-from kohort.storage.cleaning.offset_map import OffsetMap
+from kohort.storage.cleaning.job import PassTerms
+from kohort.storage.cleaning.offset_map import make_offset_map
 from kohort.storage.log import LONG_MAX, NO_TIMESTAMP
 from kohort.storage.producer_states import AbortedTxn
 from kohort.wire.batches import BatchHeader, LogRecord, read_marker, read_records
@@ -26,6 +26,8 @@ NO_KEY = -2
 _UNPACKED_AT_ONCE = 16 << 20
 """A few kB of a log may decompress to many times that: the bound on decompressed bytes held at a time, beside one batch."""
 _RECORD_OBJECT_BYTES = 100
+_RECORD_BYTES_MIN = 8
+"""The size of the smallest record: a part of a log has as many of them at most."""
 
 Batch: TypeAlias = tuple[BatchHeader, bytes]
 """A header and the whole batch, header included."""
@@ -38,11 +40,7 @@ class Compaction:
     One pass over one log.
 
     Args:
-        first_dirty_offset: where the last pass ended.
-        high_watermark: of the log. An emptied batch that ends there stays, so that the log keeps its end.
-        aborted: the aborted transactions of the log that begin before there, in the order of their markers.
-        last_records: the last record of each active producer, by producer id.
-        offset_map: an empty map; a pass takes as many keys as fit.
+        aborted: the aborted transactions that begin in the part that the pass reads, in the order of their markers.
         keys_at_once: how many keys one call of `add` or `retain` handles in one piece.
 
     Attributes:
@@ -50,34 +48,32 @@ class Compaction:
         invalid_records: how many records had no key.
     """
 
-    def __init__(
-        self,
-        *,
-        first_dirty_offset: int,
-        high_watermark: int,
-        aborted: Sequence[AbortedTxn],
-        last_records: Mapping[int, LastRecord],
-        delete_retention_ms: int,
-        now_ms: int,
-        offset_map: OffsetMap,
-        keys_at_once: int = KEYS_AT_ONCE,
-    ) -> None:
-        self.latest_offset = first_dirty_offset - 1
+    def __init__(self, terms: PassTerms, aborted: Sequence[AbortedTxn], *, keys_at_once: int = KEYS_AT_ONCE) -> None:
+        self.latest_offset = terms.first_dirty_offset - 1
         self.invalid_records = 0
-        self._first_dirty_offset = first_dirty_offset
-        self._high_watermark = high_watermark
-        self._last_records = last_records
-        self._delete_retention_ms = delete_retention_ms
-        self._now_ms = now_ms
-        self._map = offset_map
+        self._first_dirty_offset = terms.first_dirty_offset
+        self._high_watermark = terms.high_watermark
+        self._last_records = terms.last_records
+        self._delete_retention_ms = terms.delete_retention_ms
+        self._now_ms = terms.now_ms
+        self._map = make_offset_map(
+            buffer_bytes=terms.buffer_bytes,
+            load_factor=terms.load_factor,
+            records_max=terms.dirty_bytes // _RECORD_BYTES_MIN,
+        )
         self._keys_at_once = keys_at_once
         self._dirty_transactions = CleanedTransactions(
-            [entry for entry in aborted if entry.last_offset >= first_dirty_offset]
+            [entry for entry in aborted if entry.last_offset >= terms.first_dirty_offset]
         )
         self._transactions = CleanedTransactions(aborted)
         self._keys: list[bytes] = []
         self._offsets: list[int] = []
         self._keys_bytes = 0
+
+    @property
+    def map_utilization(self) -> float:
+        """How full the offset map is."""
+        return self._map.count / self._map.keys_max
 
     # First phase: the newest offset of each key
 

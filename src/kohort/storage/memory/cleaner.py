@@ -19,9 +19,8 @@ from msgspec.structs import replace
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Clock
 from kohort.storage.cleaning.compaction import group_segments
-from kohort.storage.cleaning.job import SourceSegment, last_records
-from kohort.storage.cleaning.log_to_clean import CleanerBase, LogToClean, dirtiest, is_compacted, look_at
-from kohort.storage.cleaning.offset_map import make_offset_map
+from kohort.storage.cleaning.job import SourceSegment
+from kohort.storage.cleaning.log_to_clean import CleanerBase, LogToClean, dirtiest, is_compacted, look_at, terms_of
 from kohort.storage.cleaning.rules import Batch, Compaction
 from kohort.storage.log import CallSoon, CleanerConfig
 from kohort.storage.memory.log import SEGMENT_BYTES_MAX, MemoryLog, MemorySegment
@@ -33,7 +32,6 @@ SLICE_S: Final = 0.001
 """The cleaner gives the thread back after so long, or after one batch if that takes longer."""
 _CHUNK_BYTES: Final = 16 * 1024
 _KEYS_AT_ONCE: Final = 512
-_RECORD_BYTES_MIN: Final = 8
 
 
 class MemoryCleaner(CleanerBase[MemoryLog]):
@@ -148,20 +146,7 @@ class _Pass:
             for entry in segment.aborted
             if entry.first_offset < dirty.first_uncleanable_offset
         ]
-        self._rules = Compaction(
-            first_dirty_offset=dirty.first_dirty_offset,
-            high_watermark=self.log.high_watermark,
-            aborted=aborted,
-            last_records=last_records(self.log.producers),
-            delete_retention_ms=self.log.config.delete_retention_ms,
-            now_ms=now_ms,
-            offset_map=make_offset_map(
-                buffer_bytes=config.dedupe_buffer_size,
-                load_factor=config.io_buffer_load_factor,
-                records_max=dirty.cleanable_bytes // _RECORD_BYTES_MIN,
-            ),
-            keys_at_once=_KEYS_AT_ONCE,
-        )
+        self._rules = Compaction(terms_of(dirty, config, now_ms=now_ms), aborted, keys_at_once=_KEYS_AT_ONCE)
         self.steps = self._run()
 
     def _run(self) -> Iterator[None]:

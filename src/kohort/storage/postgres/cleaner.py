@@ -15,12 +15,12 @@ from typing import Final
 import psycopg
 
 from kohort.runtime.ports import Clock
-from kohort.storage.cleaning.job import last_records
-from kohort.storage.cleaning.log_to_clean import CleanerBase, LogToClean, dirtiest, is_compacted, look_at
+from kohort.storage.cleaning.job import PassResult
+from kohort.storage.cleaning.log_to_clean import CleanerBase, LogToClean, dirtiest, is_compacted, look_at, terms_of
 from kohort.storage.cleaning.process import Throttler
 from kohort.storage.durability.flusher import BackgroundThread
 from kohort.storage.log import CleanerConfig
-from kohort.storage.postgres.compaction import Done, Job, ObsoleteError, OwnedLog, Pass, Report, RowSegment, survey
+from kohort.storage.postgres.compaction import Job, ObsoleteError, OwnedLog, Pass, Report, RowSegment, survey
 from kohort.storage.postgres.connect import Target, connect, sentence
 from kohort.storage.postgres.log import NO_ROW, PostgresLog
 
@@ -177,18 +177,7 @@ class PostgresCleaner(CleanerBase[PostgresLog]):
     def _begin(self, due: LogToClean[PostgresLog, RowSegment], now_ms: int) -> None:
         log = self._running = due.log
         owned = OwnedLog(log.log_id, log.attempt, max(log.leader_epoch, log.sealed_epoch), log.log_start_offset)
-        job = Job(
-            log=owned,
-            segments=due.segments,
-            first_dirty_offset=due.first_dirty_offset,
-            first_uncleanable_offset=due.first_uncleanable_offset,
-            cleanable_bytes=due.cleanable_bytes,
-            high_watermark=log.high_watermark,
-            last_records=last_records(log.producers),
-            config=log.config,
-            cleaner=self.config,
-            now_ms=now_ms,
-        )
+        job = Job(owned, due.segments, due.first_uncleanable_offset, terms_of(due, self.config, now_ms=now_ms))
         self._thread.submit(partial(self._run, log, job))
 
     def _run(self, log: PostgresLog, job: Job) -> None:
@@ -200,7 +189,7 @@ class PostgresCleaner(CleanerBase[PostgresLog]):
                     job,
                     lambda report: self._post(partial(_take, log, report)),
                     is_stopped=self._stopping.is_set,
-                    pace=_Pace(job.cleaner.io_max_bytes_per_second, self._stopping.wait),
+                    pace=_Pace(self.config.io_max_bytes_per_second, self._stopping.wait),
                 ).run()
         except ObsoleteError:
             self._post(self._rest)
@@ -216,7 +205,7 @@ class PostgresCleaner(CleanerBase[PostgresLog]):
         self._mark_uncleanable(log.topic_partition, error)
         self._go_on()
 
-    def _on_done(self, log: PostgresLog, done: Done) -> None:
+    def _on_done(self, log: PostgresLog, done: PassResult) -> None:
         if log.refusal is None:
             self.offsets[log.topic_partition] = done.end_offset
         self._count(done.bytes_read, done.bytes_written, done.invalid_records)

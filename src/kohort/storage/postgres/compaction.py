@@ -9,17 +9,16 @@ that is killed leaves a log of which a part was compacted, and the next pass beg
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import msgspec
 import psycopg
 
 from kohort.model.errors import CorruptError
-from kohort.storage.cleaning.job import LastRecord
-from kohort.storage.cleaning.offset_map import make_offset_map
+from kohort.storage.cleaning.job import PassResult, PassTerms
 from kohort.storage.cleaning.rules import Batch, Compaction
-from kohort.storage.log import CleanerConfig, LogConfig
+from kohort.storage.log import LogConfig
 from kohort.storage.postgres.connect import Connection
 from kohort.storage.postgres.reads import READ, ROWS_MAX
 from kohort.storage.postgres.statements import Byteas, Int8s
@@ -32,7 +31,6 @@ SEGMENT_BYTES: Final = 1024 * 1024
 _CHUNK_BYTES: Final = 256 * 1024
 _SURVEY_ROWS: Final = 50_000
 """Batches that one statement of a survey goes through: more than a segment has."""
-_RECORD_BYTES_MIN: Final = 8
 
 # A segment ends at its size, where the compacted part ends, and where the time enters another `segment.ms`.
 _SURVEY: Final = b"""
@@ -92,30 +90,12 @@ class Job(msgspec.Struct, frozen=True):
     Attributes:
         segments: those that may be compacted, from the begin of the log.
         first_uncleanable_offset: behind them.
-        last_records: by producer id.
     """
 
     log: OwnedLog
     segments: list[RowSegment]
-    first_dirty_offset: int
     first_uncleanable_offset: int
-    cleanable_bytes: int
-    high_watermark: int
-    last_records: Mapping[int, LastRecord]
-    config: LogConfig
-    cleaner: CleanerConfig
-    now_ms: int
-
-
-class Done(msgspec.Struct, frozen=True):
-    """What a pass has done. Below `end_offset` the log is clean."""
-
-    end_offset: int
-    map_utilization: float
-    bytes_read: int
-    bytes_written: int
-    invalid_records: int
-    elapsed_s: float
+    terms: PassTerms
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -182,22 +162,9 @@ class Pass:
         self._aborted: Final = [AbortedTxn(*row) for row in rows]
         self._kept: Final[set[int]] = set()
         """Offsets of the markers of aborted transactions that stay."""
-        self._map: Final = make_offset_map(
-            buffer_bytes=job.cleaner.dedupe_buffer_size,
-            load_factor=job.cleaner.io_buffer_load_factor,
-            records_max=job.cleanable_bytes // _RECORD_BYTES_MIN,
-        )
-        self._rules: Final = Compaction(
-            first_dirty_offset=job.first_dirty_offset,
-            high_watermark=job.high_watermark,
-            aborted=self._aborted,
-            last_records=job.last_records,
-            delete_retention_ms=job.config.delete_retention_ms,
-            now_ms=job.now_ms,
-            offset_map=self._map,
-        )
+        self._rules: Final = Compaction(job.terms, self._aborted)
 
-    def run(self) -> Done:
+    def run(self) -> PassResult:
         """
         Raises:
             ObsoleteError: the log has changed.
@@ -218,9 +185,9 @@ class Pass:
                 self._compact(chunk)
             begin = end
         self._check_owned(self._connection.execute(_MARK_CLEAN, (*self._owned, end_offset)))
-        return Done(
+        return PassResult(
             end_offset=end_offset,
-            map_utilization=self._map.count / self._map.keys_max,
+            map_utilization=self._rules.map_utilization,
             bytes_read=self._bytes_read,
             bytes_written=self._bytes_written,
             invalid_records=self._rules.invalid_records,
@@ -239,7 +206,7 @@ class Pass:
         yield from zip(segments, ends, strict=True)
 
     def _build_map(self) -> None:
-        first_dirty = self._job.first_dirty_offset
+        first_dirty = self._job.terms.first_dirty_offset
         for segment, end in self._segments():
             if end <= first_dirty:
                 continue
