@@ -26,8 +26,9 @@ from kohort.control.web.problems import Problem, invalid, not_found, too_many
 from kohort.control.web.waiting import Changes, Polls
 from kohort.model.errors import ConfigError
 from kohort.model.limits import FAULTS_MAX, HELD_MAX, HOLDS_MAX
-from kohort.server.node import Content, Node
+from kohort.server.node import Node
 from kohort.server.requests.dispatch import Throttle
+from kohort.server.stores import Content
 from kohort.wire.apis import ApiKey
 
 T = TypeVar("T")

@@ -12,34 +12,29 @@ import gc
 import logging
 import math
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias
-from uuid import UUID, uuid4
+from typing import TYPE_CHECKING
+from uuid import UUID
 
 import msgspec
 
 from kohort.broker.broker import Broker
-from kohort.broker.catalog import CATALOG, forward_batch
+from kohort.broker.catalog import forward_batch
 from kohort.broker.cluster import Cluster, Endpoint, RegisteredBroker
 from kohort.broker.configs.definitions import BROKER_KEYS
 from kohort.broker.credentials import BrokerCredentials
 from kohort.broker.features import Features
-from kohort.model.errors import ConfigError, ErrorCode, StorageError, UnavailableError
-from kohort.model.ids import INTERNAL_TOPICS, TopicPartition, uuid_text
-from kohort.model.limits import HELD_BYTES_MAX, LOG_READS_MAX, LOGIN_THREADS
-from kohort.runtime.background import DaemonThreads
-from kohort.runtime.ports import Clock
-from kohort.runtime.processors import InlineProcessor
-from kohort.runtime.ready_queue import ReadyQueue
-from kohort.runtime.timers.clock import SystemClock
+from kohort.model.errors import ConfigError, ErrorCode, StorageError
+from kohort.model.ids import INTERNAL_TOPICS, TopicPartition
+from kohort.model.limits import HELD_BYTES_MAX
 from kohort.server.connections.client_connections import ClientConnections, OpenConnection
 from kohort.server.connections.connection_limits import ConnectionLimits, Descriptors
 from kohort.server.coordinators.coordinators import Coordinators
 from kohort.server.coordinators.entries import COORDINATORS
-from kohort.server.listeners.addresses import ListenerAddress, addresses_of_brokers
+from kohort.server.listeners.addresses import addresses_of_brokers
 from kohort.server.listeners.broker_listeners import BrokerListeners
 from kohort.server.listeners.listener import connections_max
 from kohort.server.listeners.logins import Logins
@@ -49,7 +44,8 @@ from kohort.server.requests.dispatch import Dispatch
 from kohort.server.requests.slices import Slices
 from kohort.server.requests.throttling import throttle_for
 from kohort.server.settings import Settings
-from kohort.server.timer_driver import TimerDriver
+from kohort.server.stores import Content, disk_store, memory_store, new_cluster_id, shared_store
+from kohort.server.turns import Turns
 from kohort.server.virtual_time import VirtualClock, VirtualTimeDriver
 from kohort.storage.log import LogStore
 from kohort.wire.apis import ApiKey
@@ -59,16 +55,13 @@ if TYPE_CHECKING:
     from kohort.security.credentials import Token
     from kohort.server.cluster.membership import Membership
     from kohort.server.control import Control
-    from kohort.server.peers.peering import Peering
+    from kohort.server.virtual_brokers import VirtualBrokers
     from kohort.storage.logs.recovery import RecoveryProgress
-    from kohort.storage.memory import LogContent
 
 _log = logging.getLogger("kohort.server")
 
 _IS_BEGUN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 """The answer for a topic that is being created."""
-Content: TypeAlias = Mapping[TopicPartition, "LogContent"]
-"""What a store in memory has."""
 YOUNG_OBJECTS_MAX = 10_000
 """New objects that wait for a garbage collection."""
 DRAIN_SECONDS_MAX = 5.0
@@ -121,8 +114,7 @@ class Node:
         self._times_lost = 0
         self._acknowledged: Mapping[tuple[TopicPartition, UUID], int] = {}
         """High watermarks from before this node has joined the others again."""
-        self.virtual_time: VirtualTimeDriver | None = None
-        """The clock that tests let go on; None with a real one."""
+        self._virtual_clock = VirtualClock(settings.virtual_from_ms) if settings.virtual_time else None
         self._build(settings)
 
     def _build(self, settings: Settings, content: Content = MappingProxyType({}), newer: bytes = b"") -> None:
@@ -134,39 +126,24 @@ class Node:
             newer: a batch of the catalog, behind its content.
         """
         self._settings = settings
-        self._ready_queue = ReadyQueue(self._loop.call_soon)
-        loop = self._loop
-        self._clock: Clock
-        self._timer_driver: TimerDriver | VirtualTimeDriver
-        if settings.virtual_time:
-            clock = VirtualClock(settings.virtual_from_ms) if self.virtual_time is None else self.virtual_time.clock
-            self._timer_driver = self.virtual_time = VirtualTimeDriver(loop, clock)
-            self._clock = self.virtual_time.clock
-        else:
-            self._clock = SystemClock()
-            self._timer_driver = TimerDriver(loop, self._clock)
-        self._background = DaemonThreads()
-        self._computations = DaemonThreads()
-        self._reads = DaemonThreads("kohort-read", LOG_READS_MAX)
-        self._searches = DaemonThreads("kohort-search", LOG_READS_MAX)
-        self._handshakes = DaemonThreads("kohort-login", LOGIN_THREADS)
+        turns = self._turns = Turns(self._loop, self._virtual_clock)
         self._store = self._make_store(content, newer)
         self._cluster = self._make_cluster()
-        self._coordinators = Coordinators(self._ready_queue.defer)
+        self._coordinators = Coordinators(turns.defer)
         self._broker = Broker(
             self._store,
             self._cluster,
             settings.config,
-            self._clock,
-            self._call_later,
+            turns.clock,
+            turns.call_later,
             coordinators=self._coordinators,
             features=Features(settings.features, release=settings.config.release),
             fetch_bytes_left=self._fetch_bytes_left,
-            elsewhere=partial(self._elsewhere, self._computations),
-            elsewhere_reads=partial(self._elsewhere, self._reads),
-            elsewhere_searches=partial(self._elsewhere, self._searches),
+            elsewhere=turns.elsewhere(turns.computations),
+            elsewhere_reads=turns.elsewhere(turns.reads),
+            elsewhere_searches=turns.elsewhere(turns.searches),
         )
-        self._coordinators.start(COORDINATORS, self._broker, self._make_processor)
+        self._coordinators.start(COORDINATORS, self._broker, turns.processor)
         self._membership = self._make_membership()
         self._dispatches = {
             node_id: Dispatch(apis.handlers, self._broker.versions, {ApiKey.SASL_HANDSHAKE: reauthentication})
@@ -182,8 +159,8 @@ class Node:
         held_bytes_max = settings.config.get_int("queued.max.request.bytes")
         self._connections = ClientConnections(
             self._dispatches,
-            self._ready_queue,
-            Slices(self._call_soon),
+            turns.ready_queue,
+            Slices(turns.call_soon),
             limits,
             frame_bytes_max=settings.config.get_int("socket.request.max.bytes"),
             held_bytes_max=held_bytes_max if held_bytes_max > 0 else HELD_BYTES_MAX,
@@ -191,8 +168,8 @@ class Node:
         if self._membership is not None:
             self._connections.guard = self._membership.leased
         self._logins = Logins(
-            partial(self._elsewhere, self._handshakes),
-            self._clock.now_ms,
+            turns.elsewhere(turns.logins),
+            turns.clock.now_ms,
             BrokerCredentials(self._broker.catalog, settings.users, self._login_of_token),
             has_users=bool(settings.users),
         )
@@ -202,10 +179,11 @@ class Node:
             raise ConfigError(
                 "users are given, and no listener has SASL: give one of listeners SASL_PLAINTEXT or SASL_SSL"
             )
-        self._peering = self._make_peering(addresses[self._node_id])
+        if self._membership is not None:
+            self._membership.ask_others(addresses[self._node_id], self._dispatches[self._node_id])
         self._listeners = {
             node_id: BrokerListeners(
-                loop,
+                self._loop,
                 self._cluster.brokers[node_id],
                 configs[node_id],
                 addresses[node_id],
@@ -227,6 +205,9 @@ class Node:
         self._metrics_server: asyncio.Server | None = None
         self._started_at_s = time.time()
         self._stop_idle_checks: Callable[[], None] | None = None
+
+    def _fetch_bytes_left(self) -> int:
+        return self._connections.fetch_bytes_left()
 
     def _login_of_token(self, token_id: str) -> "Token | None":
         return self._broker.tokens.login(token_id)
@@ -253,53 +234,17 @@ class Node:
         return cluster
 
     def _make_store(self, content: Content, newer: bytes) -> LogStore:
-        settings = self._settings
+        settings, turns = self._settings, self._turns
         if settings.store is not None:
-            from kohort.storage.postgres import PostgresStore
-            from kohort.storage.postgres.known import KnownDatabase
-
-            store_in_database = PostgresStore(
-                settings.store,
-                defer=self._ready_queue.defer,
-                call_soon_threadsafe=self._call_soon_threadsafe,
-                clock=self._clock,
-                on_offline=self._on_lost,
-                is_shared=True,
-                known=KnownDatabase(CATALOG),
-            )
-            self.cluster_id = store_in_database.cluster_id
-            return store_in_database
-        if settings.data_dir is None:
-            from kohort.storage.memory import MemoryStore
-
-            self.cluster_id = self.cluster_id or uuid_text(uuid4())
-            store_in_memory = MemoryStore(
-                self._ready_queue.defer, call_soon_threadsafe=self._call_soon_threadsafe, clock=self._clock
-            )
-            store_in_memory.fill(content)
-            if newer and (log := store_in_memory.get(CATALOG)) is not None:
-                log.append(newer, leader_epoch=log.leader_epoch)
-            return store_in_memory
-        from kohort.broker.topics.directory_check import check_directory
-        from kohort.storage.disk import DiskStore
-        from kohort.storage.durability.brief_waits import WAIT_S
-
-        store = DiskStore(
-            settings.data_dir,
-            defer=self._ready_queue.defer,
-            call_soon_threadsafe=self._call_soon_threadsafe,
-            flush=settings.flush,
-            node_id=self._node_id,
-            cluster_id=None,
-            clock=self._clock,
-            wait_s=WAIT_S,
-            checkpoint_interval_ms=settings.config.get_int("log.flush.offset.checkpoint.interval.ms"),
-            on_offline=self._on_failure,
-            on_recovery=self._on_recovery,
-            check=check_directory,
-        )
-        self.cluster_id = store.cluster_id
-        return store
+            shared = shared_store(settings.store, turns, self._on_lost)
+            self.cluster_id = shared.cluster_id
+            return shared
+        if settings.data_dir is not None:
+            on_disk = disk_store(settings.data_dir, settings, self._node_id, turns, self._on_failure, self._on_recovery)
+            self.cluster_id = on_disk.cluster_id
+            return on_disk
+        self.cluster_id = self.cluster_id or new_cluster_id()
+        return memory_store(turns, content, newer)
 
     def _make_membership(self) -> "Membership | None":
         """This node's part among others on the same store; None if the store is its own."""
@@ -314,78 +259,11 @@ class Node:
             self._coordinators,
             self._store,
             self._loop,
-            self._ready_queue.defer,
+            self._turns.defer,
             self._acknowledged,
             self._on_lost,
             self._on_refused,
         )
-
-    def _make_peering(self, addresses: Sequence[ListenerAddress]) -> "Peering | None":
-        """
-        The way to the other nodes; None without others.
-
-        Raises:
-            ConfigError: no listener is for them, or they cannot be asked there.
-        """
-        if self._membership is None:
-            return None
-        from kohort.server.peers.login import inter_broker_listener, inter_broker_security
-        from kohort.server.peers.peering import Peering
-        from kohort.server.peers.peers import CatalogDirectory
-
-        config = self._broker.dynamic_configs.brokers[self._node_id]
-        address = inter_broker_listener(config, addresses)
-        directory = CatalogDirectory(self._cluster, self._broker.catalog, address.name)
-        peering = Peering(
-            self._broker,
-            directory,
-            address.name,
-            partial(inter_broker_security, config, address),
-            self._loop,
-            self._ready_queue.defer,
-            self._membership.member.when_current,
-        )
-        peering.join(self._dispatches[self._node_id])
-        self._membership.on_nodes_changed = peering.refresh
-        return peering
-
-    def _make_processor(self) -> InlineProcessor:
-        return InlineProcessor(
-            self._timer_driver.wheel,
-            self._ready_queue.defer,
-            self._call_soon,
-            background=self._background.submit,
-            call_soon_threadsafe=self._call_soon_threadsafe,
-        )
-
-    # -- event loop --------------------------------------------------------------------------------------------
-
-    def _call_soon_threadsafe(self, action: Any) -> None:
-        """Run a function on the event-loop thread. Any thread may call, also while the loop is closing."""
-        try:
-            self._loop.call_soon_threadsafe(self._ready_queue.defer, action)
-        except RuntimeError:
-            _log.debug("node.post_after_close")
-
-    def _elsewhere(self, threads: DaemonThreads, work: Callable[[], None], done: Callable[[], None]) -> None:
-        """Run what may take long on another thread, and `done` on the event-loop thread."""
-
-        def compute() -> None:
-            work()
-            self._call_soon_threadsafe(done)
-
-        threads.submit(compute)
-
-    def _call_soon(self, action: Any) -> None:
-        self._loop.call_soon(self._ready_queue.defer, action)
-
-    def _call_later(self, delay_ms: int, action: Any) -> Any:
-        if self.virtual_time is not None:
-            return self.virtual_time.call_later(self._ready_queue.defer, delay_ms, action)
-        return self._timer_driver.wheel.arm(self._clock.now_ms() + delay_ms, action).cancel
-
-    def _fetch_bytes_left(self) -> int:
-        return self._connections.fetch_bytes_left()
 
     # -- start and stop ----------------------------------------------------------------------------------------
 
@@ -440,7 +318,7 @@ class Node:
         if settings.brokers > 1:
             from kohort.server.control import Control, control_path
 
-            commands = {"stop": self.stop_broker, "start": self.start_broker}
+            commands = {"stop": self.brokers.stop, "start": self.brokers.start}
             self._control = Control(control_path(self.cluster_id), commands)
             await self._control.start()
 
@@ -458,9 +336,16 @@ class Node:
         return self._broker
 
     @property
-    def registered(self) -> Mapping[int, RegisteredBroker]:
-        """All brokers of the process by id, also those that are stopped."""
-        return self._registered
+    def virtual_time(self) -> VirtualTimeDriver | None:
+        """The clock that tests let go on; None with a real one."""
+        return self._turns.virtual_time
+
+    @property
+    def brokers(self) -> "VirtualBrokers":
+        """The brokers, to stop and start them."""
+        from kohort.server.virtual_brokers import VirtualBrokers
+
+        return VirtualBrokers(self._registered, self._broker, self._listeners, self._connections)
 
     @property
     def coordinators(self) -> Coordinators:
@@ -484,7 +369,7 @@ class Node:
             self._connections,
             self._logins,
             self._coordinators,
-            self._clock,
+            self._turns.clock,
             self._log,
             self._started_at_s,
         )
@@ -528,67 +413,10 @@ class Node:
         """The socket that takes the commands of `kohort brokers`; None without one."""
         return None if self._control is None else self._control.path
 
-    async def stop_broker(self, node_id: int) -> None:
-        """
-        Stop a virtual broker: its leaders move to other in-sync replicas, then its listeners and connections close.
-
-        Raises:
-            ConfigError: there is no such broker, or it is stopped already.
-            StorageError: the new leaders could not be written.
-        """
-        broker = self._known_broker(node_id)
-        if broker.is_fenced:
-            raise ConfigError(f"broker {node_id} is stopped already")
-        await self._changed(partial(self._broker.replication.fence, node_id))
-        await self._listeners[node_id].close()
-        self._listeners[node_id].disconnect()
-        self._broker.apis[node_id].on_stopped()
-        _log.info("broker.stopped broker=%d", node_id)
-
     @property
     def connections(self) -> list[OpenConnection]:
         """The open connections."""
         return list(self._connections.open)
-
-    def abort_connections(self, node_id: int) -> None:
-        """Reset the connections of a broker's clients, before their replies. Raises: ConfigError: there is no such broker."""
-        self._known_broker(node_id)
-        for connection in list(self._connections.open):
-            if connection.endpoint.node_id == node_id:
-                connection.abort()
-
-    async def start_broker(self, node_id: int) -> None:
-        """
-        Start a virtual broker that was stopped: it joins the in-sync replicas of its partitions.
-
-        Raises:
-            ConfigError: there is no such broker, it runs already, or its address is taken.
-            StorageError: the new in-sync replicas could not be written.
-        """
-        broker = self._known_broker(node_id)
-        if not broker.is_fenced:
-            raise ConfigError(f"broker {node_id} runs already")
-        listeners = self._listeners[node_id]
-        listeners.bind()
-        await self._changed(partial(self._broker.replication.unfence, broker))
-        listeners.start()
-        _log.info("broker.started broker=%d", node_id)
-
-    def _known_broker(self, node_id: int) -> RegisteredBroker:
-        broker = self._registered.get(node_id)
-        if broker is None:
-            known = ", ".join(map(str, self._registered))
-            raise ConfigError(f"there is no broker {node_id}; the brokers of this process are {known}")
-        return broker
-
-    async def _changed(self, begin: Callable[[Callable[[ErrorCode], None]], Generator[None, None, None]]) -> None:
-        """Take the steps of a change of leaders, and wait until it is durable."""
-        done: asyncio.Future[ErrorCode] = self._loop.create_future()
-        for _ in begin(done.set_result):
-            await asyncio.sleep(0)
-        code = await done
-        if code:
-            raise UnavailableError(f"the change of leaders was not written: {code.name}; see the log of the process")
 
     async def stop(self) -> None:
         """Stop in order; on return the data directory is closed cleanly, unless a file of it is missing."""
@@ -604,8 +432,8 @@ class Node:
             self._stop_idle_checks()
         await self._drain()
         self._coordinators.close()
-        self._background.close(waits=True)
-        self._ready_queue.run()
+        self._turns.background.close(waits=True)
+        self._turns.ready_queue.run()
         for connection in list(self._connections.open):
             connection.close()
         deadline = self._loop.time() + STOP_SECONDS_MAX
@@ -614,9 +442,7 @@ class Node:
         self._connections.abort_all()
         if self._metrics_server is not None:
             self._metrics_server.close()
-        self._timer_driver.close()
-        if self._peering is not None:
-            self._peering.close()
+        self._turns.close()
         if self._membership is None:
             self._store.close()
         else:
@@ -673,15 +499,13 @@ class Node:
         if self._stop_idle_checks is not None:
             self._stop_idle_checks()
         self._coordinators.close()
-        self._background.close(waits=False)
-        self._close_threads(waits=False)
-        self._ready_queue.run()
+        self._turns.background.close(waits=False)
+        self._turns.close_request_threads(waits=False)
+        self._turns.ready_queue.run()
         self._connections.abort_all()
-        self._timer_driver.close()
+        self._turns.close()
         if self._metrics_server is not None:
             self._metrics_server.close()
-        if self._peering is not None:
-            self._peering.close()
         if self._membership is not None:
             self._acknowledged = {**self._acknowledged, **self._membership.abandon(ABANDON_SECONDS_MAX)}
 
@@ -698,7 +522,7 @@ class Node:
 
         if not isinstance(self._store, MemoryStore):
             raise ConfigError("only a broker in memory has snapshots: start it with --memory")
-        self._ready_queue.run()
+        self._turns.ready_queue.run()
         self._store.flush()
         return self._store.content()
 
@@ -712,7 +536,7 @@ class Node:
         """
         self.content()
         catalog, listeners = self._broker.catalog, self._listeners
-        newer = forward_batch(catalog.starts, catalog.next_producer_id, self._clock.now_ms())
+        newer = forward_batch(catalog.starts, catalog.next_producer_id, self._turns.clock.now_ms())
         settings = self._settings_of_now()
         self._connections.abort_all()
         await self.stop()
@@ -729,19 +553,12 @@ class Node:
         deadline = self._loop.time() + DRAIN_SECONDS_MAX
         while self._loop.time() < deadline:
             self._broker.fetches.complete_all()
-            self._ready_queue.run()
+            self._turns.ready_queue.run()
             if not len(slices) and not connections.has_begun_requests:
                 break
             await asyncio.sleep(0.001)
         slices.close()
-        self._close_threads(waits=True)
-
-    def _close_threads(self, *, waits: bool) -> None:
-        """End the threads of requests; wait for the computations that have begun if it `waits`."""
-        self._computations.close(waits=waits)
-        self._reads.close()
-        self._searches.close()
-        self._handshakes.close()
+        self._turns.close_request_threads(waits=True)
 
     def _settings_of_now(self) -> Settings:
         """The settings with the port of metrics that was taken, for parts that are made anew."""
@@ -752,14 +569,9 @@ class Node:
     def _close_idle_connections(self) -> None:
         idle_ms = self._settings.config.get_int("connections.max.idle.ms")
         idle_seconds_max = idle_ms / 1000 if idle_ms >= 0 else math.inf
-        now = self._loop.time() if self.virtual_time is None else self._clock.now_ms() / 1_000
-        self._connections.close_idle(now, idle_seconds_max)
+        self._connections.close_idle(self._turns.seconds(), idle_seconds_max)
         seconds = idle_check_seconds(idle_seconds_max)
-        if self.virtual_time is None:
-            self._stop_idle_checks = self._loop.call_later(seconds, self._close_idle_connections).cancel
-        else:
-            at_ms = self._clock.now_ms() + round(seconds * 1_000)
-            self._stop_idle_checks = self.virtual_time.wheel.arm(at_ms, self._close_idle_connections).cancel
+        self._stop_idle_checks = self._turns.call_in(seconds, self._close_idle_connections)
 
 
 def idle_check_seconds(idle_seconds_max: float) -> float:

@@ -191,10 +191,10 @@ def test_a_virtual_broker_has_listeners_of_its_own(tmp_path: Path) -> None:
                 ports = {each.node_id: each.port for each in told.brokers}
                 assert ports == ({1: node.bound[1][1].port, 2: endpoint.port} if endpoint.port != port else {2: port})
                 client.writer.close()
-            await node.stop_broker(2)
+            await node.brokers.stop(2)
             with pytest.raises(OSError, match=r"[Rr]efused|Connect call failed"):
                 await connect(Endpoint("127.0.0.1", port))
-            await node.start_broker(2)
+            await node.brokers.start(2)
         assert await Fixture(node, connect, await connect(node.bound[1][0]), tmp_path).subject() == "srv"
 
     stores = {f"listener.name.ssl.{key}": value for key, value in key_store(store).items()}

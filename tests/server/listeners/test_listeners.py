@@ -230,12 +230,12 @@ def test_a_stopped_broker_closes_its_connections_and_listens_again_at_the_same_a
         addresses = {node_id: bound[0] for node_id, bound in node.bound.items()}
         first, second = await connect(addresses[1]), await connect(addresses[2])
         assert [node_id for node_id, _, _ in await told(first)] == [1, 2, 3]
-        await node.stop_broker(2)
+        await node.brokers.stop(2)
         assert await second.reader.read() == b""
         with pytest.raises(OSError, match=r"[Rr]efused|Connect call failed"):
             await connect(addresses[2])
         assert [node_id for node_id, _, _ in await told(first)] == [1, 3]
-        await node.start_broker(2)
+        await node.brokers.start(2)
         assert await told(await connect(addresses[2])) == await told(first)
 
     play_at(story, brokers=3)
@@ -300,7 +300,7 @@ def test_the_state_of_stopped_brokers_is_served_by_the_others() -> None:
         client = await connect(node.bound[1][0])
         topic = m.CreateTopicsRequestCreatableTopic(name="t", num_partitions=3, replication_factor=3)
         await client.ask(ApiKey.CREATE_TOPICS, 7, m.CreateTopicsRequest(topics=[topic], timeout_ms=5_000))
-        await node.stop_broker(3)
+        await node.brokers.stop(3)
         request = m.MetadataRequest(topics=[m.MetadataRequestTopic(name="t")])
         (found,) = (await client.ask(ApiKey.METADATA, 12, request)).topics
         leaders: list[Any] = [partition.leader_id for partition in found.partitions]

@@ -319,8 +319,8 @@ def test_a_session_that_has_ended_takes_a_handshake_only(version: int) -> None:
         for client in (first, second):
             answer = await authenticate(client, version=version)
             assert answer.session_lifetime_ms == (1 if version else 0)
-        now_ms = node._clock.now_ms()
-        while node._clock.now_ms() <= now_ms + 1:
+        now_ms = node._turns.clock.now_ms()
+        while node._turns.clock.now_ms() <= now_ms + 1:
             await asyncio.sleep(0.001)
         first.send(ApiKey.METADATA, 12, m.MetadataRequest(topics=()))
         assert await first.is_closed()

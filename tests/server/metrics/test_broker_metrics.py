@@ -56,7 +56,7 @@ def test_each_broker_has_metrics_of_its_own() -> None:
         assert {(name, broker): found[name, broker, api] for name, broker, api in found if not api} == expected
         requests = {(broker, api): found[name, broker, api] for name, broker, api in found if api}
         assert requests == {("1", "CreateTopics"): 1, ("2", "ApiVersions"): 2}
-        await node.stop_broker(2)
+        await node.brokers.stop(2)
         found = by_broker(node)
         assert [found[name, "2", ""] for name in ("running", "leaders", "connections")] == [0, 0, 0]
         assert found["leaders", "1", ""] == 2, "the partition that broker 2 alone has is without a leader"

@@ -68,7 +68,7 @@ class Joined:
             self.listener,
             partial(inter_broker_security, self.broker.dynamic_configs.brokers[node_id], address),
             loop,
-            self.node._ready_queue.defer,
+            self.node._turns.defer,
             self._current,
         )
         self.peering.join(self.dispatch)

@@ -136,7 +136,7 @@ def test_no_request_costs_more_than_its_row(api: ApiKey, settings: dict[str, str
         await with_coordinators(client)
         await with_share_coordinator(client)
         # Each look at the clock ends a slice: it has one step.
-        node._connections.slices = Slices(node._call_soon, count(0.0, 1.0).__next__)
+        node._connections.slices = Slices(node._turns.call_soon, count(0.0, 1.0).__next__)
         async for request in worst_requests(api, client, ELEMENTS):
             exceeded.extend(await _exceeded(connect, request, API_TABLE[api].cost))
             requests += 1

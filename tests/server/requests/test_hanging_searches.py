@@ -27,7 +27,7 @@ class Hang:
     def __init__(self, node: Node) -> None:
         self._ended = threading.Event()
         for _ in range(LOG_READS_MAX):
-            node._searches.submit(self._wait)
+            node._turns.searches.submit(self._wait)
 
     def _wait(self) -> None:
         self._ended.wait()

@@ -23,7 +23,7 @@ def test_errors_of_many_partitions_are_told_in_steps() -> None:
 
     async def story(node: Node, connect: Callable[[], Awaitable[Client]]) -> None:
         # Each look at the clock ends a slice: it has one step.
-        node._connections.slices = Slices(node._call_soon, count(0.0, 1.0).__next__)
+        node._connections.slices = Slices(node._turns.call_soon, count(0.0, 1.0).__next__)
         client = await connect()
         session_id = 0
         for epoch in range(PARTITIONS // STEP + 1):

@@ -41,15 +41,15 @@ class Events:
     async def stop_broker(self, broker: int, *, is_killed: bool = False) -> None:
         """Stop a broker; one that is killed ends its connections before their replies."""
         if is_killed:
-            self._node.abort_connections(broker)
+            self._node.brokers.abort_connections(broker)
         try:
-            await self._node.stop_broker(broker)
+            await self._node.brokers.stop(broker)
         except KohortError as error:
             raise invalid(str(error)) from None
 
     async def start_broker(self, broker: int) -> None:
         try:
-            await self._node.start_broker(broker)
+            await self._node.brokers.start(broker)
         except KohortError as error:
             raise invalid(str(error)) from None
 

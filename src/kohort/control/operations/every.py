@@ -61,7 +61,7 @@ def overview_operations(kit: Kit) -> list[Operation]:
                     not each.is_fenced,
                     {name: f"{endpoint.host}:{endpoint.port}" for name, endpoint in each.endpoints.items()},
                 )
-                for node_id, each in kit.node.registered.items()
+                for node_id, each in kit.node.brokers.registered.items()
             ],
         )
 

@@ -13,7 +13,7 @@ from kohort.control.web.api import Operation
 from kohort.control.web.problems import Problem, not_found, too_many
 from kohort.model.errors import ConfigError
 from kohort.model.limits import SNAPSHOTS_MAX
-from kohort.server.node import Content
+from kohort.server.stores import Content
 
 
 class NewSnapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

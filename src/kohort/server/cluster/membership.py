@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeAlias
 from uuid import UUID, uuid4
@@ -23,7 +23,12 @@ from kohort.runtime.ports import Defer
 from kohort.server.cluster.leased_transport import LeasedTransport
 from kohort.server.cluster.processes import is_dead, this_process
 from kohort.server.coordinators.coordinators import Coordinators
+from kohort.server.listeners.addresses import ListenerAddress
 from kohort.server.metrics.nodes import NodeFigures
+from kohort.server.peers.login import inter_broker_listener, inter_broker_security
+from kohort.server.peers.peering import Peering
+from kohort.server.peers.peers import CatalogDirectory
+from kohort.server.requests.dispatch import Dispatch
 from kohort.storage.postgres.shared import SharedDatabase
 from kohort.storage.postgres.store import PostgresStore
 from kohort.storage.shared import Registration
@@ -78,12 +83,11 @@ class Membership:
         self._on_lost = on_lost
         self._on_refused = on_refused
         self._refusal = ""
-        self.on_nodes_changed: Callable[[], None] = lambda: None
-        """Called when nodes have come, gone or moved."""
+        self._peering: Peering | None = None
         self._database = SharedDatabase(store, CATALOG, acknowledged, self._on_database_lost)
         catalog, cluster = broker.catalog, broker.cluster
         registrations = Registrations(catalog, cluster)
-        catalog.watch_settings(NODE_KIND, lambda _: self.on_nodes_changed())
+        catalog.watch_settings(NODE_KIND, lambda _: self._on_nodes_changed())
         self._leaderships = Leaderships(cluster.node_id, self._database, catalog, defer, self._on_led)
         self.member = Member(
             cluster.node_id,
@@ -130,6 +134,11 @@ class Membership:
         if self._coordinators.is_hosted(topic):
             self._coordinators.load_one(topic, index)
 
+    def _on_nodes_changed(self) -> None:
+        """Nodes have come, gone or moved."""
+        if self._peering is not None:
+            self._peering.refresh()
+
     # -- what the member tells ---------------------------------------------------------------------------------
 
     def on_lost(self, reason: str, /) -> None:
@@ -148,6 +157,31 @@ class Membership:
         """The transport of a client's connection, which sends nothing without the lease."""
         member = self.member
         return LeasedTransport(transport, lambda: member.lease.is_held)
+
+    def ask_others(self, addresses: Sequence[ListenerAddress], dispatch: Dispatch) -> None:
+        """
+        Ask the other nodes, and answer them.
+
+        Args:
+            addresses: of this node's listeners.
+            dispatch: of its requests.
+
+        Raises:
+            ConfigError: no listener is for other nodes, or they cannot be asked there.
+        """
+        broker = self._broker
+        config = broker.dynamic_configs.brokers[broker.cluster.node_id]
+        address = inter_broker_listener(config, addresses)
+        self._peering = Peering(
+            broker,
+            CatalogDirectory(broker.cluster, broker.catalog, address.name),
+            address.name,
+            partial(inter_broker_security, config, address),
+            self._loop,
+            self._defer,
+            self.member.when_current,
+        )
+        self._peering.join(dispatch)
 
     async def join(self) -> None:
         """
@@ -210,7 +244,7 @@ class Membership:
 
     def close(self, timeout_s: float) -> None:
         """Close the store, and give the lease back."""
-        self.member.stop()
+        self._stop()
         self._store.close()
         self.member.leave()
         self._database.close(timeout_s)
@@ -220,9 +254,15 @@ class Membership:
         As `close`, without waiting for what the store has not written: this node must not write any more. Returns the
         high watermarks of the logs, which the database must have when the node joins again.
         """
-        self.member.stop()
+        self._stop()
         acknowledged = self._store.acknowledged()
         self._store.abandon()
         self.member.leave()
         self._database.close(timeout_s)
         return acknowledged
+
+    def _stop(self) -> None:
+        """Ask the other nodes nothing any more, and react to nothing."""
+        if self._peering is not None:
+            self._peering.close()
+        self.member.stop()
