@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from kohort.testing import Broker
 from kohort_lab.checks import CheckError, new_parser, run_check
-from kohort_lab.exactly_once.topics import committed_offsets, create
+from kohort_lab.exactly_once.topics import committed_offsets, create, end_offsets
 from kohort_lab.exactly_once.torture import Outcome
 from kohort_lab.exactly_once.verdict import judge
 
@@ -57,6 +57,15 @@ def test_a_named_directory_is_kept_and_the_seed_repeats_the_choices(tmp_path: Pa
     assert first == kept
     assert first.is_dir()
     assert not second.exists()
+
+
+@pytest.mark.clients
+def test_ends_while_partitions_get_other_leaders() -> None:
+    with Broker(in_process=True) as broker:
+        create(broker.bootstrap, {"orders": 2})
+        fault = broker.fault(api="ListOffsets", error="NOT_LEADER_OR_FOLLOWER", times=3)
+        assert end_offsets(broker.bootstrap, "orders", 2) == {0: 0, 1: 0}
+        assert fault.hits == 3
 
 
 @pytest.mark.clients

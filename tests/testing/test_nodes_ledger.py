@@ -23,6 +23,14 @@ def test_what_is_as_acknowledged_is_right() -> None:
     assert (verdict.acknowledged, verdict.found) == (3, 4)
 
 
+def test_a_record_whose_offset_the_client_does_not_know_has_to_be_in_its_partition() -> None:
+    made = ledger()
+    made.on_record(*T, None, b"w:2")
+    assert judge(made, {T: [*RIGHT, (3, b"w:2")]}).is_right
+    assert judge(made, {T: RIGHT}).lost == 1
+    assert judge(made, {T: RIGHT, ("t", 1): [(0, b"w:2")]}).lost == 1
+
+
 @pytest.mark.parametrize(
     ("found", "damage"),
     [

@@ -88,11 +88,18 @@ class Feeder(threading.Thread):
 
 
 def end_offsets(bootstrap: str, topic: str, partitions: int) -> dict[int, int]:
-    """The high watermark of each partition."""
+    """The high watermark of each partition. Partitions may get other leaders meanwhile."""
     admin = AdminClient({"bootstrap.servers": bootstrap, **RECONNECT, **QUIET})
     where = [TopicPartition(topic, partition) for partition in range(partitions)]
-    listed = admin.list_offsets({each: OffsetSpec.latest() for each in where})
-    return {each.partition: listed[each].result(CALL_SECONDS).offset for each in where}
+    deadline = time.monotonic() + CALL_SECONDS
+    while True:
+        listed = admin.list_offsets({each: OffsetSpec.latest() for each in where})
+        try:
+            return {each.partition: listed[each].result(CALL_SECONDS).offset for each in where}
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION or time.monotonic() > deadline:
+                raise
+        time.sleep(TICK_SECONDS)
 
 
 def committed_offsets(bootstrap: str, group: str, topic: str, partitions: int) -> dict[int, int] | None:

@@ -1,22 +1,24 @@
-"""Three nodes in the place of one broker, for checks that kill, pause and stop it: each fault meets one of the nodes."""
+"""Three nodes in the place of one broker, for checks that kill, pause and stop it: each time, any fault is caused."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
 
-from kohort_lab.database import Database
-from kohort_lab.served_nodes.processes import Node, NodesOnStore
+from kohort_lab.served_nodes.faults import Faults, NotCausedError
+from kohort_lab.served_nodes.processes import NodesOnStore
+from kohort_lab.served_nodes.replicated import ReplicatedDatabase
 
 LEASE_MS = 2_000
 
 
 class NodesAsBroker:
     """
-    As `kohort.testing.served.ServedKohort`.
+    As `kohort.testing.served.ServedKohort`. What is killed, stopped or paused is decided by `Faults`; their counts are printed
+    at the end.
 
     Attributes:
         data_dir: of the logs of the nodes; their data is in the database.
@@ -26,54 +28,42 @@ class NodesAsBroker:
     def __init__(self, directory: Path, settings: Mapping[str, str], rng: random.Random) -> None:
         self.data_dir = directory
         self.expected: list[str] = []
+        self.bootstrap = ""
         self._settings = settings
         self._rng = rng
         self._closing = ExitStack()
-        self._cluster: NodesOnStore | None = None
-        self._chosen: Node | None = None
+        self._faults: Faults | None = None
+        self._end_fault: Callable[[], None] = lambda: None
 
     def __enter__(self) -> Self:
         with ExitStack() as closing:
             self.data_dir.mkdir(parents=True, exist_ok=True)
-            database = Database().make_store(LEASE_MS)
+            database = ReplicatedDatabase(LEASE_MS)
             closing.callback(database.close)
-            self._cluster = closing.enter_context(NodesOnStore(database, self.data_dir, settings=self._settings))
+            cluster = closing.enter_context(NodesOnStore(database, self.data_dir, settings=self._settings))
+            self.bootstrap = cluster.bootstrap
+            self._faults = Faults(cluster, database, LEASE_MS / 1000, self._rng)
             self._closing = closing.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._closing.close()
-
-    @property
-    def _nodes(self) -> NodesOnStore:
-        assert self._cluster is not None, "the context was entered"
-        return self._cluster
-
-    @property
-    def bootstrap(self) -> str:
-        return self._nodes.bootstrap
-
-    def _choose(self) -> Node:
-        for node in self._nodes.nodes.values():
-            node.check()
-        self._chosen = self._rng.choice(self._nodes.running)
-        return self._chosen
+        if self._faults is not None:
+            print("\n".join(f"{count:4} x {kind}" for kind, count in sorted(self._faults.counts.items())), flush=True)
 
     def kill(self) -> None:
-        self._choose().kill()
+        """Begin a fault, which `start` ends."""
+        assert self._faults is not None, "the context was entered"
+        self._faults.check()
+        while True:
+            # Clients without transactions make nodes send each other hardly anything.
+            with suppress(NotCausedError):
+                _, self._end_fault = self._faults.begin()
+                return
 
-    def stop(self) -> None:
-        self._choose().stop()
+    stop = pause = kill
 
     def start(self) -> None:
-        """Start the node that was killed or stopped last."""
-        assert self._chosen is not None, "it was chosen"
-        self._chosen.spawn()
-        self._chosen.wait()
+        self._end_fault()
 
-    def pause(self) -> None:
-        self._choose().pause()
-
-    def resume(self) -> None:
-        assert self._chosen is not None, "it was chosen"
-        self._chosen.resume()
+    resume = start

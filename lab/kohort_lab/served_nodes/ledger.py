@@ -22,7 +22,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._records: dict[tuple[str, int, int], bytes] = {}
+        self._records: dict[bytes, tuple[str, int, int | None]] = {}
         self._commits: dict[tuple[str, str, int], int] = {}
         self.unwanted: set[bytes] = set()
         """Records of transactions that were aborted with success."""
@@ -33,9 +33,13 @@ class Ledger:
         self.mistakes: list[str] = []
         """What must not happen, in sentences."""
 
-    def on_record(self, topic: str, partition: int, offset: int, value: bytes) -> None:
+    def on_record(self, topic: str, partition: int, offset: int | None, value: bytes) -> None:
+        """
+        Args:
+            offset: None if the client does not know it: librdkafka takes a batch for acknowledged when a later one is.
+        """
         with self._lock:
-            self._records[topic, partition, offset] = value
+            self._records[value] = (topic, partition, offset)
 
     def on_commit(self, group: str, topic: str, partition: int, offset: int) -> None:
         with self._lock:
@@ -56,7 +60,8 @@ class Ledger:
     def record_count(self) -> int:
         return len(self._records)
 
-    def records(self) -> dict[tuple[str, int, int], bytes]:
+    def records(self) -> dict[bytes, tuple[str, int, int | None]]:
+        """Topic, partition and offset of each record."""
         with self._lock:
             return dict(self._records)
 
@@ -93,11 +98,16 @@ def judge(ledger: Ledger, found: Mapping[Place, Sequence[tuple[int, bytes]]]) ->
     """
     records = ledger.records()
     verdict = Verdict(acknowledged=len(records))
-    at = {(*place, offset): value for place, pairs in found.items() for offset, value in pairs}
-    for key, value in records.items():
-        if at.get(key) != value:
+    there: dict[bytes, list[tuple[str, int, int]]] = defaultdict(list)
+    for place, pairs in found.items():
+        for offset, value in pairs:
+            there[value].append((*place, offset))
+    for value, (topic, partition, known) in records.items():
+        if not any(at[:2] == (topic, partition) and known in (None, at[2]) for at in there[value]):
             verdict.lost += 1
-            verdict.examples.append(f"lost: {value!r} was acknowledged at {key}, where {at.get(key)!r} is")
+            verdict.examples.append(
+                f"lost: {value!r} was acknowledged at {topic}-{partition}, {known}, and is at {there[value]}"
+            )
     counts = Counter(value for pairs in found.values() for _, value in pairs)
     verdict.found = sum(counts.values())
     for value, count in counts.items():
@@ -109,10 +119,10 @@ def judge(ledger: Ledger, found: Mapping[Place, Sequence[tuple[int, bytes]]]) ->
             verdict.aborted_seen += 1
             verdict.examples.append(f"aborted, and there: {value!r}")
     for transaction in ledger.whole:
-        there = sum(value in counts for value in transaction)
-        if there not in (0, len(transaction)):
+        found_count = sum(value in counts for value in transaction)
+        if found_count not in (0, len(transaction)):
             verdict.torn += 1
-            verdict.examples.append(f"torn: {there} of {len(transaction)} records of {min(transaction)!r}")
+            verdict.examples.append(f"torn: {found_count} of {len(transaction)} records of {min(transaction)!r}")
     for place, pairs in found.items():
         last: dict[bytes, int] = defaultdict(lambda: -1)
         for _, value in pairs:

@@ -138,7 +138,7 @@ class Show:
         self._await(lambda: len(self._commits_at) >= wanted, "the group commits")
 
     def _has_read_all(self) -> bool:
-        return set(self._ledger.records().values()) <= self._ledger.read.keys()
+        return self._ledger.records().keys() <= self._ledger.read.keys()
 
     def _report(self, cluster: NodesOnStore) -> None:
         verdict = judge(self._ledger, read_all(cluster.bootstrap, TOPIC, PARTITIONS))

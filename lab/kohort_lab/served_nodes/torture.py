@@ -91,7 +91,7 @@ def run(
     Raises:
         CheckError: the nodes do not recover, or clients do not go on.
     """
-    ledger, count = Ledger(), 0
+    ledger = Ledger()
     resumed_s: dict[str, list[float]] = defaultdict(list)
     with ExitStack() as closing:
         database = ReplicatedDatabase(lease_ms)
@@ -126,21 +126,19 @@ def run(
 
         _await_progress(progress, cluster)
         deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline and (faults_max is None or count < faults_max):
+        while time.monotonic() < deadline and (faults_max is None or faults.counts.total() < faults_max):
             begun = time.monotonic()
             kind = faults.cause()
-            count += 1
             ended = time.monotonic()
             _await_settled(cluster, f"after {kind}")
             settled = time.monotonic()
             _await_progress(progress, cluster)
             resumed_s[kind].append(time.monotonic() - ended)
             report(
-                f"{count:4} {kind}: {ended - begun:.1f} s, nodes settled {settled - ended:.1f} s and clients "
+                f"{faults.counts.total():4} {kind}: {ended - begun:.1f} s, nodes settled {settled - ended:.1f} s and clients "
                 f"went on {resumed_s[kind][-1]:.1f} s later"
             )
-            for node in cluster.nodes.values():
-                node.check()
+            faults.check()
             if ledger.mistakes:
                 break
             time.sleep(rng.uniform(0, 0.5))
@@ -186,7 +184,7 @@ def _await_settled(cluster: NodesOnStore, what: str) -> None:
 
 def _await_read(ledger: Ledger) -> int:
     """Wait until groups have read every record of the writer; how many they have not."""
-    wanted = {value for (topic, _, _), value in ledger.records().items() if topic == TOPIC}
+    wanted = {value for value, (topic, _, _) in ledger.records().items() if topic == TOPIC}
     deadline = time.monotonic() + SETTLE_S
     while left := wanted - ledger.read.keys():
         if time.monotonic() > deadline:
