@@ -5,7 +5,7 @@ from typing import Any
 
 from kohort.machine.shard import EndTransaction, Producer, Result
 from kohort.model.errors import CoordinatorError
-from kohort.runtime.ports import Verify
+from kohort.runtime.ports import Defer, Verify
 from kohort.runtime.processors import InlineProcessor
 from kohort.runtime.runtime import Runtime, skip_verification
 from kohort.runtime.states import State
@@ -28,10 +28,12 @@ class Bench:
         codec: Codec = Codec.NONE,
         verify: Verify = skip_verification,
         kind: type[TableShard] = TableShard,
+        log_kind: type[FaultyLog] = FaultyLog,
+        background: Defer | None = None,
     ) -> None:
         self.node = VirtualNode()
         self.kind = kind
-        self.logs = [FaultyLog("state", partition, batch_bytes_max=batch_bytes_max) for partition in (0, 1)]
+        self.logs = [log_kind("state", partition, batch_bytes_max=batch_bytes_max) for partition in (0, 1)]
         self.shards: list[TableShard] = []
         self.image = FixedImage()
         self.runtime = Runtime(
@@ -40,7 +42,13 @@ class Bench:
             serde=PutSerde(),
             image=self.image,
             clock=self.node.clock,
-            processor=InlineProcessor(self.node.wheel, self.node.defer, self.node.call_soon),
+            processor=InlineProcessor(
+                self.node.wheel,
+                self.node.defer,
+                self.node.call_soon,
+                background=background,
+                call_soon_threadsafe=self.node.call_soon,
+            ),
             verify=verify,
             linger_ms=linger_ms,
             codec=codec,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kohort.machine.timeline import SnapshotRegistry
-from kohort.runtime.loading import loader, windows
+from kohort.runtime.loading import columnar, loader, windows
 from kohort.runtime.loading.loader import load
 from kohort.runtime.loading.windows import LoadSummary
 from kohort.testing import FaultyLog
@@ -143,6 +143,27 @@ def test_a_step_ends_when_its_time_is_over() -> None:
         assert now - before <= windows.STEP_MS + 2
         before = now
     assert len(shard.table) == 4096
+
+
+def test_a_window_ends_with_a_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is read twice."""
+
+    class Watched(FaultyLog):
+        def read(self, offset: int, *, bytes_max: int, up_to: int | None = None) -> bytes:
+            asked.append(offset)
+            return super().read(offset, bytes_max=bytes_max, up_to=up_to)
+
+    asked: list[int] = []
+    log = Watched()
+    for number in range(20):
+        log.append(batch_of([PutSerde().encode(Put("ab"[number % 2], number))] * 1_000), leader_epoch=0)
+    size = len(log.batches[-1])
+    loader._import()
+    monkeypatch.setattr(columnar, "READ_BYTES", 3 * size)
+    for _ in load(log, fresh(), PutSerde(), LoadSummary(), start=0, end=20_000, buffer_bytes=4 * size):
+        """A step of the load."""
+    # The last thousands are too few for numpy, and their windows are reads of the load buffer.
+    assert asked == [0, 3_000, 6_000, 9_000, 12_000, 16_000]
 
 
 @pytest.mark.parametrize("wanted", [None, "3"])

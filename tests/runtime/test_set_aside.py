@@ -8,6 +8,7 @@ import pytest
 
 from kohort.model.errors import CorruptError
 from kohort.runtime.loading import columnar, windows
+from kohort.runtime.loading.ahead import Pause
 from kohort.runtime.loading.loader import load
 from kohort.runtime.loading.set_aside import DETAILS_MAX, find_set_aside
 from kohort.runtime.loading.windows import Load, LoadSummary
@@ -57,11 +58,11 @@ DAMAGED = with_contents(BAD_VALUE, long_record, seal=False)
 DAMAGED_VALUE = with_contents(BAD_VALUE, lambda batch: pack_into("1s", batch, -2, b"4"), seal=False)
 
 
-def all_at_once(log: FaultyLog, shard: TableShard, summary: LoadSummary) -> Iterator[None]:
+def all_at_once(log: FaultyLog, shard: TableShard, summary: LoadSummary) -> Iterator[Pause]:
     return load(log, shard, PutSerde(), summary, start=0, end=log.end_offset)
 
 
-def by_columns(log: FaultyLog, shard: TableShard, summary: LoadSummary) -> Iterator[None]:
+def by_columns(log: FaultyLog, shard: TableShard, summary: LoadSummary) -> Iterator[Pause]:
     under_way = Load(log, shard, PutSerde(), summary, lambda: 0)
     offset = 0
     while offset < log.end_offset:
@@ -69,7 +70,7 @@ def by_columns(log: FaultyLog, shard: TableShard, summary: LoadSummary) -> Itera
 
 
 WAYS = pytest.mark.parametrize("way", [all_at_once, by_columns])
-Way = Callable[[FaultyLog, TableShard, LoadSummary], Iterator[None]]
+Way = Callable[[FaultyLog, TableShard, LoadSummary], Iterator[Pause]]
 
 
 def loaded(way: Way, *batches: bytes) -> tuple[TableShard, LoadSummary]:
@@ -268,7 +269,7 @@ def test_loads_at_the_same_time_share_the_memory_of_one_window() -> None:
     log = Watched()
     log.append(GOOD, leader_epoch=0)
 
-    def begun() -> Generator[None, None, int]:
+    def begun() -> Generator[Pause, None, int]:
         steps = Load(log, fresh(), PutSerde(), LoadSummary(), lambda: 0).window(columnar.scan_columns, 0, 1)
         next(steps)
         return steps

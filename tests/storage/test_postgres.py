@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -145,6 +146,24 @@ def test_the_thread_that_serves_clients_reads_little_at_a_time(stored: Stored) -
     stored.store.flush()
     sizes = [len(reader.read(0, bytes_max=1 << 20)) for reader in (log, log.view())]
     assert sizes == [2 * log.size_bytes // 10, log.size_bytes]
+
+
+def test_small_batches_are_read_many_at_a_time(stored: Stored) -> None:
+    """As many as fit, with the offset behind them, however many rows that are; the newest are in memory."""
+    log = stored.fill(0, 2_900)
+    for number in range(2_900, 3_000):
+        log.append(batch(str(number)), leader_epoch=0)
+    batches = [batch(str(number)) for number in range(3_000)]
+    sizes = list(accumulate(map(len, batches)))
+    view = log.view()
+    for fitting in (1, 1_024, 1_025, 2_000, 2_900, 3_000):
+        first, behind = view.read_on(0, sizes[fitting - 1], 3_000)
+        assert (len(first), behind) == (sizes[min(fitting, 2_900) - 1], min(fitting, 2_900))
+        assert view.read_on(0, sizes[fitting - 1], 2_000)[1] == min(fitting, 2_000)
+    almost = sizes[1_024] - 1
+    assert view.read_on(0, almost, 3_000)[1] == 1_024, "the next one is larger than those before"
+    assert view.read_on(2_900, sizes[-1], 3_000)[1] == 3_000
+    assert view.read_on(3_000, 1, 3_000) == (b"", 3_000)
 
 
 # Log starts and removals

@@ -1,7 +1,7 @@
 """Batches with bytes that a test wrote: length, magic and checksum are corrected."""
 
 from collections.abc import Generator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from kohort.wire.batch_header import LOG_OVERHEAD_BYTES, MAGIC
 from kohort.wire.batches import write_crc
@@ -17,7 +17,7 @@ def sealed(batch: bytearray) -> bytes:
     return bytes(batch)
 
 
-def drained(steps: Generator[None, None, T]) -> T:
+def drained(steps: Generator[Any, None, T]) -> T:
     """Run a generator to its end and return its result."""
     while True:
         try:

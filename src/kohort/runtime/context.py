@@ -17,6 +17,7 @@ from kohort.runtime.append.appender import Appender
 from kohort.runtime.append.position import Position
 from kohort.runtime.background import ShardExecutor
 from kohort.runtime.environment import Environment
+from kohort.runtime.loading.ahead import Pause
 from kohort.runtime.loading.loader import load_shard
 from kohort.runtime.loading.windows import STEP_MS
 from kohort.runtime.metrics import ShardMetrics
@@ -66,7 +67,7 @@ class Context(Operations[S]):
 
     # -- load and unload ---------------------------------------------------------------------------------------
 
-    def load(self, log: PartitionLog, leader_epoch: int) -> Iterator[None]:
+    def load(self, log: PartitionLog, leader_epoch: int) -> Iterator[Pause]:
         """
         Return the steps of a load. When the iterator has ended the shard is loaded, and `activate` starts it.
 
@@ -88,7 +89,7 @@ class Context(Operations[S]):
         self.shard.use_executor(self._shard_executor)
         return self._steps(log, self.shard)
 
-    def _steps(self, log: PartitionLog, shard: S) -> Iterator[None]:
+    def _steps(self, log: PartitionLog, shard: S) -> Iterator[Pause]:
         self._tell_epoch()
         yield from load_shard(
             log,
@@ -100,6 +101,7 @@ class Context(Operations[S]):
             is_compacted=self._env.is_compacted,
             leader_epoch=self.leader_epoch,
             metrics=self._metrics,
+            executor=self._executor,
         )
 
     def run_deadline(self, key: Key) -> bool:

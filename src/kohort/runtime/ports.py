@@ -40,6 +40,13 @@ class Clock(Protocol):
     def now_ms(self) -> int: ...
 
 
+class LogView(Protocol):
+    """A log as it was when the view was made, for reads on any one thread."""
+
+    def read_on(self, offset: int, bytes_max: int, up_to: int) -> tuple[bytes, int]:
+        """As `PartitionLog.read`, and the offset behind the batches. Raises OSError if it fails."""
+
+
 class PartitionLog(Protocol):
     """
     The log of one partition, for its leader.
@@ -135,6 +142,14 @@ class PartitionLog(Protocol):
         Raises:
             OffsetOutOfRangeError: `offset` is below the log start offset or above the end offset.
             CorruptError: a batch cannot be read.
+        """
+
+    def load_view(self) -> LogView | None:
+        """
+        A view for the reads of a load on another thread; None if `read` waits for no other machine.
+
+        Raises:
+            UnavailableError: the log is closed or offline.
         """
 
     def add_listener(self, listener: HighWatermarkListener) -> None:

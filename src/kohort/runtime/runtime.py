@@ -23,6 +23,7 @@ from kohort.model.errors import InvariantError, KohortError
 from kohort.model.image import NO_TOPICS, ClusterImage, ImageDelta
 from kohort.runtime.context import Context
 from kohort.runtime.environment import Environment
+from kohort.runtime.loading.ahead import Pause
 from kohort.runtime.loading.windows import LOAD_BUFFER_BYTES
 from kohort.runtime.metrics import RuntimeMetrics, ShardMetrics
 from kohort.runtime.ports import ADAPTIVE, Clock, PartitionLog, Verify
@@ -339,20 +340,24 @@ class Runtime(PartitionRunner[S]):
             return
         context.call_soon(lambda: self._step(context, steps, generation))
 
-    def _step(self, context: Context[S], steps: Iterator[None], generation: int) -> None:
+    def _step(self, context: Context[S], steps: Iterator[Pause], generation: int) -> None:
         """Run one step of a load, unless an unload or a newer load has overtaken it."""
         if context.state is not State.LOADING or context.generation != generation:
             return
         try:
             try:
-                next(steps)
+                pause = next(steps)
             except StopIteration:
                 context.activate(lambda shard, now_ms: shard.on_loaded(self._image, now_ms))
                 return
         except Exception as error:  # noqa: BLE001 -- a failed load must not stop other partitions
             self._load_failed(context, error)
             return
-        context.call_soon(lambda: self._step(context, steps, generation))
+        go_on = partial(context.call_soon, lambda: self._step(context, steps, generation))
+        if pause is None:
+            go_on()
+        else:
+            pause.when_read(go_on)
 
     def _load_failed(self, context: Context[S], error: Exception) -> None:
         """Stop a load, and begin another one after a back-off. The reason is logged again only if it changes."""

@@ -3,7 +3,7 @@
 from kohort.machine.shard import EndTransaction, Producer
 from kohort.model.errors import FencedError, OffsetOutOfRangeError, RecordTooLargeError, StorageError
 from kohort.model.ids import TopicPartition
-from kohort.runtime.ports import NO_SEQUENCE, HighWatermarkListener
+from kohort.runtime.ports import NO_SEQUENCE, HighWatermarkListener, LogView
 from kohort.storage.batchset import iter_spans
 from kohort.storage.markers import marker_batch
 from kohort.storage.producers import ProducerStateManager
@@ -34,6 +34,9 @@ class FaultyLog:
         self.shift_next_append = 0
         self.producers = ProducerStateManager()
         self._listeners: list[HighWatermarkListener] = []
+
+    def load_view(self) -> LogView | None:
+        return None
 
     @property
     def listeners(self) -> int:

@@ -14,6 +14,7 @@ import numpy as np
 from kohort.machine.bulk import RawRecords
 from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from kohort.model.errors import CorruptError
+from kohort.runtime.loading.ahead import Pause
 from kohort.runtime.loading.checks import check_batches
 from kohort.runtime.loading.latest_by_key import latest_by_key
 from kohort.runtime.loading.windows import Load, Rows, read_markers, scan_batches
@@ -61,15 +62,16 @@ def scan_columns(load: Load, start: int, end: int) -> Rows:
         _in_progress.remove(load)
 
 
-def _read(load: Load, buffer: BatchBuffer, start: int, end: int, bytes_max: int) -> Generator[None, None, None]:
-    offset = start
-    while offset < end and buffer.size_bytes < bytes_max:
-        piece = load.log.read(offset, bytes_max=min(READ_BYTES, bytes_max), up_to=end)
+def _read(load: Load, buffer: BatchBuffer, start: int, end: int, bytes_max: int) -> Generator[Pause, None, None]:
+    offset, wanted = start, min(READ_BYTES, bytes_max)
+    # All of a piece fits, or it would be read again for the next window; what grows when it is decompressed may not.
+    while offset < end and (not len(buffer) or buffer.size_bytes + wanted <= bytes_max):
+        piece = yield from load.read(offset, wanted, end)
         yield from check_batches(piece, offset, end)
         if not piece or not buffer.add(piece, bytes_max=bytes_max):
             return
         offset = buffer.next_offset
-        yield
+        yield None
 
 
 class _Window:

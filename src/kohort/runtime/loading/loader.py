@@ -27,9 +27,11 @@ from typing import Any, ClassVar
 from kohort.machine.shard import RecordSerde, Shard
 from kohort.model.errors import CorruptError
 from kohort.runtime.append.position import Position
+from kohort.runtime.loading.ahead import Pause, ReadAhead, read_ahead
 from kohort.runtime.loading.windows import LOAD_BUFFER_BYTES, Load, LoadSummary, Scan, scan_batches
 from kohort.runtime.metrics import ShardMetrics
 from kohort.runtime.ports import Clock, PartitionLog
+from kohort.runtime.processors import PartitionExecutor
 from kohort.runtime.timers.clock import SystemClock
 
 _log = logging.getLogger("kohort.runtime")
@@ -52,21 +54,24 @@ def load(
     now_ms: Callable[[], int] | None = None,
     buffer_bytes: int = LOAD_BUFFER_BYTES,
     is_compacted: bool = True,
-) -> Iterator[None]:
+    ahead: ReadAhead | None = None,
+) -> Iterator[Pause]:
     """
-    Replay the offsets `[start, end)` into the shard. Each `next` of the iterator is one step of some milliseconds.
+    Replay the offsets `[start, end)` into the shard. Each `next` of the iterator is one step of some milliseconds. It returns
+    `ahead` if the next step has to wait for a read.
 
     Args:
         now_ms: a steady clock, which ends the steps.
         buffer_bytes: the size of a window; one with numpy is up to twice as large.
         is_compacted: whether the newest record of a key stands for all before it.
+        ahead: reads the log elsewhere; None to read it here.
 
     Raises:
         CorruptError: the log holds no batch of magic 2 where one must be, a batch with a wrong checksum or offset, or a
             transaction marker that cannot be read.
         StorageError: the log cannot be read.
     """
-    under_way = Load(log, shard, serde, summary, now_ms or SystemClock().now_ms, buffer_bytes, is_compacted)
+    under_way = Load(log, shard, serde, summary, now_ms or SystemClock().now_ms, buffer_bytes, is_compacted, ahead)
     offset = start
     while offset < end:
         following = yield from under_way.window(_scan_for(end - offset), offset, end)
@@ -86,10 +91,11 @@ def load_shard(
     is_compacted: bool,
     leader_epoch: int,
     metrics: ShardMetrics,
-) -> Iterator[None]:
+    executor: PartitionExecutor,
+) -> Iterator[Pause]:
     """
-    Replay a log into a new shard, one step per `next`: up to the high watermark, and from there to the end, with a snapshot at
-    each. Set its position.
+    Replay a log into a new shard, one step per `next`, as `load`: up to the high watermark, and from there to the end, with a
+    snapshot at each. Set its position.
 
     Raises:
         CorruptError: see `load`.
@@ -107,6 +113,7 @@ def load_shard(
         now_ms=clock.now_ms,
         buffer_bytes=buffer_bytes,
         is_compacted=is_compacted,
+        ahead=read_ahead(log, executor),
     )
     yield from replay(start=log.log_start_offset, end=committed)
     if committed < end:

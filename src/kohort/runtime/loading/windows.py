@@ -13,6 +13,7 @@ import msgspec
 
 from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, RecordSerde, Shard
 from kohort.model.errors import CorruptError, UnknownRecordTypeError
+from kohort.runtime.loading.ahead import Pause, ReadAhead
 from kohort.runtime.loading.checks import check_batches
 from kohort.runtime.loading.set_aside import DETAILS_MAX, SetAside, batch_set_aside, record_set_aside
 from kohort.runtime.ports import PartitionLog
@@ -61,11 +62,11 @@ class Marker(msgspec.Struct, frozen=True):
 
 Row: TypeAlias = tuple[int, bytes, bytes | None, int, int]
 """A record with a key: offset, key, value, producer id and epoch."""
-Rows: TypeAlias = Generator[Row | Marker | None, None, None]
+Rows: TypeAlias = Generator[Row | Marker | Pause, None, None]
 """
 What a scan finds in a window, in the order of the log: of the records outside transactions the newest value and the newest
 tombstone of each key (or all, if the log is not compacted), all records of transactions, and the markers. None is a possible
-pause.
+pause, and a read one that is needed.
 """
 Scan: TypeAlias = Callable[["Load", int, int], Rows]
 """
@@ -95,8 +96,10 @@ class Load:
         now_ms: Callable[[], int],
         buffer_bytes: int = LOAD_BUFFER_BYTES,
         is_compacted: bool = True,
+        ahead: ReadAhead | None = None,
     ) -> None:
         self.log = log
+        self._ahead = ahead
         self.is_compacted = is_compacted
         self.buffer_bytes = buffer_bytes
         self.shard = shard
@@ -109,19 +112,36 @@ class Load:
         self._now_ms = now_ms
         self._until_ms = 0
 
-    def window(self, scan: Scan, start: int, end: int) -> Generator[None, None, int]:
+    def read(self, offset: int, bytes_max: int, up_to: int) -> Generator[Pause, None, bytes]:
+        """
+        Return whole batches, as `PartitionLog.read`. Yields while they are read elsewhere.
+
+        Raises:
+            StorageError: the log cannot be read.
+        """
+        if self._ahead is None:
+            return self.log.read(offset, bytes_max=bytes_max, up_to=up_to)
+        while (found := self._ahead.read(offset, bytes_max, up_to)) is None:
+            yield self._ahead
+        return found
+
+    def window(self, scan: Scan, start: int, end: int) -> Generator[Pause, None, int]:
         """Load a window, and return the next offset. Yields at the end of each step."""
         self.next_offset = end
         self._begin_step()
         for count, row in enumerate(scan(self, start, end), 1):
             if isinstance(row, tuple):
                 self.replay(*row)
+            elif isinstance(row, ReadAhead):
+                yield row
+                self._begin_step()
+                continue
             elif row is not None:
                 if self._set_aside_keys:
                     yield from self._replay_earlier(start, row.offset)
                 self.shard.replay_end_transaction_marker(row.producer_id, row.producer_epoch, committed=row.committed)
             if count % REPLAYED_PER_STEP == 0 or ((row is None or count % LOOKED_AT_EVERY == 0) and self._is_step_over):
-                yield
+                yield None
                 self._begin_step()
         if self._set_aside_keys:
             yield from self._replay_earlier(start, self.next_offset)
@@ -214,7 +234,7 @@ class Load:
 
 def scan_batches(load: Load, start: int, end: int) -> Rows:
     """A `Scan` without numpy."""
-    window = load.log.read(start, bytes_max=load.buffer_bytes, up_to=end)
+    window = yield from load.read(start, load.buffer_bytes, end)
     if not window:
         return
     load.next_offset = yield from check_batches(window, start, end)

@@ -10,7 +10,7 @@ from uuid import UUID
 from kohort.machine.shard import EndTransaction, Producer
 from kohort.model.errors import CorruptError, FencedError, OffsetOutOfRangeError, UnavailableError
 from kohort.model.ids import TopicPartition
-from kohort.runtime.ports import NO_SEQUENCE, HighWatermarkListener, HoldAt
+from kohort.runtime.ports import NO_SEQUENCE, HighWatermarkListener, HoldAt, LogView
 from kohort.storage.batchset import Span, assign_offsets, read_front, split_one
 from kohort.storage.epochs import EpochCache
 from kohort.storage.log import NO_TIMESTAMP, BatchSetTooLargeError, LogConfig, LogMetrics, TimestampOffset
@@ -193,6 +193,9 @@ class LogBase(ABC):
 
     @abstractmethod
     def read(self, offset: int, *, bytes_max: int, up_to: int | None = None) -> bytes: ...
+
+    def load_view(self) -> LogView | None:
+        return None
 
     def _check_readable(self, offset: int) -> None:
         if self.refusal is not None:

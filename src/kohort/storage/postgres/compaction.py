@@ -220,7 +220,7 @@ class Pass:
         while True:
             if self._is_stopped():
                 raise ObsoleteError
-            values = (self._log.log_id, offset, end, ROWS_MAX, _CHUNK_BYTES)
+            values = (self._log.log_id, offset, end, ROWS_MAX, _CHUNK_BYTES, True)
             rows = self._connection.execute(READ, values, prepare=True, binary=True).fetchall()
             if not rows:
                 return

@@ -64,7 +64,7 @@ class StoreSource:
     def batches(self, log: CopiedLog) -> Iterator[list[StoredBatch]]:
         log_id, offset = self._ids[id(log)], log.start_offset
         while True:
-            values = (log_id, offset, log.end_offset, ROWS_MAX, _CHUNK_BYTES)
+            values = (log_id, offset, log.end_offset, ROWS_MAX, _CHUNK_BYTES, True)
             rows = self._connection.execute(READ, values, binary=True).fetchall()
             if not rows:
                 return

@@ -30,7 +30,7 @@ NO_ROW: Final = -1
 """The id of a log without a row in the database: nothing was written to it."""
 
 _WAITED_BYTES: Final = 256 * 1024
-"""What the thread that serves clients reads from the database at a time: a load goes on in its next turn."""
+"""What the thread that serves clients reads from the database at a time. Loads and Fetch read with views, elsewhere."""
 _FORGOTTEN_MAX: Final = 500
 """States of producers that one statement removes."""
 
@@ -40,8 +40,11 @@ _last_offset_of = attrgetter("last_offset")
 class StoredBatches(Protocol):
     """Reads of batches from the database, on any thread. A failed one raises OSError."""
 
-    def read(self, log_id: int, offset: int, up_to: int, bytes_max: int) -> bytes:
-        """Batches that end from `offset` on and below `up_to`: as many as fit, and at least one if there is one."""
+    def read(self, log_id: int, offset: int, up_to: int, bytes_max: int) -> tuple[bytes, int]:
+        """
+        Batches that end from `offset` on and below `up_to`, as many as fit, and at least one if there is one; and the offset
+        behind them, `up_to` if there is none.
+        """
 
     def next_at_least(self, log_id: int, offset: int, up_to: int, timestamp_ms: int) -> tuple[int, bytes] | None:
         """The first of them with at least this timestamp, after its last offset."""
@@ -75,17 +78,21 @@ class PostgresReads(LogBase):
         return ()
 
     def read(self, offset: int, *, bytes_max: int, up_to: int | None = None) -> bytes:
+        return self.read_on(offset, bytes_max, self.end_offset if up_to is None else up_to)[0]
+
+    def read_on(self, offset: int, bytes_max: int, up_to: int) -> tuple[bytes, int]:
+        """As `read`, and the offset behind the batches."""
         self._check_readable(offset)
-        if up_to is None or up_to > self.end_offset:
-            up_to = self.end_offset
+        up_to = min(up_to, self.end_offset)
         tail = self.tail
         if offset < tail.start:
-            data = self._read_stored(offset, min(up_to, tail.start), bytes_max)
-            if data:
-                return data
-        return tail.read(offset, bytes_max, up_to)
+            found = self._read_stored(offset, min(up_to, tail.start), bytes_max)
+            if found[0]:
+                return found
+        data = tail.read(offset, bytes_max, up_to)
+        return data, max((span[3] + 1 for span in iter_spans(data)), default=up_to)
 
-    def _read_stored(self, offset: int, up_to: int, bytes_max: int) -> bytes:
+    def _read_stored(self, offset: int, up_to: int, bytes_max: int) -> tuple[bytes, int]:
         try:
             return self._stored.read(self.log_id, offset, up_to, bytes_max)
         except OSError as exc:
@@ -305,7 +312,7 @@ class PostgresLog(PostgresReads):
     def _on_read_error(self, exc: OSError) -> NoReturn:
         raise UnavailableError(f"{self.topic_partition} cannot be read: {exc}") from exc
 
-    def _read_stored(self, offset: int, up_to: int, bytes_max: int) -> bytes:
+    def _read_stored(self, offset: int, up_to: int, bytes_max: int) -> tuple[bytes, int]:
         """On the thread that serves clients: less than was asked for, for they wait."""
         return super()._read_stored(offset, up_to, min(bytes_max, _WAITED_BYTES))
 
@@ -313,6 +320,8 @@ class PostgresLog(PostgresReads):
         if self.refusal is not None:
             raise UnavailableError(self.refusal)
         return PostgresView(self)
+
+    load_view = view
 
     def read_failed(self, _view: ReadView, exc: OSError) -> bool:
         _log.warning("log.read_failed partition=%s error=%r", self.topic_partition, str(exc))

@@ -12,19 +12,25 @@ from kohort.storage.postgres.connect import Connection, Target, connect, sentenc
 T = TypeVar("T")
 
 ROWS_MAX: Final = 1024
-"""Batches that one read looks at."""
+"""Batches that one statement looks at, as long as nobody knows how large they are."""
+_SMALL_ROWS_MAX: Final = 16 * ROWS_MAX
 
 # The bytes of a batch that is too much are not read: its size is known without them.
-READ: Final = b"""
-SELECT data FROM (
-  SELECT data, last_offset, octet_length(data) AS size, sum(octet_length(data)) OVER (ORDER BY last_offset) AS total
+_FITTING: Final = b"""
+FROM (
+  SELECT data, last_offset, octet_length(data) AS size,
+    sum(octet_length(data)) OVER (ORDER BY last_offset ROWS UNBOUNDED PRECEDING) AS total
   FROM (
     SELECT data, last_offset FROM batch WHERE log_id = $1 AND last_offset >= $2 AND last_offset < $3
     ORDER BY last_offset LIMIT $4
   ) AS found
 ) AS summed
-WHERE total <= $5 OR total = size ORDER BY last_offset
+WHERE total <= $5 OR (total = size AND $6)
 """
+READ: Final = b"SELECT data " + _FITTING + b"ORDER BY last_offset"
+"""The batches of a log, $1, from the offset $2 on and below $3: of $4 those that fit into $5 bytes, and the first if $6."""
+# One value: a row for each of many small batches would hold the interpreter's lock for milliseconds.
+_READ_JOINED: Final = b"SELECT count(*), max(last_offset), string_agg(data, ''::bytea ORDER BY last_offset) " + _FITTING
 _NEXT_AT_LEAST: Final = b"""
 SELECT last_offset, data FROM batch
 WHERE log_id = $1 AND last_offset >= $2 AND last_offset < $3 AND max_timestamp >= $4
@@ -53,10 +59,19 @@ class BatchReads:
         self._idle: list[Connection] = []
         self._is_closed = False
 
-    def read(self, log_id: int, offset: int, up_to: int, bytes_max: int) -> bytes:
-        values = (log_id, offset, up_to, ROWS_MAX, bytes_max)
-        rows = self._run(lambda connection: _rows(connection, READ, values))
-        return rows[0][0] if len(rows) == 1 else b"".join(row[0] for row in rows)
+    def read(self, log_id: int, offset: int, up_to: int, bytes_max: int) -> tuple[bytes, int]:
+        values = (log_id, offset, up_to, ROWS_MAX, bytes_max, True)
+        count, last_offset, data = self._run(lambda connection: _rows(connection, _READ_JOINED, values))[0]
+        if not count:
+            return b"", up_to
+        if count == ROWS_MAX:
+            # They are small: the second statement looks at as many as may fit.
+            room = bytes_max - len(data)
+            values = (log_id, last_offset + 1, up_to, min(room * count // len(data), _SMALL_ROWS_MAX), room, False)
+            more, last, rest = self._run(lambda connection: _rows(connection, _READ_JOINED, values))[0]
+            if more:
+                data, last_offset = data + rest, last
+        return data, last_offset + 1
 
     def next_at_least(self, log_id: int, offset: int, up_to: int, timestamp_ms: int) -> tuple[int, bytes] | None:
         values = (log_id, offset, up_to, timestamp_ms)
