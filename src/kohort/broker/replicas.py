@@ -149,17 +149,11 @@ def _elect(state: PartitionState, target: PartitionState, is_active: IsActive, e
     return msgspec.structs.replace(target, leader=leader)
 
 
-def fenced(state: PartitionState, broker: int, is_active: IsActive, *, min_isr: int) -> PartitionState:
-    """The state after a broker was stopped. Source: ReplicationControlManager.handleBrokerFenced."""
-    isr = tuple(replica for replica in state.isr if replica != broker)
-    return change(state, is_active, min_isr=min_isr, isr=isr)
-
-
 def caught_up(state: PartitionState, is_active: IsActive, *, min_isr: int) -> PartitionState:
     """
-    The state after brokers have started: a leader for a partition without one, and every running replica in the ISR.
+    The state after brokers have stopped or started: a running leader if there can be one, and the running replicas in the ISR.
 
-    Source: ReplicationControlManager.handleBrokerUnfenced, Partition.maybeExpandIsr.
+    Source: ReplicationControlManager.handleBrokerFenced, handleBrokerUnfenced, Partition.maybeExpandIsr.
     """
     led = change(state, is_active, min_isr=min_isr, isr=tuple(filter(is_active, state.isr)))
     if led.leader == NO_LEADER:

@@ -9,6 +9,7 @@ Source: Kafka ReplicationControlManager.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable
 from typing import Final, TypeAlias
 
@@ -17,7 +18,7 @@ from kohort.broker.catalog_view import CatalogChange, Topic
 from kohort.broker.cluster import Cluster, RegisteredBroker
 from kohort.broker.configs.topic_configs import TopicConfigs
 from kohort.broker.controller.placement import balanced, leader_counts, least_loaded
-from kohort.broker.replicas import NO_LEADER, Election, PartitionState, adopted, caught_up, change, fenced, led_by
+from kohort.broker.replicas import NO_LEADER, Election, PartitionState, adopted, caught_up, change, led_by
 from kohort.model.errors import ErrorCode
 
 _log = logging.getLogger("kohort.broker")
@@ -52,7 +53,7 @@ class ReplicationControl:
         if len(self._cluster.brokers) == 1 and not any(topic.partitions for topic in self._catalog.topics()):
             return
         self.is_healing = True
-        for _ in self._apply(self._caught_up, self._on_healed):
+        for _ in self.settle(self._on_healed):
             pass
 
     def _on_healed(self, _code: ErrorCode) -> None:
@@ -67,7 +68,7 @@ class ReplicationControl:
         """
         self._cluster.brokers[node_id].is_fenced = True
         _log.info("broker.fenced broker=%d", node_id)
-        yield from self._apply(lambda state, min_isr: fenced(state, node_id, self._is_active, min_isr=min_isr), done)
+        yield from self.settle(done)
 
     def unfence(self, broker: RegisteredBroker, done: Callable[[ErrorCode], None]) -> Generator[None, None, None]:
         """
@@ -79,19 +80,19 @@ class ReplicationControl:
         self._cluster.register(broker)
         broker.is_fenced = False
         _log.info("broker.unfenced broker=%d", broker.node_id)
-        yield from self._apply(self._caught_up, done)
-
-    # -- brokers that share a store ----------------------------------------------------------------------------
+        yield from self.settle(done)
 
     def settle(self, done: Callable[[ErrorCode], None]) -> Generator[None, None, None]:
         """
-        Let every partition have a leader that runs, and the in-sync replicas that run, in steps. A running broker takes the
-        place of the first replica if no replica runs: all have the same store.
+        Let every partition have a leader that runs, and the in-sync replicas that run, in steps. If no replica runs, a node of
+        a shared store takes the place of the first one: all have everything. The brokers of one process are as Kafka's there.
 
         Args:
             done: as for `fence`.
         """
-        counts = leader_counts(self._newest_states(), self._cluster.active)
+        counts: Counter[int] = Counter()
+        if self._cluster.is_shared:
+            counts = leader_counts(self._newest_states(), self._cluster.active)
 
         def settled(state: PartitionState, min_isr: int) -> PartitionState:
             new = caught_up(state, self._is_active, min_isr=min_isr)
@@ -135,9 +136,6 @@ class ReplicationControl:
                 yield from self._catalog.states(topic)
 
     # -- transitions of all partitions -------------------------------------------------------------------------
-
-    def _caught_up(self, state: PartitionState, min_isr: int) -> PartitionState:
-        return caught_up(state, self._is_active, min_isr=min_isr)
 
     def _apply(self, transition: Transition, done: Callable[[ErrorCode], None]) -> Generator[None, None, None]:
         """Apply a transition to all partitions, some at a time."""
