@@ -17,7 +17,6 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 import msgspec
 
@@ -28,7 +27,7 @@ from kohort.broker.configs.definitions import BROKER_KEYS
 from kohort.broker.credentials import BrokerCredentials
 from kohort.broker.features import Features
 from kohort.model.errors import ConfigError, ErrorCode, StorageError
-from kohort.model.ids import INTERNAL_TOPICS, TopicPartition
+from kohort.model.ids import INTERNAL_TOPICS
 from kohort.model.limits import HELD_BYTES_MAX
 from kohort.server.connections.client_connections import ClientConnections, OpenConnection
 from kohort.server.connections.connection_limits import ConnectionLimits, Descriptors
@@ -53,7 +52,7 @@ from kohort.wire.apis import ApiKey
 if TYPE_CHECKING:
     from kohort.scrape import Family
     from kohort.security.credentials import Token
-    from kohort.server.cluster.membership import Membership
+    from kohort.server.cluster.membership import Former, Membership
     from kohort.server.control import Control
     from kohort.server.virtual_brokers import VirtualBrokers
     from kohort.storage.logs.recovery import RecoveryProgress
@@ -112,8 +111,8 @@ class Node:
         self._rejoining: asyncio.Task[None] | None = None
         self._is_starting = False
         self._times_lost = 0
-        self._acknowledged: Mapping[tuple[TopicPartition, UUID], int] = {}
-        """High watermarks from before this node has joined the others again."""
+        self._former: Former | None = None
+        """What is left from before this node has joined the others again."""
         self._virtual_clock = VirtualClock(settings.virtual_from_ms) if settings.virtual_time else None
         self._build(settings)
 
@@ -250,17 +249,18 @@ class Node:
         """This node's part among others on the same store; None if the store is its own."""
         if self._settings.store is None:
             return None
-        from kohort.server.cluster.membership import Membership
+        from kohort.server.cluster.membership import Former, Membership
         from kohort.storage.postgres import PostgresStore
 
         assert isinstance(self._store, PostgresStore), "the settings name a database"
+        self._former = self._former or Former()
         return Membership(
             self._broker,
             self._coordinators,
             self._store,
             self._loop,
             self._turns.defer,
-            self._acknowledged,
+            self._former,
             self._on_lost,
             self._on_refused,
         )
@@ -507,7 +507,7 @@ class Node:
         if self._metrics_server is not None:
             self._metrics_server.close()
         if self._membership is not None:
-            self._acknowledged = {**self._acknowledged, **self._membership.abandon(ABANDON_SECONDS_MAX)}
+            self._membership.abandon(ABANDON_SECONDS_MAX)
 
     # -- snapshots, for tests of clients -----------------------------------------------------------------------
 

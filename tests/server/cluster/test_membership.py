@@ -20,6 +20,7 @@ from kohort.model.ids import CONSUMER_OFFSETS, TopicPartition
 from kohort.server.cluster.processes import is_dead, this_process
 from kohort.storage.postgres import claims
 from kohort.storage.postgres.connect import connect
+from kohort.storage.postgres.store import PostgresStore
 from kohort.storage.shared import Claim, Registration, Renewal
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
@@ -27,6 +28,7 @@ from tests.server.cluster.nodes import Nodes, play, until
 from tests.storage.database import Database
 
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
+END_SESSIONS = b"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'kohort %'"
 
 
 @pytest.fixture(scope="module")
@@ -203,6 +205,28 @@ def test_the_row_of_a_killed_process_is_taken_at_once(database: Database) -> Non
         row = (1, uuid4(), 7, 0, 0, msgspec.json.encode(registration))
         nodes.sql.execute(b"INSERT INTO node VALUES ($1, $2, $3, $4, $5, $6)", row)
         await nodes.start(1)
+
+    play(database, story)
+
+
+def test_a_node_that_finds_another_database_takes_its_own_row_at_once(database: Database) -> None:
+    """It could not give its lease back."""
+
+    async def story(nodes: Nodes) -> None:
+        nodes.sql.execute(b"UPDATE store SET lease_ms = 3600000")
+        node = await nodes.start(1)
+        store = node.broker.store
+        assert isinstance(store, PostgresStore)
+        assert store.identity is not None
+        store.identity = msgspec.structs.replace(store.identity, timeline=7)
+        nodes.sql.execute(END_SESSIONS)
+
+        def is_ready_again() -> bool:
+            assert node._membership is not None
+            node._membership.member.look()
+            return node.broker.store is not store and not node.not_ready()
+
+        await until(is_ready_again)
 
     play(database, story)
 

@@ -55,7 +55,7 @@ class Member:
     Args:
         incarnation: of this process.
         registration: what the node says of itself; called when the addresses are known.
-        is_dead: whether the process of a registration has surely ended.
+        is_dead: whether the process of a row has surely ended, or its part in this process has.
         seconds: a clock that goes on while the machine sleeps.
         duration_s: of leases: the same for all nodes.
     """
@@ -73,7 +73,7 @@ class Member:
         leaderships: Leaderships,
         outcome: Outcome,
         *,
-        is_dead: Callable[[Registration], bool],
+        is_dead: Callable[[NodeRow], bool],
         seconds: Seconds,
         duration_s: float,
         call_later: CallLater,
@@ -253,7 +253,7 @@ class Member:
                     "or stop the other one"
                 )
                 return
-            if not self._watch.is_over(row) and not self._is_dead(row.registration):
+            if not self._watch.is_over(row) and not self._is_dead(row):
                 return
         sent_at = self._seconds()
         renewal = Renewal(self.node_id, self.incarnation, self._catalog.version)

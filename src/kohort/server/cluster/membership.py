@@ -3,9 +3,8 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeAlias
 from uuid import UUID, uuid4
 
 from kohort import __version__
@@ -35,9 +34,6 @@ from kohort.storage.shared import Registration
 
 _log = logging.getLogger("kohort.server")
 
-Acknowledged: TypeAlias = Mapping[tuple[TopicPartition, UUID], int]
-"""By log: the offset below which its records are acknowledged."""
-
 DRAIN_SECONDS_MAX = 10.0
 """How long a stop waits until other nodes lead the partitions of this one."""
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -56,10 +52,24 @@ def boot_seconds() -> float:
     return time.clock_gettime(_CLOCK)
 
 
+class Former:
+    """
+    What a process keeps of its parts in the cluster that have ended.
+
+    Attributes:
+        acknowledged: by log, the offset below which its records are acknowledged: the database must have them.
+        incarnations: of these parts, which answer nothing any more.
+    """
+
+    def __init__(self) -> None:
+        self.acknowledged: dict[tuple[TopicPartition, UUID], int] = {}
+        self.incarnations: set[UUID] = set()
+
+
 class Membership:
     """
     Args:
-        acknowledged: as for `SharedDatabase`.
+        former: parts of this process before this one.
         on_lost: called with the reason when the node has to begin anew.
         on_refused: called with the reason when a new start does not help.
     """
@@ -71,12 +81,13 @@ class Membership:
         store: PostgresStore,
         loop: asyncio.AbstractEventLoop,
         defer: Defer,
-        acknowledged: Acknowledged,
+        former: Former,
         on_lost: Callable[[str], None],
         on_refused: Callable[[str], None],
     ) -> None:
         self._broker = broker
         self._store = store
+        self._former = former
         self._coordinators = coordinators
         self._loop = loop
         self._defer = defer
@@ -84,7 +95,7 @@ class Membership:
         self._on_refused = on_refused
         self._refusal = ""
         self._peering: Peering | None = None
-        self._database = SharedDatabase(store, CATALOG, acknowledged, self._on_database_lost)
+        self._database = SharedDatabase(store, CATALOG, former.acknowledged, self._on_database_lost)
         catalog, cluster = broker.catalog, broker.cluster
         registrations = Registrations(catalog, cluster)
         catalog.watch_settings(NODE_KIND, lambda _: self._on_nodes_changed())
@@ -100,7 +111,7 @@ class Membership:
             partial(self._controller, registrations),
             self._leaderships,
             self,
-            is_dead=is_dead,
+            is_dead=lambda row: row.incarnation in former.incarnations or is_dead(row.registration),
             seconds=boot_seconds,
             duration_s=self._database.lease_ms / 1000,
             call_later=self._call_later,
@@ -249,17 +260,17 @@ class Membership:
         self.member.leave()
         self._database.close(timeout_s)
 
-    def abandon(self, timeout_s: float) -> Acknowledged:
+    def abandon(self, timeout_s: float) -> None:
         """
-        As `close`, without waiting for what the store has not written: this node must not write any more. Returns the
-        high watermarks of the logs, which the database must have when the node joins again.
+        As `close`, without waiting for what the store has not written: this node must not write any more. The part becomes
+        a former one.
         """
         self._stop()
-        acknowledged = self._store.acknowledged()
+        self._former.acknowledged |= self._store.acknowledged()
+        self._former.incarnations.add(self.member.incarnation)
         self._store.abandon()
         self.member.leave()
         self._database.close(timeout_s)
-        return acknowledged
 
     def _stop(self) -> None:
         """Ask the other nodes nothing any more, and react to nothing."""
