@@ -19,6 +19,12 @@ from tests.storage.test_postgres import Stored, stored
 
 __all__ = ["stored"]
 
+END_SESSION = b"""
+CREATE FUNCTION end_session() RETURNS trigger LANGUAGE plpgsql
+AS 'BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NEW; END';
+CREATE TRIGGER end_session BEFORE UPDATE ON store FOR EACH ROW EXECUTE FUNCTION end_session()
+"""
+
 
 def known_of(directory: Path) -> tuple[Path, Known]:
     (path,) = directory.iterdir()
@@ -42,6 +48,14 @@ def test_a_start_knows_the_database_of_the_one_before(stored: Stored, tmp_path: 
     assert (first.starts, second.starts, first.catalog_offset, second.catalog_offset) == (1, 2, 0, 2)
     assert second.written_log_bytes > first.written_log_bytes > 0
     assert first.system_identifier == second.system_identifier > 0
+
+
+def test_a_start_whose_session_ends_is_refused_with_a_sentence(stored: Stored, tmp_path: Path) -> None:
+    """A node that joins again tries again then."""
+    stored.sql.execute(END_SESSION)
+    with pytest.raises(ConfigError, match="refuses: terminating connection due to administrator command"):
+        start(stored, tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 # fmt: off

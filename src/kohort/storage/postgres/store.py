@@ -24,7 +24,7 @@ from kohort.runtime.timers.clock import SystemClock
 from kohort.storage.epochs import EpochCache
 from kohort.storage.log import CallSoon, CleanerConfig, CleanerMetrics, FlushMetrics, LogConfig, LogMetrics, Volume
 from kohort.storage.postgres.cleaner import PostgresCleaner
-from kohort.storage.postgres.connect import Target, sentence, shown
+from kohort.storage.postgres.connect import Target, refused, sentence, shown
 from kohort.storage.postgres.known import KnownDatabase
 from kohort.storage.postgres.loading import LoadedLog, load_logs, not_removed
 from kohort.storage.postgres.log import PostgresLog
@@ -116,10 +116,11 @@ class PostgresStore:
         self._reads = BatchReads(target)
         self._removals = Removals(target)
         try:
-            if known is not None:
-                known.start(session.connection, self.cluster_id, self._shown)
-            loaded = [] if is_shared else load_logs(session.connection)
-            left = [] if is_shared else not_removed(session.connection)
+            with refused(target):
+                if known is not None:
+                    known.start(session.connection, self.cluster_id, self._shown)
+                loaded = [] if is_shared else load_logs(session.connection)
+                left = [] if is_shared else not_removed(session.connection)
         except BaseException:
             session.connection.close()
             raise
