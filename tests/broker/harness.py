@@ -78,6 +78,10 @@ class Asker(NamedTuple):
     forgetting: Sequence[Callable[[], None]] | list[Callable[[], None]] = ()
     """Where it is noted what to call when the client disconnects."""
 
+    @property
+    def is_forwarded(self) -> bool:
+        return False
+
     def identify(self, software_name: str, software_version: str, /) -> None:
         pass
 

@@ -41,6 +41,10 @@ class RequestContext(Protocol):
     def client(self) -> ClientInformation:
         """The library of the client."""
 
+    @property
+    def is_forwarded(self) -> bool:
+        """Whether another node has forwarded the request, and checked what is its own to check."""
+
     def identify(self, software_name: str, software_version: str, /) -> None:
         """Note the library of the client, for the later requests of its connection."""
 

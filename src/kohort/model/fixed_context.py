@@ -1,7 +1,7 @@
 """A request context for handlers that are called directly."""
 
 from collections.abc import Callable, Generator, Hashable
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -15,6 +15,8 @@ def _nothing() -> None:
 
 class FixedContext(msgspec.Struct, frozen=True):
     """A `kohort.model.context.RequestContext` with fixed values."""
+
+    is_forwarded: ClassVar[bool] = False
 
     api_version: int
     client_id: str = ""

@@ -1,7 +1,8 @@
 """Several nodes on one store, in the loop of the test."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from kohort.broker.cluster import Endpoint
@@ -40,14 +41,14 @@ class Nodes:
         self.failures: list[str] = []
         self._clients: list[Client] = []
 
-    async def start(self, node_id: int) -> Node:
-        node = self.make(node_id)
+    async def start(self, node_id: int, configs: Mapping[str, str] = MappingProxyType({})) -> Node:
+        node = self.make(node_id, configs)
         await node.start()
         self.nodes[node_id] = node
         return node
 
-    def make(self, node_id: int) -> Node:
-        config = BrokerConfig(SMALL | {"node.id": str(node_id)})
+    def make(self, node_id: int, configs: Mapping[str, str] = MappingProxyType({})) -> Node:
+        config = BrokerConfig(SMALL | {"node.id": str(node_id), **configs})
         settings = Settings(port=0, store=Secret(self._url), config=config)
         return Node(settings, asyncio.get_running_loop(), on_failure=self.failures.append)
 

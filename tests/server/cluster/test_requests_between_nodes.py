@@ -113,6 +113,41 @@ def test_a_transaction_spans_the_nodes(database: Database) -> None:
     play(database, story)
 
 
+def test_a_node_checks_its_own_configuration_with_its_own_values(database: Database) -> None:
+    """As in Kafka: the controller has other ones."""
+
+    def threads(node_id: int, count: int) -> m.AlterConfigsRequest:
+        config = m.AlterConfigsRequestAlterableConfig(name="num.io.threads", value=str(count))
+        resource = m.AlterConfigsRequestAlterConfigsResource(
+            resource_type=4, resource_name=str(node_id), configs=[config]
+        )
+        return m.AlterConfigsRequest(resources=[resource])
+
+    async def story(nodes: Nodes) -> None:
+        await nodes.start(1)
+        await nodes.start(2, {"num.io.threads": "12"})
+        assert nodes.controller == 1
+        for at, node_id, count, message in (
+            (2, 2, 20, None),
+            (
+                2,
+                2,
+                5,
+                "Dynamic thread count update validation failed for num.io.threads=5, value should be at least half",
+            ),
+            (2, 1, 8, "Unexpected broker id, expected 2, but received 1"),
+            (1, 2, 20, "Unexpected broker id, expected 1, but received 2"),
+            (1, 1, 20, "value should not be greater than double the current value 8"),
+        ):
+            answer = (await nodes.ask(at, ApiKey.ALTER_CONFIGS, 1, threads(node_id, count))).responses[0]
+            assert answer.error_code == (ErrorCode.INVALID_REQUEST if message else 0)
+            assert (message or "") in (answer.error_message or "")
+        found = [node.broker.config.get_int("num.io.threads") for node in nodes.nodes.values()]
+        assert found == [8, 20]
+
+    play(database, story)
+
+
 def test_a_node_changes_its_own_configuration_and_names_topics_through_the_controller(database: Database) -> None:
     async def story(nodes: Nodes) -> None:
         for node_id in (1, 2):

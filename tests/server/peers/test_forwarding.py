@@ -18,7 +18,9 @@ from kohort.server.requests.places import place_of
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey, versions_in
 from kohort.wire.encoders import request_encoder, response_encoder
+from kohort.wire.headers import read_request_header
 from kohort.wire.message_classes import message_classes
+from kohort.wire.readers import request_reader
 from tests.server.clients import Client
 from tests.server.peers.fake_node import Asked, FakeNode
 from tests.server.peers.two_nodes import Cluster, create, creation, play
@@ -359,6 +361,48 @@ def alteration(*resources: tuple[int, str, str, str]) -> m.IncrementalAlterConfi
             for kind, name, key, value in resources
         ]
     )
+
+
+@pytest.mark.parametrize("threads", ["1000", "9"])
+def test_a_node_checks_changes_of_its_own_configurations_and_forwards_the_rest(threads: str) -> None:
+    """Source: Kafka ConfigAdminManager.preprocess and reassembleIncrementalResponse."""
+    api = ApiKey.INCREMENTAL_ALTER_CONFIGS
+    is_refused = threads == "1000"
+
+    async def story(cluster: Cluster) -> None:
+        node = await with_fake(cluster)
+        client = await cluster.connect(2)
+        alone = alteration((4, "1", "num.io.threads", "9"), (4, "2", "num.io.threads", "1000"))
+        answer = await client.ask(api, 1, alone)
+        assert [one.error_code for one in answer.responses] == [ErrorCode.INVALID_REQUEST] * 2
+        assert node.asked.empty()
+        request = alteration(
+            (2, "t", "retention.ms", "1"), (4, "2", "num.io.threads", threads), (2, "u", "retention.ms", "2")
+        )
+        client.send(api, 1, request)
+        asked = await node.asked.get()
+        frame = asked.request.request_data
+        _, _, _, client_id, body = read_request_header(frame)
+        assert client_id == "test"
+        forwarded = request_reader(api, 1)(frame, body)
+        names = [resource.resource_name for resource in forwarded.resources]
+        assert names == (["t", "u"] if is_refused else ["t", "2", "u"])
+        kinds = {"t": 2, "2": 4, "u": 2}
+        told = m.IncrementalAlterConfigsResponseAlterConfigsResourceResponse
+        results = [told(error_code=0, resource_type=kinds[name], resource_name=name) for name in names]
+        envelope(asked, m.IncrementalAlterConfigsResponse(responses=results), api, 1)
+        _, answer = await client.receive(api, 1)
+        assert [one.resource_name for one in answer.responses] == ["t", "2", "u"]
+        assert [bool(one.error_code) for one in answer.responses] == [False, is_refused, False]
+        client.send(api, 1, request)
+        (await node.asked.get()).cut()
+        _, answer = await client.receive(api, 1)
+        lost = [one.error_code for one in answer.responses]
+        of_own = ErrorCode.INVALID_REQUEST if is_refused else ErrorCode.REQUEST_TIMED_OUT
+        assert lost == [ErrorCode.REQUEST_TIMED_OUT, of_own, ErrorCode.REQUEST_TIMED_OUT]
+        node.close()
+
+    play(story)
 
 
 def test_levels_of_loggers_are_those_of_the_node_that_is_asked() -> None:

@@ -80,17 +80,17 @@ class AlterConfigs:
     def incremental_alter_configs(
         self,
         request: m.IncrementalAlterConfigsRequest,
-        _context: Context,
+        context: Context,
         reply: Reply[m.IncrementalAlterConfigsResponse],
     ) -> Generator[None, None, m.IncrementalAlterConfigsResponse | None]:
         result = m.IncrementalAlterConfigsResponseAlterConfigsResourceResponse
-        return self._alter_all(request, self._altered, result, m.IncrementalAlterConfigsResponse, reply)
+        return self._alter_all(request, self._altered, result, m.IncrementalAlterConfigsResponse, context, reply)
 
     def alter_configs(
-        self, request: m.AlterConfigsRequest, _context: Context, reply: Reply[m.AlterConfigsResponse]
+        self, request: m.AlterConfigsRequest, context: Context, reply: Reply[m.AlterConfigsResponse]
     ) -> Generator[None, None, m.AlterConfigsResponse | None]:
         result = m.AlterConfigsResponseAlterConfigsResourceResponse
-        return self._alter_all(request, _replaced, result, m.AlterConfigsResponse, reply)
+        return self._alter_all(request, _replaced, result, m.AlterConfigsResponse, context, reply)
 
     def _alter_all(
         self,
@@ -98,15 +98,19 @@ class AlterConfigs:
         altered: Altered,
         result: Callable[..., Any],
         response: Callable[..., T],
+        context: Context,
         reply: Reply[T],
     ) -> Generator[None, None, T | None]:
         """Validate and change some resources at a time, and answer when all changes are durable."""
         twice = yield from repeated((each.resource_type, each.resource_name) for each in request.resources)
         parts = yield from gathered(_parts(request.resources), 1)
-        validate_only = request.validate_only
+        validate_only, is_forwarded = request.validate_only, context.is_forwarded
+
+        def decide_one(one: Any) -> Topic | ConfiguredGroup | Setting | None:
+            return self._decide(one, altered, twice, validate_only=validate_only, is_forwarded=is_forwarded)
 
         def decide(part: Sequence[Any]) -> tuple[CatalogChange, Callable[[ErrorCode], list[Any]]]:
-            decided = decide_each(part, lambda one: self._decide(one, altered, twice, validate_only=validate_only))
+            decided = decide_each(part, decide_one)
             return NO_CHANGE if validate_only else self._change(decided), partial(_results, result, decided)
 
         def respond(results: list[Any]) -> T:
@@ -136,6 +140,7 @@ class AlterConfigs:
         twice: Container[tuple[int, str]],
         *,
         validate_only: bool,
+        is_forwarded: bool,
     ) -> Topic | ConfiguredGroup | Setting | None:
         """
         Validate the change of a resource and return its new entry of the catalog; None if it concerns this process only.
@@ -153,7 +158,7 @@ class AlterConfigs:
             case 32:
                 return self._decide_group(resource, altered)
             case 4:
-                return self._decide_broker(resource, altered)
+                return self._decide_broker(resource, altered, is_forwarded=is_forwarded)
             case 8 if altered == self._altered:
                 self._alter_loggers(resource, validate_only=validate_only)
                 return None
@@ -193,17 +198,21 @@ class AlterConfigs:
             )
         return msgspec.structs.replace(group, configs=configs)
 
-    def _decide_broker(self, resource: Resource, altered: Altered) -> Setting:
+    def _decide_broker(self, resource: Resource, altered: Altered, *, is_forwarded: bool) -> Setting:
+        """A node that forwards a change of its own configurations has checked them with its own values."""
         for_all = not resource.resource_name
         node_id = self._cluster.node_id
         if not for_all:
             message = "Unexpected broker id, expected {}, but received {}"
-            node_id = self._checked_node_id(resource.resource_name, message, takes_others=self._cluster.is_shared)
+            node_id = self._checked_node_id(resource.resource_name, message, takes_others=is_forwarded)
         name = canonical(resource)
         configs = altered(self._brokers.newest(name), resource)
         _check_length(configs)
         own = self._brokers.brokers[self._cluster.node_id]
-        broker_changes.check(own, configs, for_all=for_all)
+        if for_all or node_id == self._cluster.node_id:
+            broker_changes.check(own, configs, for_all=for_all)
+        else:
+            broker_changes.check_each(configs)
         if not for_all:
             self._brokers.check_listeners(node_id, configs)
         for config in self._brokers.brokers.values() if for_all else ():
@@ -223,7 +232,7 @@ class AlterConfigs:
         The id of this node.
 
         Args:
-            takes_others: whether other nodes forward the requests about themselves to this one, the controller.
+            takes_others: whether it may be the id of any node of the cluster.
 
         Raises:
             CoordinatorError: it is another id.

@@ -73,6 +73,19 @@ def check(config: BrokerConfig, configs: Mapping[str, str], *, for_all: bool) ->
         raise CoordinatorError(ErrorCode.INVALID_REQUEST, str(error)) from error
 
 
+def check_each(configs: Mapping[str, str]) -> None:
+    """
+    Check the configurations of another broker, each for itself.
+
+    Raises:
+        CoordinatorError: INVALID_REQUEST with Kafka's message.
+    """
+    try:
+        _check_keys(configs, for_all=False)
+    except ConfigError as error:
+        raise CoordinatorError(ErrorCode.INVALID_REQUEST, str(error)) from error
+
+
 def usable(
     config: BrokerConfig, stored: Mapping[str, Any], defaults: Mapping[str, str] | None = None
 ) -> tuple[dict[str, str], dict[str, str]]:

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from functools import partial
 from time import perf_counter
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from kohort.model.context import ClientInformation
 from kohort.model.principals import ANONYMOUS, Principal
@@ -27,6 +27,8 @@ class InFlightRequest:
         began_at: the time of its start, in seconds; `NOT_TIMED` for most requests.
         size_bytes: of the request; 0 until the request has its place in the order of replies.
     """
+
+    is_forwarded: ClassVar[bool] = False
 
     __slots__ = (
         "answer",

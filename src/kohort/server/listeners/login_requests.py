@@ -7,7 +7,7 @@ object.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol, cast
+from typing import Any, ClassVar, Final, Protocol, cast
 
 from kohort.broker.ports import Context, NoResponse
 from kohort.model.context import ClientInformation
@@ -58,6 +58,8 @@ class LoginRequest:
         forget: what is called when the connection ends before the answer.
         throttle_ms: how long the connection is not read after the answer.
     """
+
+    is_forwarded: ClassVar[bool] = False
 
     def __init__(
         self, connection: LoginConnection, route: Route, frame: bytes, correlation_id: int, client_id: str

@@ -10,7 +10,7 @@ Source: KIP-590; Kafka ControllerApis.handleRequest, EnvelopeUtils, RequestConte
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable
-from typing import Any
+from typing import Any, ClassVar
 
 from kohort.broker.api_table import API_TABLE
 from kohort.broker.ports import Context, NoResponse
@@ -86,6 +86,8 @@ def _refused(code: ErrorCode) -> m.EnvelopeResponse:
 
 class EnvelopedRequest:
     """The request in an Envelope; also the `kohort.model.context.RequestContext` of its handler."""
+
+    is_forwarded: ClassVar[bool] = True
 
     outer: Context
     """Of the Envelope."""

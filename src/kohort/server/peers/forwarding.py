@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Final
 
 from kohort.broker.api_table import API_TABLE
-from kohort.broker.configs.resources import BROKER_LOGGER
+from kohort.broker.configs.resources import BROKER, BROKER_LOGGER, NamedResource
 from kohort.broker.ports import CallLater, Context, NoResponse
 from kohort.machine.shard import Reply
 from kohort.model.errors import ErrorCode, WireError
@@ -37,6 +37,10 @@ _log: Final = logging.getLogger("kohort.server")
 
 CURRENT_MS_MAX: Final = 10_000
 """How long an answer waits for this node's view of the catalog. Then the client is told, because the outcome is known."""
+_LOOKED_AT: Final[dict[ApiKey, Callable[..., Any]]] = {
+    ApiKey.ALTER_CONFIGS: m.AlterConfigsRequest,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: m.IncrementalAlterConfigsRequest,
+}
 _CLOSE: Final = NoResponse.CLOSE_CONNECTION
 
 WhenCurrent = Callable[[Callable[[], None]], None]
@@ -70,8 +74,7 @@ class Forwarding:
             return None
         route = self._routes.get((api_key, version))
         if route is None:
-            is_looked_at = api_key is ApiKey.INCREMENTAL_ALTER_CONFIGS
-            handler = partial(self._look if is_looked_at else self._forward, api_key, version)
+            handler = partial(self._look if api_key in _LOOKED_AT else self._forward, api_key, version)
             route = self._routes[api_key, version] = ForwardedRoute(api_key, version, handler)
         return route
 
@@ -116,7 +119,11 @@ class Forwarding:
         return None
 
     def _look(self, api_key: ApiKey, version: int, frame: bytes, context: Context, reply: Reply[Any]) -> None:
-        """Handle levels of loggers, which a node has for itself, and forward all else."""
+        """
+        Handle levels of loggers, which a node has for itself, check configurations of brokers, and forward all else.
+
+        Source: Kafka ConfigAdminManager.preprocess.
+        """
         context.go_on(self._looked_at(api_key, version, frame, context, reply), reply)
 
     def _looked_at(
@@ -128,15 +135,56 @@ class Forwarding:
         except WireError:
             return _CLOSE
         kinds = {resource.resource_type for resource in request.resources}
-        if kinds != {BROKER_LOGGER} or self.here is None:
+        if self.here is None or (kinds != {BROKER_LOGGER} and BROKER not in kinds):
             return self._forward(api_key, version, frame, context, reply)
-        encode = partial(_encoded, self.here(api_key, version).long, correlation_id)
-        response = self.here(api_key, version).long.handler(
-            request, context, lambda late: context.go_on(encode(late), reply)
-        )
+        route = self.here(api_key, version).long
+        encode = partial(_encoded, route, correlation_id)
+        asked, then = request, encode
+        if BROKER in kinds:
+            brokers = [resource for resource in request.resources if resource.resource_type == BROKER]
+            asked = _LOOKED_AT[api_key](resources=brokers, validate_only=True)
+            then = partial(self._forward_rest, api_key, version, frame, request, context, reply, encode)
+        response = route.handler(asked, context, lambda late: context.go_on(then(late), reply))
         if isinstance(response, Generator):
             response = yield from response
-        return None if response is None else (yield from encode(response))
+        return None if response is None else (yield from then(response))
+
+    def _forward_rest(
+        self,
+        api_key: ApiKey,
+        version: int,
+        frame: bytes,
+        request: Any,
+        context: Context,
+        reply: Reply[Any],
+        encode: Callable[[Any], Generator[Any, None, bytes]],
+        checked: Any,
+    ) -> Generator[Any, None, Any]:
+        """Forward what this node does not refuse of a change of configurations."""
+        refused = {_resource(result): result for result in checked.responses if result.error_code}
+        rest = [resource for resource in request.resources if _resource(resource) not in refused]
+        if not refused:
+            return self._forward(api_key, version, frame, context, reply)
+        if not rest:
+            return (yield from encode(checked))
+
+        def merged(answer: bytes) -> Generator[Any, None, bytes]:
+            response = response_reader(api_key, version)(answer, read_response_header(answer, api_key, version)[1])
+            found = refused | {_resource(result): result for result in response.responses}
+            yield
+            response.responses = [found[_resource(each)] for each in request.resources if _resource(each) in found]
+            return (yield from encode(response))
+
+        def on_answer(answer: Any) -> None:
+            if isinstance(answer, NoResponse):
+                reply(answer)
+            else:
+                context.go_on(merged(answer), reply)
+
+        less = _LOOKED_AT[api_key](resources=rest, validate_only=request.validate_only)
+        correlation_id = int.from_bytes(frame[4:8], "big", signed=True)
+        less_frame = request_encoder(api_key, version)(correlation_id, context.client_id, less)[4:]
+        return self._forward(api_key, version, less_frame, context, on_answer)
 
     def _on_answer(
         self, api_key: ApiKey, version: int, frame: bytes, context: Context, reply: Reply[Any], answer: Any
@@ -173,6 +221,10 @@ class Forwarding:
 
         cancel = self._call_later(CURRENT_MS_MAX, pass_on)
         self._when_current(pass_on)
+
+
+def _resource(named: NamedResource) -> tuple[int, str]:
+    return named.resource_type, named.resource_name
 
 
 def _encoded(route: LongRoute, correlation_id: int, response: Any) -> Generator[Any, None, bytes]:
