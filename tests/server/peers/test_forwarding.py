@@ -183,8 +183,10 @@ def test_an_unknown_outcome_is_not_repeated() -> None:
         sent = begun(client, "a", "b")
         asked = await node.asked.get()
         unsent = begun(other, "c")
-        while not cluster[2].peering.peers._peers[3, Channel.CONTROLLER]._waiting:
+        peer = cluster[2].peering.peers._peers[3, Channel.CONTROLLER]
+        while peer.unanswered < 2:
             await asyncio.sleep(0)
+        assert peer._waiting, "one change at a time"
         cluster.world.controller = 1
         asked.cut()
         answer = await sent
