@@ -65,7 +65,7 @@ class Surroundings(NamedTuple):
 
     world: World
     database: Database
-    is_dead: Callable[[Process, Registration], bool]
+    is_dead: Callable[[Process, NodeRow], bool]
     on_applied: Callable[[int, int, str], None]
     notify: Callable[[Process], None]
     on_taken: Callable[[NodeRow], None]

@@ -24,7 +24,7 @@ from kohort.broker.controller.leases import MARGIN
 from kohort.broker.replicas import first_state, placed
 from kohort.model.errors import ErrorCode
 from kohort.model.ids import TopicPartition
-from kohort.storage.shared import NodeRow, Registration
+from kohort.storage.shared import NodeRow
 from kohort.testing.simulation import SimulationError
 from kohort_lab.nodes.client import SimulatedClient
 from kohort_lab.nodes.database import Database
@@ -104,8 +104,8 @@ class NodeSimulation:
 
     # -- what nodes meet ---------------------------------------------------------------------------------------
 
-    def _is_dead(self, asker: Process, registration: Registration) -> bool:
-        machine, name = registration.process.split()
+    def _is_dead(self, asker: Process, row: NodeRow) -> bool:
+        machine, name = row.registration.process.split()
         return machine == asker.machine and not self.processes[name].is_alive
 
     def _on_applied(self, identity: int, version: int, change: str) -> None:
