@@ -21,7 +21,7 @@ from kohort.storage.epochs import EpochCache
 from kohort.storage.log import Log, LogConfig
 from kohort.storage.logs.base import LogBase
 from kohort.storage.logs.retention import LogSegment
-from kohort.storage.shared import CatalogRow, Claim, Look, NodeRow, Registration, Renewal
+from kohort.storage.shared import Claim, Look, NodeRow, Registration, Renewal
 from kohort_lab.nodes.database import STRAY, Database, LogRow
 from kohort_lab.nodes.world import Process
 
@@ -420,11 +420,6 @@ class SimulatedStore:
     def end_lease(self, row: NodeRow, done: Callable[[bool], None], /) -> None:
         self._on_taken(row)
         self._claims.until_done(_once(lambda database: database.end_lease(row)), done)
-
-    def claim_catalog(
-        self, node_id: int, claim: Claim, _seen: CatalogRow, done: Callable[[Log | None], None], /
-    ) -> None:
-        self.claim(node_id, [claim], lambda logs: done(logs[0]))
 
     def read_catalog(self, offset: int, up_to: int, done: Callable[[bytes], None], /) -> None:
         self._claims.until_done(

@@ -137,11 +137,6 @@ class SharedStore(Protocol):
     def end_lease(self, row: NodeRow, done: Callable[[bool], None], /) -> None:
         """End the lease of a node, unless it has changed its row since; whether it has ended."""
 
-    def claim_catalog(
-        self, node_id: int, claim: Claim, seen: CatalogRow, done: Callable[[Log | None], None], /
-    ) -> None:
-        """Lead the catalog's log, unless another node has done so since the row was seen; None then."""
-
     def read_catalog(self, offset: int, up_to: int, done: Callable[[bytes], None], /) -> None:
         """Read whole batches of the catalog's log from `offset` on and below `up_to`: some of them, one at least."""
 

@@ -9,7 +9,7 @@ from uuid import UUID
 from kohort.broker.catalog import CATALOG
 from kohort.model.ids import TopicPartition
 from kohort.storage.log import Log
-from kohort.storage.shared import CatalogRow, Claim, Look, NodeRow, Registration, Renewal
+from kohort.storage.shared import Claim, Look, NodeRow, Registration, Renewal
 from kohort_lab.nodes.database import STRAY, Database
 from kohort_lab.nodes.store import SimulatedLog
 
@@ -82,16 +82,12 @@ class HeldStore:
     def end_lease(self, row: NodeRow, done: Callable[[bool], None], /) -> None:
         self._send("end lease", lambda: self.database.end_lease(row), done)
 
-    def claim_catalog(
-        self, node_id: int, claim: Claim, _seen: CatalogRow, done: Callable[[Log | None], None], /
-    ) -> None:
-        self._send("claim catalog", lambda: self._claim(node_id, [claim])[0], done)
-
     def read_catalog(self, offset: int, up_to: int, done: Callable[[bytes], None], /) -> None:
         self._send("read catalog", lambda: self.database.read_batches(CATALOG, offset, up_to, 100), done)
 
     def claim(self, node_id: int, claims: Sequence[Claim], done: Callable[[list[Log | None]], None], /) -> None:
-        self._send("claim", lambda: self._claim(node_id, claims), done)
+        name = "claim catalog" if claims[0].topic_partition == CATALOG else "claim"
+        self._send(name, lambda: self._claim(node_id, claims), done)
 
     def _claim(self, node_id: int, claims: Sequence[Claim]) -> list[Log | None]:
         rows = self.database.claim(node_id, claims)

@@ -319,8 +319,9 @@ class Member:
                 self._store.end_lease(leader, lambda _: self._on_lease_ended())
             return
         self._is_claiming = True
+        # If another node has claimed it since the look, its epoch is as high, and the claim takes no effect.
         claim = Claim(CATALOG, CATALOG_ID, look.catalog.leader_epoch + 1)
-        self._store.claim_catalog(self.node_id, claim, look.catalog, self._on_catalog_claimed)
+        self._store.claim(self.node_id, [claim], lambda logs: self._on_catalog_claimed(logs[0]))
 
     def _on_lease_ended(self) -> None:
         self._is_claiming = False

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from kohort.model.errors import ConfigError
+from kohort.model.ids import TopicPartition
 from kohort.storage.batchset import span_at
 from kohort.storage.logs.copied import CopiedLog, LogSource, StoredBatch
 from kohort.storage.postgres.connect import Connection
@@ -40,8 +41,8 @@ class StoreSource:
     def __init__(self, connection: Connection, cluster_id: str) -> None:
         self.cluster_id = cluster_id
         self._connection: Final = connection
-        self._ids: Final[dict[int, int]] = {}
-        """The ids of the rows, by the identity of what was made of them."""
+        self._ids: Final[dict[TopicPartition, int]] = {}
+        """The ids of the rows of logs."""
 
     def logs(self) -> Iterable[CopiedLog]:
         found = sorted(load_logs(self._connection), key=lambda log: log.topic_partition)
@@ -58,11 +59,11 @@ class StoreSource:
                 aborted=[each for each in log.aborted if each.last_offset >= log.start_offset],
                 size_bytes=log.size_bytes,
             )
-            self._ids[id(copied)] = log.log_id
+            self._ids[log.topic_partition] = log.log_id
             yield copied
 
     def batches(self, log: CopiedLog) -> Iterator[list[StoredBatch]]:
-        log_id, offset = self._ids[id(log)], log.start_offset
+        log_id, offset = self._ids[log.topic_partition], log.start_offset
         while True:
             values = (log_id, offset, log.end_offset, ROWS_MAX, _CHUNK_BYTES, True)
             rows = self._connection.execute(READ, values, binary=True).fetchall()

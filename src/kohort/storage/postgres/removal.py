@@ -2,14 +2,15 @@
 
 import logging
 from collections.abc import Callable
-from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 import psycopg
 
 from kohort.storage.durability.flusher import BackgroundThread
 from kohort.storage.postgres.connect import Connection, Target, connect, sentence
 from kohort.storage.postgres.statements import Byteas, Int8s
+
+T = TypeVar("T")
 
 _log = logging.getLogger("kohort.storage")
 
@@ -81,7 +82,7 @@ class Removals:
 
     def submit(self, log_id: int, offset: int | None, on_removed: Callable[[int], None]) -> None:
         """Remove the batches of a log before an offset; the whole log for None. Any thread may call."""
-        self._thread.submit(partial(self._run, log_id, offset, on_removed))
+        self._submit(log_id, lambda connection: self._remove(connection, log_id, offset, on_removed))
 
     def submit_search(
         self, log_id: int, start_offset: int, oldest_ms: int, bytes_max: int, on_found: Callable[[int], None]
@@ -92,52 +93,36 @@ class Removals:
         Args:
             on_found: called with it, or with `start_offset`, on the thread of this object.
         """
-        self._thread.submit(partial(self._search, log_id, start_offset, oldest_ms, bytes_max, on_found))
+
+        def search(connection: Connection) -> int:
+            return _first_kept(connection, log_id, start_offset, oldest_ms, bytes_max)
+
+        self._thread.submit(lambda: on_found(self._run(log_id, search, start_offset)))
 
     def submit_producers(self, log_id: int, states: dict[int, bytes]) -> None:
         """Remove producers that still have these states."""
-        self._thread.submit(partial(self._remove_producers, log_id, states))
+        values = log_id, Int8s(states), Byteas(states.values())
+        self._submit(log_id, lambda connection: connection.execute(_REMOVE_PRODUCERS, values))
 
     def stop(self, timeout_s: float) -> None:
         self._is_stopping = True
         self._thread.stop(timeout_s)
 
-    def _search(
-        self, log_id: int, start_offset: int, oldest_ms: int, bytes_max: int, on_found: Callable[[int], None]
-    ) -> None:
-        offset = start_offset
+    def _submit(self, log_id: int, work: Callable[[Connection], object]) -> None:
+        def run() -> None:
+            self._run(log_id, work, None)
+
+        self._thread.submit(run)
+
+    def _run(self, log_id: int, work: Callable[[Connection], T], otherwise: T) -> T:
+        """Work on the thread of this object, with a connection of its own; the value for work that fails or comes too late."""
         try:
             if not self._is_stopping:
                 with connect(self._target) as connection:
-                    if oldest_ms >= 0:
-                        offset = max(offset, _first_young(connection, log_id, start_offset, oldest_ms))
-                    if bytes_max >= 0:
-                        values = (log_id, start_offset, bytes_max, _EXCESS_ROWS)
-                        offset = max(offset, _value(connection, _TOO_MUCH, values) or 0)
-        except psycopg.Error as error:
-            _log.warning("store.search_failed log_id=%d error=%r", log_id, sentence(error))
-        on_found(offset)
-
-    def _remove_producers(self, log_id: int, states: dict[int, bytes]) -> None:
-        if self._is_stopping:
-            return
-        try:
-            with connect(self._target) as connection:
-                connection.execute(_REMOVE_PRODUCERS, (log_id, Int8s(states), Byteas(states.values())))
+                    return work(connection)
         except psycopg.Error as error:
             _log.warning("store.removal_failed log_id=%d error=%r", log_id, sentence(error))
-
-    def _run(self, log_id: int, offset: int | None, on_removed: Callable[[int], None]) -> None:
-        if self._is_stopping:
-            return
-        try:
-            connection = connect(self._target)
-            try:
-                self._remove(connection, log_id, offset, on_removed)
-            finally:
-                connection.close()
-        except psycopg.Error as error:
-            _log.warning("store.removal_failed log_id=%d error=%r", log_id, sentence(error))
+        return otherwise
 
     def _remove(
         self, connection: Connection, log_id: int, offset: int | None, on_removed: Callable[[int], None]
@@ -159,6 +144,16 @@ class Removals:
         with connection.transaction():
             for statement in _REMOVE_REST:
                 connection.execute(statement, (log_id,))
+
+
+def _first_kept(connection: Connection, log_id: int, start_offset: int, oldest_ms: int, bytes_max: int) -> int:
+    """The offset before which batches are older than a time (-1: none is), or too much for a size (-1: nothing is)."""
+    offset = start_offset
+    if oldest_ms >= 0:
+        offset = max(offset, _first_young(connection, log_id, start_offset, oldest_ms))
+    if bytes_max >= 0:
+        offset = max(offset, _value(connection, _TOO_MUCH, (log_id, start_offset, bytes_max, _EXCESS_ROWS)) or 0)
+    return offset
 
 
 def _first_young(connection: Connection, log_id: int, start_offset: int, oldest_ms: int) -> int:

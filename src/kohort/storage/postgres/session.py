@@ -1,4 +1,4 @@
-"""The connection of the writer to the database, and what it has checked of the database."""
+"""A connection of a node that writes, and what it has checked of the database."""
 
 import time
 

@@ -27,7 +27,7 @@ from kohort.storage.postgres.loading import LoadedLog, not_removed
 from kohort.storage.postgres.log import PostgresLog
 from kohort.storage.postgres.session import Session
 from kohort.storage.postgres.store import PostgresStore
-from kohort.storage.shared import CatalogRow, Claim, Look, NodeRow, Registration, Renewal
+from kohort.storage.shared import Claim, Look, NodeRow, Registration, Renewal
 
 T = TypeVar("T")
 
@@ -105,12 +105,6 @@ class SharedDatabase:
         self._until_done(lambda connection: sql.end_lease(connection, row), done)
 
     # Claims
-
-    def claim_catalog(
-        self, node_id: int, claim: Claim, _seen: CatalogRow, done: Callable[[Log | None], None], /
-    ) -> None:
-        # The epoch says which row was seen.
-        self.claim(node_id, [claim], lambda logs: done(logs[0]))
 
     def claim(self, node_id: int, claims: Sequence[Claim], done: Callable[[list[Log | None]], None], /) -> None:
         def begin(connection: Connection) -> list[Log | None]:
