@@ -55,6 +55,11 @@ def test_each_defect_is_counted(name: str) -> None:
     assert verdict.examples
 
 
+def test_counts_may_fall_at_any_time_if_leaders_move_but_not_after_a_release() -> None:
+    fallen = {name: judge({0: 1}, events, None).fallen for name, (events, _) in WRONG.items()}
+    assert [name for name, count in fallen.items() if count] == ["a released count forgotten"]
+
+
 def test_events_are_lines_and_records_are_counted() -> None:
     records = [Delivery(0, 0, 1), Delivery(1, 0, 1), Delivery(1, 1, 2)]
     events: Sequence[Event] = [Event(READ, 1.0, 2.0, records), Event(ACCEPTED, 2.0, 3.0, records[:2])]

@@ -95,13 +95,13 @@ class Verdict:
         )
 
 
-def judge(ends: Mapping[int, int], events: Iterable[Event], kills: Sequence[float]) -> Verdict:
+def judge(ends: Mapping[int, int], events: Iterable[Event], kills: Sequence[float] | None) -> Verdict:
     """
     Examine what workers saw.
 
     Args:
         ends: the end of each partition, whose records begin at 0.
-        kills: the instants when the broker was killed, in order.
+        kills: the instants when the broker was killed, in order; None if partitions may get other leaders at any time.
     """
     facts: dict[tuple[int, int], list[Fact]] = defaultdict(list)
     for event in events:
@@ -137,7 +137,7 @@ def judge(ends: Mapping[int, int], events: Iterable[Event], kills: Sequence[floa
     )
 
 
-def _falls(facts: Sequence[Fact], deliveries: Sequence[Fact], kills: Sequence[float]) -> int:
+def _falls(facts: Sequence[Fact], deliveries: Sequence[Fact], kills: Sequence[float] | None) -> int:
     """The number of deliveries of a record whose count should be higher."""
     releases = [fact for fact in facts if fact.kind == RELEASED]
     falls = 0
@@ -145,7 +145,7 @@ def _falls(facts: Sequence[Fact], deliveries: Sequence[Fact], kills: Sequence[fl
         earlier = [
             fact
             for fact in deliveries[:number]
-            if fact.at < delivery.since and not _is_one_between(kills, fact.since, delivery.at)
+            if kills is not None and fact.at < delivery.since and not _is_one_between(kills, fact.since, delivery.at)
         ]
         earlier += [fact for fact in releases if fact.at < delivery.since]
         falls += any(fact.deliveries >= delivery.deliveries for fact in earlier)
