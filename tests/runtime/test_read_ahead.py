@@ -141,3 +141,7 @@ def test_another_read_than_the_next_one_takes_its_place() -> None:
     assert ahead.read(2, 1, BATCHES) is None, "this is the read that was given up"
     far.read()
     assert ahead.read(2, 1, BATCHES) == b"".join(far.log.batches[2:5])
+    far.read()
+    assert ahead.read(1, 1, BATCHES) is None, "what was read behind that is here, and is given up"
+    far.read()
+    assert ahead.read(1, 1, BATCHES) == b"".join(far.log.batches[1:4])

@@ -55,7 +55,7 @@ class ReadAhead:
         self._resume = resume
 
     def _begin(self, offset: int, bytes_max: int, up_to: int) -> None:
-        self._offset = offset
+        self._offset, self._outcome = offset, None
         self._executor.run_in_background(partial(self._read, offset, bytes_max, up_to))
 
     def _read(self, offset: int, bytes_max: int, up_to: int) -> None:
