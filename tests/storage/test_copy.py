@@ -13,7 +13,7 @@ from kohort.storage.disk.copying import DirectorySource, DirectoryTarget
 from kohort.storage.logs import copied
 from kohort.storage.logs.copied import CopiedLog, states
 from kohort.storage.postgres import PostgresStore
-from kohort.storage.postgres.copying import StoreTarget
+from kohort.storage.postgres.tools.copying import StoreTarget
 from kohort.wire.batches import BatchRecord, build_batch
 from tests.storage.compacted import CONFIG, clean, open_log, put, roll
 from tests.storage.database import Database

@@ -21,7 +21,7 @@ from kohort.storage.postgres.claims import claim
 from kohort.storage.postgres.connect import Identity, Target, connect, shown, try_lock
 from kohort.storage.postgres.log import PostgresLog
 from kohort.storage.postgres.schema import MIGRATIONS, VERSION, upgrade, version_of
-from kohort.storage.postgres.verify import verify
+from kohort.storage.postgres.tools.verify import verify
 from kohort.storage.shared import Claim
 from kohort.wire.batches import BatchRecord, build_batch, iter_batches, read_records
 from kohort_lab.cutting_proxy import CuttingProxy, connect_in, listen_in

@@ -19,7 +19,7 @@ from kohort.storage.postgres import PostgresStore
 from kohort.storage.postgres.connect import Target, connect
 from kohort.storage.postgres.log import PostgresLog
 from kohort.storage.postgres.tail import Tail
-from kohort.storage.postgres.verify import verify
+from kohort.storage.postgres.tools.verify import verify
 from kohort.wire.batch_header import HEADER_BYTES
 from kohort.wire.batches import BatchRecord, build_batch, encode_batch, iter_batches
 from kohort.wire.compression import Codec

@@ -14,8 +14,8 @@ from typing import Self
 from kohort.broker.catalog import CATALOG
 from kohort.model.ids import CONSUMER_OFFSETS, coordinator_partition
 from kohort.storage.postgres.connect import Target, connect
-from kohort.storage.postgres.operators import Overview, overview
 from kohort.storage.postgres.schema import SCHEMA
+from kohort.storage.postgres.tools.operators import Overview, overview
 from kohort.storage.shared import NodeState
 from kohort.testing import free_ports
 from kohort.testing.process import KOHORT, end, first_line, spawn

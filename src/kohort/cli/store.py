@@ -84,7 +84,7 @@ def verify_store(url: Url) -> None:
     """Read every batch of every log, and check it. Changes nothing. Exits with 1 if there is damage."""
     with connected(url) as (connection, target):
         from kohort.storage.postgres.connect import check_schema
-        from kohort.storage.postgres.verify import verify
+        from kohort.storage.postgres.tools.verify import verify
 
         check_schema(connection, target.shown)
         result = verify(connection)
@@ -137,7 +137,7 @@ def copy_store(
 
     with connected(target if to_database else source) as (connection, database), ExitStack() as opened:
         from kohort.storage.postgres.connect import check_schema, check_stopped, try_lock
-        from kohort.storage.postgres.copying import StoreSource, StoreTarget
+        from kohort.storage.postgres.tools.copying import StoreSource, StoreTarget
 
         cluster_id = check_schema(connection, database.shown)
         check_stopped(connection, database.shown)

@@ -8,10 +8,10 @@ from typing import Any, Final, NamedTuple
 
 from kohort.broker.catalog import CATALOG
 from kohort.model.errors import ConfigError
-from kohort.storage.postgres import operators
 from kohort.storage.postgres.claims import lease_ms
 from kohort.storage.postgres.connect import Connection, check_schema
-from kohort.storage.postgres.operators import Leads, Overview
+from kohort.storage.postgres.tools import operators
+from kohort.storage.postgres.tools.operators import Leads, Overview
 from kohort.storage.shared import NO_NODE, NodeRow, NodeState
 
 LOOKS_S: Final = 0.05

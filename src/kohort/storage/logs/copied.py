@@ -1,7 +1,7 @@
 """
 A copy of all logs of a stopped store into an empty one of another kind, and the comparison of both at the end.
 
-A source and a target are a data directory (`storage/disk/copying.py`) or a database (`storage/postgres/copying.py`).
+A source and a target are a data directory (`storage/disk/copying.py`) or a database (`storage/postgres/tools/copying.py`).
 """
 
 import hashlib

@@ -23,13 +23,13 @@ from kohort.runtime.ports import Clock, Defer
 from kohort.runtime.timers.clock import SystemClock
 from kohort.storage.epochs import EpochCache
 from kohort.storage.log import CallSoon, CleanerConfig, CleanerMetrics, FlushMetrics, LogConfig, LogMetrics, Volume
-from kohort.storage.postgres.cleaner import PostgresCleaner
+from kohort.storage.postgres.cleaning.cleaner import PostgresCleaner
+from kohort.storage.postgres.cleaning.removal import Removals
 from kohort.storage.postgres.connect import Target, refused, sentence, shown
 from kohort.storage.postgres.known import KnownDatabase
 from kohort.storage.postgres.loading import LoadedLog, load_logs, not_removed
 from kohort.storage.postgres.log import PostgresLog
 from kohort.storage.postgres.reads import BatchReads
-from kohort.storage.postgres.removal import Removals
 from kohort.storage.postgres.schema import SCHEMA
 from kohort.storage.postgres.session import Session
 from kohort.storage.postgres.writer import Writer

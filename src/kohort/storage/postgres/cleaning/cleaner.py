@@ -20,7 +20,7 @@ from kohort.storage.cleaning.log_to_clean import CleanerBase, LogToClean, dirtie
 from kohort.storage.cleaning.process import Throttler
 from kohort.storage.durability.flusher import BackgroundThread
 from kohort.storage.log import CleanerConfig
-from kohort.storage.postgres.compaction import Job, ObsoleteError, OwnedLog, Pass, Report, RowSegment, survey
+from kohort.storage.postgres.cleaning.compaction import Job, ObsoleteError, OwnedLog, Pass, Report, RowSegment, survey
 from kohort.storage.postgres.connect import Target, connect, sentence
 from kohort.storage.postgres.log import NO_ROW, PostgresLog
 

@@ -1,0 +1,1 @@
+"""Compaction, retention and removal of the batches of logs in a database."""
