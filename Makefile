@@ -31,7 +31,7 @@ BEGIN := mkdir -p build; rm -f $(FAILED); status=0;
 END := $(if $(KOHORT_FAILED),,if [ $$status != 0 ] && [ -s $(FAILED) ]; then echo "Failed:"; cat $(FAILED); fi;) exit $$status
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo cluster test test-ci test-long spark-versions test-plain test-compiled durations largest-requests mutants crash torture torture-shares torture-nodes history decisions simulate fuzz fuzz-decoders lint compiled format configuration serve bench bench-java bench-secured bench-shares bench-compare instructions profile conformance conformance-record lock clean wheel
+.PHONY: help setup demo cluster test test-ci test-long spark-versions test-plain test-compiled durations largest-requests mutants crash torture torture-shares torture-nodes history decisions simulate fuzz fuzz-decoders lint compiled format configuration serve bench bench-java bench-secured bench-shares bench-compare instructions growth tail charts profile conformance conformance-record lock clean wheel
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -175,6 +175,16 @@ bench: $(READY) $(WITH_COMPILED) ## Kohort (compiled where there is a C compiler
 
 instructions: $(READY) $(WITH_COMPILED) ## instructions of the processor for a heartbeat, a commit, a join ... (INSTRUCTIONS="--against FILE"; needs valgrind)
 	@PYTHONPATH=$(if $(WITH_COMPILED),$(COMPILED)) $(BIN)/python -m bench.instructions $(INSTRUCTIONS)
+
+growth: $(READY) $(WITH_COMPILED) ## instructions for a request with ever more groups, members, topics, connections ... around it (GROWTH=--times for time; needs valgrind)
+	@PYTHONPATH=$(if $(WITH_COMPILED),$(COMPILED)) $(BIN)/python -m bench.growth $(GROWTH)
+
+tail: $(READY) $(WITH_COMPILED) ## latency of heartbeats beside works that take long, some minutes (TAIL="--only compaction" for one, TAIL=--turns on a busy machine)
+	@PYTHONPATH=$(if $(WITH_COMPILED),$(COMPILED)) $(BIN)/python -m bench.tail $(TAIL)
+
+charts: $(READY) ## draw the pictures of README and docs/benchmarks.md from the tables there
+	@$(BIN)/python -m tools.speed_chart
+	@$(BIN)/python -m tools.growth_chart
 
 bench-compare: $(READY) ## compare two runs: make bench-compare A=one.json B=other.json
 	@test -n "$(A)" && test -n "$(B)" || { echo "Name two files: make bench-compare A=bench/results/one.json B=bench/results/other.json" >&2; exit 2; }

@@ -106,16 +106,16 @@ def measure(rival: Rival, members: int, partitions: int) -> Figures:
         )
         with bystander(running.port) as wait:
             group = [Member(f"member-{number:05}") for number in range(members)]
-            joined = _settle(sockets, group, partitions)
+            joined = settle(sockets, group, partitions)
             leave = messages.ConsumerGroupHeartbeatRequest(
                 group_id=GROUP, member_id=group[0].member_id, member_epoch=-1
             )
             send(sockets[0], *HEARTBEAT, leave)
-            left = _settle(sockets, group[1:], partitions)
+            left = settle(sockets, group[1:], partitions)
         return Figures(rival.name, members, partitions, joined, left, 1_000 * wait.seconds)
 
 
-def _settle(sockets: Sequence[socket.socket], members: Sequence[Member], partitions: int) -> Settled:
+def settle(sockets: Sequence[socket.socket], members: Sequence[Member], partitions: int) -> Settled:
     """
     Send heartbeats until the members own all partitions evenly and the group is Stable.
 

@@ -156,7 +156,7 @@ class Client:
         return not _ERROR.search(repr(await self.ask(one)))
 
 
-def _commit(group: str, offset: int, partitions: int, member: str = "", generation: int = -1) -> Frame:
+def commit(group: str, offset: int, partitions: int, member: str = "", generation: int = -1) -> Frame:
     partition = m.OffsetCommitRequestPartition
     topic = m.OffsetCommitRequestTopic(
         name=TOPIC,
@@ -171,24 +171,24 @@ def _commit(group: str, offset: int, partitions: int, member: str = "", generati
     return frame(ApiKey.OFFSET_COMMIT, 9, request)
 
 
-def _batch(**producer: Any) -> bytes:
+def batch(**producer: Any) -> bytes:
     return bytes(build_batch([BatchRecord(key=None, value=b"v" * 100)], timestamp_ms=TIMESTAMP_MS, **producer))
 
 
-def _produce(batch: bytes, transactional_id: str | None = None) -> Frame:
+def produce(batch: bytes, transactional_id: str | None = None) -> Frame:
     data = m.ProduceRequestPartitionProduceData(index=0, records=batch)
     topic = m.ProduceRequestTopicProduceData(name=TOPIC, partition_data=[data])
     request = m.ProduceRequest(transactional_id=transactional_id, acks=-1, timeout_ms=30_000, topic_data=[topic])
     return frame(ApiKey.PRODUCE, 9, request)
 
 
-async def _ready(client: Client, key_type: int, key: str) -> None:
+async def ready(client: Client, key_type: int, key: str) -> None:
     find = m.FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
     while not await client.succeeds(frame(ApiKey.FIND_COORDINATOR, 4, find)):
         await asyncio.sleep(0)
 
 
-def _join_frame(group: str, member: str, metadata: bytes) -> Frame:
+def join_frame(group: str, member: str, metadata: bytes) -> Frame:
     request = m.JoinGroupRequest(
         group_id=group,
         session_timeout_ms=SESSION_MS,
@@ -200,9 +200,9 @@ def _join_frame(group: str, member: str, metadata: bytes) -> Frame:
     return frame(ApiKey.JOIN_GROUP, 5, request)
 
 
-async def _join(client: Client, group: str) -> tuple[str, int]:
-    refused = await client.ask(_join_frame(group, "", b""))
-    joined = await client.ask(_join_frame(group, refused.member_id, b""))
+async def join(client: Client, group: str) -> tuple[str, int]:
+    refused = await client.ask(join_frame(group, "", b""))
+    joined = await client.ask(join_frame(group, refused.member_id, b""))
     assert not joined.error_code, joined
     assignment = m.SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"")
     sync = m.SyncGroupRequest(
@@ -217,9 +217,9 @@ async def ways(client: Client) -> list[Way]:
     """Everything that is counted, in a state where its requests succeed."""
     topic = m.CreateTopicsRequestCreatableTopic(name=TOPIC, num_partitions=PARTITIONS, replication_factor=1)
     await client.ask(frame(ApiKey.CREATE_TOPICS, 7, m.CreateTopicsRequest(topics=[topic], timeout_ms=5_000)))
-    await _ready(client, 0, "g")
-    await _ready(client, 1, "x")
-    member, generation = await _join(client, "g")
+    await ready(client, 0, "g")
+    await ready(client, 1, "x")
+    member, generation = await join(client, "g")
     beat = frame(ApiKey.HEARTBEAT, 4, m.HeartbeatRequest(group_id="g", generation_id=generation, member_id=member))
     consumer = m.ConsumerGroupHeartbeatRequest(
         group_id="c",
@@ -245,7 +245,7 @@ async def ways(client: Client) -> list[Way]:
         session_epoch=-1,
         topics=[m.FetchRequestFetchTopic(topic=TOPIC, partitions=[partition])],
     )
-    await client.ask(_produce(_batch()))
+    await client.ask(produce(batch()))
     generations = count(generation + 1)
 
     def rejoin(number: int) -> list[Frame]:
@@ -256,7 +256,7 @@ async def ways(client: Client) -> list[Way]:
             member_id=member,
             assignments=[m.SyncGroupRequestAssignment(member_id=member, assignment=b"a")],
         )
-        return [_join_frame("g", member, bytes([number % 2])), frame(ApiKey.SYNC_GROUP, 3, sync)]
+        return [join_frame("g", member, bytes([number % 2])), frame(ApiKey.SYNC_GROUP, 3, sync)]
 
     def transact(number: int) -> list[Frame]:
         """AddPartitionsToTxn, Produce and EndTxn of a transaction of the first version, with its marker."""
@@ -266,7 +266,7 @@ async def ways(client: Client) -> list[Way]:
             v3_and_below_producer_epoch=producer.producer_epoch,
             v3_and_below_topics=[m.AddPartitionsToTxnTopic(name=TOPIC, partitions=[0])],
         )
-        batch = _batch(
+        sent = batch(
             producer_id=producer.producer_id,
             producer_epoch=producer.producer_epoch,
             base_sequence=number,
@@ -280,24 +280,24 @@ async def ways(client: Client) -> list[Way]:
         )
         return [
             frame(ApiKey.ADD_PARTITIONS_TO_TXN, 3, add),
-            _produce(batch, "x"),
+            produce(sent, "x"),
             frame(ApiKey.END_TXN, 4, end),
         ]
 
     return [
         Way("Heartbeat", lambda _number: [beat]),
         Way("ConsumerGroupHeartbeat", lambda _number: [frame(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, again)]),
-        Way("OffsetCommit, 1 partition", lambda number: [_commit("s", number, 1)]),
-        Way("OffsetCommit, 100 partitions", lambda number: [_commit("s", number, 100)]),
-        Way("OffsetCommit, 1 partition, 10 groups", lambda number: [_commit(f"s{number % 10}", number, 1)]),
+        Way("OffsetCommit, 1 partition", lambda number: [commit("s", number, 1)]),
+        Way("OffsetCommit, 100 partitions", lambda number: [commit("s", number, 100)]),
+        Way("OffsetCommit, 1 partition, 10 groups", lambda number: [commit(f"s{number % 10}", number, 1)]),
         Way("JoinGroup and SyncGroup", rejoin),
-        Way("Produce, 1 record", lambda _number: [_produce(_batch())]),
+        Way("Produce, 1 record", lambda _number: [produce(batch())]),
         Way("Fetch, records at hand", lambda _number: [frame(ApiKey.FETCH, 12, fetch)]),
         Way("Transaction", transact),
     ]
 
 
-async def add_rules(client: Client) -> None:
+async def add_rules(client: Client, count: int = RULES) -> None:
     """Rules that let the user do everything that is counted, among rules of other names and users."""
     topic, group = ResourceType.TOPIC, ResourceType.GROUP
     literal, prefixed, allow = 3, 4, 3
@@ -307,8 +307,8 @@ async def add_rules(client: Client) -> None:
         (ResourceType.TRANSACTIONAL_ID, "*", literal, USER.name),
         (ResourceType.CLUSTER, CLUSTER_NAME, literal, USER.name),
     ]
-    rules += [(topic, f"{TOPIC}{number}-", prefixed, USER.name) for number in range(RULES // 2)]
-    rules += [(group, f"group-{number}", literal, f"user-{number}") for number in range(RULES - len(rules))]
+    rules += [(topic, f"{TOPIC}{number}-", prefixed, USER.name) for number in range(count // 2)]
+    rules += [(group, f"group-{number}", literal, f"user-{number}") for number in range(count - len(rules))]
     creations = [
         m.CreateAclsRequestAclCreation(
             resource_type=kind,
@@ -338,6 +338,9 @@ class Time:
 
     def stop(self) -> None:
         self._stopped_ns = self._monotonic_ns()
+
+    def go_on(self) -> None:
+        self._stopped_ns = 0
 
 
 class NotCounted:
@@ -380,9 +383,12 @@ async def _count(library: ctypes.CDLL | NotCounted, *, is_secured: bool, is_obse
             raise RuntimeError(f"{way.name}: the last request failed, so the counted ones may have failed, too")
 
 
-def counted(*options: str) -> dict[str, int]:
+def counted(*options: str, module: str = "bench.instructions", requests: int = REQUESTS) -> dict[str, int]:
     """
-    Run all ways under callgrind, in a process of its own: instructions by name.
+    Run a module under callgrind, in a process of its own: instructions of a request by name.
+
+    Args:
+        requests: how many requests the module counts together.
 
     Raises:
         FileNotFoundError: valgrind or a C compiler is missing.
@@ -400,21 +406,21 @@ def counted(*options: str) -> dict[str, int]:
         ]
         subprocess.run(
             [
-                *(*command, sys.executable, "-m", "bench.instructions", "--within", str(library)),
+                *(*command, sys.executable, "-m", module, "--within", str(library)),
                 *options,
             ],
             check=True,
             env=os.environ | {"PYTHONHASHSEED": "0"},
         )
-        return dict(_read(Path(work)))
+        return dict(_read(Path(work), requests))
 
 
-def _read(work: Path) -> Iterator[tuple[str, int]]:
+def _read(work: Path, requests: int) -> Iterator[tuple[str, int]]:
     for path in sorted(work.glob("counts.*"), key=lambda path: int(path.suffix[1:])):
         text = path.read_text()
         name, total = _NAME.search(text), _TOTAL.search(text)
         if name and total:
-            yield name[1], int(total[1]) // REQUESTS
+            yield name[1], int(total[1]) // requests
 
 
 def main() -> int:

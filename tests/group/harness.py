@@ -70,6 +70,7 @@ class Image:
         self.by_name = {name: Topic(name, UUID(int=index), 4) for index, name in enumerate(names, 1)}
 
     version = 0
+    has_racks = False
 
     def racks(self, _topic_id: UUID, _partition: int, /) -> Sequence[str]:
         return ()

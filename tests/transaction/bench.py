@@ -46,6 +46,7 @@ class Image(dict[str, Topic]):
     """A `kohort.model.image.ClusterImage` that a test changes."""
 
     version = 0
+    has_racks = False
 
     def racks(self, _topic_id: UUID, _partition: int, /) -> tuple[str, ...]:
         return ()

@@ -248,6 +248,10 @@ class Catalog:
         """Whether this node leads the log, and may change the catalog."""
         return self._log is not None
 
+    @property
+    def has_racks(self) -> bool:
+        return any(broker.rack is not None for broker in self._cluster.brokers.values())
+
     def racks(self, topic_id: UUID, partition: int, /) -> Collection[str]:
         topic = self._durable.by_id.get(topic_id)
         brokers = self._cluster.brokers

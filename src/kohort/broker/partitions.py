@@ -23,6 +23,7 @@ from kohort.broker.catalog import Catalog
 from kohort.broker.catalog_view import Topic
 from kohort.broker.cluster import Cluster
 from kohort.broker.configs.topic_configs import DEFAULTS_OF_TOPICS, TopicConfigs
+from kohort.broker.deletions import Deletions
 from kohort.broker.ports import CallLater, PartitionLeader
 from kohort.broker.records.produce_rules import ProduceRules
 from kohort.broker.records.traffic import TopicTraffic, Traffic
@@ -251,6 +252,7 @@ class Partitions:
         self.traffic = Traffic()
         self.opened: dict[tuple[str, int], Partition] = {}
         """By topic and index."""
+        self.deletions: Final = Deletions(store, call_later)
         self._settings: dict[str, dict[int, _Settings]] = {}
         """By topic and leader."""
         self._call_later = call_later
@@ -293,6 +295,7 @@ class Partitions:
             return None
         state = self._catalog.state(topic, index)
         settings = self._settings_of(topic, state.leader)
+        self.deletions.end((name, index))
         log = self._store.open(TopicPartition(name, index), topic.topic_id, settings.log_config)
         if self._cluster.is_shared and log.leader_epoch != state.leader_epoch:
             raise NotLeaderError(
@@ -387,13 +390,16 @@ class Partitions:
             self._call_later(0, self._renew_settings)
 
     def _delete(self, topic: TopicImage) -> None:
+        """Delete a topic: none of its partitions is found any more, and their logs are deleted in steps."""
         self._settings.pop(topic.name, None)
         self.traffic.forget(topic.name)
         for index in range(topic.partition_count):
-            partition = self.opened.pop((topic.name, index), None)
+            place = topic.name, index
+            partition = self.opened.pop(place, None)
             if partition is not None:
-                partition.on_deleted()
-            self._store.delete(TopicPartition(topic.name, index))
+                partition.is_deleted = True
+            self.deletions.add(place, partition)
+        self.deletions.go_on()
 
     def _reconfigure(self, topic: Topic) -> None:
         for index in range(topic.partition_count):

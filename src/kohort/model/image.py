@@ -27,6 +27,10 @@ class ClusterImage(Protocol):
     def version(self) -> int:
         """A number that rises with every change, also across restarts."""
 
+    @property
+    def has_racks(self) -> bool:
+        """Whether any broker has a rack; if not, no partition has one."""
+
     def racks(self, topic_id: UUID, partition: int, /) -> Collection[str]:
         """The racks of the replicas of a partition that exists; brokers without a rack do not count."""
 
@@ -64,6 +68,7 @@ class NoTopics:
     """A `ClusterImage` without topics."""
 
     version = 0
+    has_racks = False
 
     def racks(self, _topic_id: UUID, _partition: int, /) -> Collection[str]:
         return ()

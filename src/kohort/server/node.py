@@ -433,6 +433,7 @@ class Node:
         await self._drain()
         self._coordinators.close()
         self._turns.background.close(waits=True)
+        self._broker.partitions.deletions.end_all()
         self._turns.ready_queue.run()
         for connection in list(self._connections.open):
             connection.close()
@@ -522,6 +523,7 @@ class Node:
 
         if not isinstance(self._store, MemoryStore):
             raise ConfigError("only a broker in memory has snapshots: start it with --memory")
+        self._broker.partitions.deletions.end_all()
         self._turns.ready_queue.run()
         self._store.flush()
         return self._store.content()

@@ -360,6 +360,9 @@ class LogStore(Protocol):
     def delete(self, topic_partition: TopicPartition) -> None:
         """Close the log and remove its data; a missing partition is no error."""
 
+    def after_deletions(self, action: Callable[[], None]) -> None:
+        """Call when the logs that were deleted so far keep no write waiting any more, at once if that is so now."""
+
     def flush_aged(self) -> None:
         """
         Flush the logs with unflushed data that were not flushed for their topic's `flush.ms`, in the background.

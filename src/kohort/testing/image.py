@@ -19,6 +19,8 @@ class FixedTopic(msgspec.Struct, frozen=True):
 class FixedImage:
     """`kohort.model.image.ClusterImage` of a list of topics, which a test may change."""
 
+    has_racks = False
+
     def __init__(self, topics: Iterable[FixedTopic] = ()) -> None:
         self.by_name: dict[str, FixedTopic] = {topic.name: topic for topic in topics}
 

@@ -133,6 +133,7 @@ def test_a_rack_that_moves_raises_the_epoch(monkeypatch: pytest.MonkeyPatch) -> 
     coordinator = Coordinator()
     a = Member(coordinator, "a")
     a.join()
+    monkeypatch.setattr(coordinator.image, "has_racks", True)
     monkeypatch.setattr(coordinator.image, "racks", lambda _topic, partition: ("r1",) if partition == 0 else ())
     grow(coordinator, "orders", 4)
     assert a.beat().member_epoch == 3

@@ -1,7 +1,7 @@
 """Classic groups in one shard: replay and load."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from kohort.group.classic.group import ClassicGroup
 from kohort.group.classic.rebalance import GroupSteps
@@ -13,6 +13,9 @@ from kohort.machine.shard import Result
 from kohort.machine.steps import Deadline
 from kohort.model.image import ImageDelta
 from kohort.records.values import GroupMetadata, GroupMetadataTombstone
+
+_NOTHING: Final[Result[GroupRecord, None]] = Result()
+"""What begins with a group without members: a shard may have many thousands, of consumers that only commit."""
 
 
 class ClassicGroupManager:
@@ -46,6 +49,8 @@ class ClassicGroupManager:
 
     def on_loaded(self, group: ClassicGroup, now_ms: int, /) -> Result[GroupRecord, None]:
         """Give every member a whole session timeout. A group larger than `group.max.size` rebalances to shrink."""
+        if not group.members:
+            return _NOTHING
         steps = GroupSteps(self._context, group, now_ms)
         for member in group.members.values():
             steps.begin_session(member.session, member.session_timeout_ms)

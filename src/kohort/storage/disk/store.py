@@ -318,6 +318,9 @@ class DiskStore:
             if log is not None:
                 self._opened.remove(log, "delete")
 
+    def after_deletions(self, action: Callable[[], None]) -> None:
+        self._flush_coordinator.then(action)
+
     def _delete_loaded(self, topic_partition: TopicPartition) -> None:
         """Delete a partition, if it was deleted while it was being loaded."""
         if topic_partition in self._to_delete:

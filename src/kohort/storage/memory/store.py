@@ -1,6 +1,6 @@
 """Logs that live as long as the process: for tests, and for brokers without a data directory."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
@@ -96,6 +96,9 @@ class MemoryStore:
 
     def partitions(self) -> Iterable[TopicPartition]:
         return sorted(self._logs)
+
+    def after_deletions(self, action: Callable[[], None]) -> None:
+        action()
 
     def delete(self, topic_partition: TopicPartition) -> None:
         log = self._logs.pop(topic_partition, None)

@@ -223,6 +223,9 @@ class PostgresStore:
     def partitions(self) -> Iterable[TopicPartition]:
         return sorted(self._logs)
 
+    def after_deletions(self, action: Callable[[], None]) -> None:
+        action()
+
     def delete(self, topic_partition: TopicPartition) -> None:
         self._remove(topic_partition, "was deleted", is_stray=False)
 
