@@ -321,7 +321,8 @@ class PostgresLog(PostgresReads):
             raise UnavailableError(self.refusal)
         return PostgresView(self)
 
-    load_view = view
+    def load_view(self) -> PostgresView:
+        return self.view()
 
     def read_failed(self, _view: ReadView, exc: OSError) -> bool:
         _log.warning("log.read_failed partition=%s error=%r", self.topic_partition, str(exc))
