@@ -318,18 +318,22 @@ class Beats:
 
     def send(self, client_id: str, member: str = "member") -> None:
         frame = self.data(client_id, member=member)[4:]
-        read = self.reader.read(frame, read_request_header(frame)[4], self.remembered)
+        body = read_request_header(frame)[4]
+        read = self.reader.read(frame, body, self.remembered)
         if isinstance(read, TemplateMatch):
-            self.remembered.know(frame, "route", client_id, read)
+            self.remembered.know(frame, body, "route", client_id, read)
 
 
 def test_a_request_without_numbers_is_known_by_its_bytes_with_any_correlation_id() -> None:
     beats = Beats()
     for correlation_id in (0, 1, -1, 1 << 30):
-        known = beats.remembered.known(beats.data(correlation_id=correlation_id))
+        data = beats.data(correlation_id=correlation_id)
+        known = beats.remembered.known(data)
         assert known is not None
         assert (known.route, known.client_id) == ("route", "client")
-        assert known.match.template.request == m.HeartbeatRequest(group_id="group", member_id="member")
+        match = known.match(data)
+        assert match is not None
+        assert match.template.request == m.HeartbeatRequest(group_id="group", member_id="member")
 
 
 @pytest.mark.parametrize(
@@ -358,16 +362,89 @@ def test_what_is_known_by_its_bytes_goes_with_its_template() -> None:
     assert [each.remembered.known(Beats.data()) for each in (replaced, forgotten)] == [None, None]
 
 
-def test_a_long_request_and_one_with_numbers_are_not_known_by_their_bytes() -> None:
-    beats, client = Beats(), Client()
-    for _ in range(4):
+def test_a_long_request_is_not_known_by_its_bytes() -> None:
+    beats, commits = Beats(), Commits()
+    for number in range(4):
         beats.send("c" * FRAME_BYTES_MAX)
-        frame, body = client.frame(commit([7]))
-        read = client.reader.read(frame, body, client.remembered)
-        if isinstance(read, TemplateMatch):
-            client.remembered.know(frame, "route", "client", read)
+        commits.send(commit([number] * 100))
     assert beats.remembered.known(Beats.data("c" * FRAME_BYTES_MAX)) is None
-    assert not client.remembered.frames
+    assert not commits.remembered.frames
+
+
+class Commits:
+    """A connection that knows short commits by their bytes."""
+
+    def __init__(self, version: int = 9) -> None:
+        self.version = version
+        self.reader = RepeatReader(COMMIT, version, with_offsets)
+        self.memory = Memory()
+        self.remembered = TemplateCache(self.memory)
+
+    def data(self, request: m.OffsetCommitRequest) -> bytes:
+        return request_encoder(COMMIT, self.version)(1, "client", request)
+
+    def send(self, request: m.OffsetCommitRequest) -> None:
+        frame = self.data(request)[4:]
+        body = read_request_header(frame)[4]
+        read = self.reader.read(frame, body, self.remembered)
+        if isinstance(read, TemplateMatch):
+            self.remembered.know(frame, body, "route", "client", read)
+
+    def numbers(self, request: m.OffsetCommitRequest, more: bytes = b"") -> list[int] | None:
+        """The numbers of a request that is known by its bytes."""
+        data = self.data(request) + more
+        known = self.remembered.known(data)
+        match = None if known is None else known.match(data)
+        return None if match is None else list(match.numbers)
+
+
+@settings(max_examples=30)
+@given(
+    version=st.sampled_from(VERSIONS), sent=st.lists(st.lists(INT64, min_size=3, max_size=3), min_size=4, max_size=6)
+)
+def test_a_commit_is_known_by_its_bytes_before_the_first_offset(version: int, sent: list[list[int]]) -> None:
+    topic_id = UUID(int=7) if version >= 10 else None
+    for count in (1, 2, 3):
+        commits = Commits(version)
+        for number in range(3):
+            commits.send(commit([number] * count, topic_id=topic_id))
+        for offsets in sent:
+            assert commits.numbers(commit(offsets[:count], topic_id=topic_id)) == offsets[:count]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize(
+    "changed", [{"metadata": "n"}, {"metadata": ""}, {"topic": "otters"}, {"member": "nember"}], ids=str
+)
+def test_a_commit_that_differs_elsewhere_is_not_known_by_its_bytes(changed: dict[str, str], count: int) -> None:
+    commits = Commits()
+    for number in range(3):
+        commits.send(commit([number] * count, metadata="m"))
+    assert commits.numbers(commit([9] * count, metadata="m")) == [9] * count
+    assert commits.numbers(commit([9] * count, **{"metadata": "m"} | changed)) is None  # type: ignore[arg-type]
+    assert commits.numbers(commit([9] * count, metadata="m"), b"\0") is None
+
+
+def test_of_commits_of_one_size_those_are_known_whose_first_offset_is_at_one_place() -> None:
+    """Another one is read as before: its offsets are right."""
+    commits, other = Commits(), {"topic": "order", "metadata": "x"}
+    assert len(commits.data(commit([1]))) == len(commits.data(commit([1], **other)))  # type: ignore[arg-type]
+    for number in range(3):
+        commits.send(commit([number], group="group-1"))
+        commits.send(commit([number], group="group-2", **other))  # type: ignore[arg-type]
+    assert commits.numbers(commit([5], group="group-1")) == [5]
+    assert commits.numbers(commit([5], group="group-2", **other)) is None  # type: ignore[arg-type]
+
+
+def test_what_is_known_already_takes_no_more_memory() -> None:
+    """As behind another request, when it is not looked for by its bytes."""
+    commits = Commits()
+    for number in range(3):
+        commits.send(commit([number]))
+    left = commits.memory.bytes_left
+    for number in range(3):
+        commits.send(commit([number]))
+    assert commits.memory.bytes_left == left
 
 
 def test_what_is_known_by_its_bytes_counts_as_memory_and_gives_it_back() -> None:

@@ -12,8 +12,8 @@ A handler with a method `with_numbers` (see `WithNumbers`) gets matches in place
 requests. A request in another encoding than ours (unknown tagged fields, bytes after the
 end) gets no template.
 
-A request without numbers, as a heartbeat, repeats all its bytes but the correlation id. `TemplateCache.frames` finds it by
-them, before its frame is cut and its header read.
+A short request is found by its bytes, before its frame is cut and its header read (`TemplateCache.frames`): one without
+numbers, as a heartbeat, by all of them but the correlation id, and another one by those up to its first number.
 """
 
 from collections.abc import Callable, Iterator
@@ -88,6 +88,7 @@ class RequestTemplate:
     Attributes:
         request: the request from which the template was made.
         body_bytes: the size of every matching request.
+        constant_bytes: how many bytes come before the first number.
         memo: kept by the handler; None until the first match was handled.
         has_numbers: whether matches differ at all.
         allowed_at: the version of the access rules that allow the whole request to the user of the connection; -1 if none is
@@ -98,10 +99,12 @@ class RequestTemplate:
     __slots__ = (
         "_fixed",
         "_kept",
+        "_later",
         "_numbers",
         "_pieces",
         "allowed_at",
         "body_bytes",
+        "constant_bytes",
         "has_numbers",
         "memo",
         "misses",
@@ -117,6 +120,7 @@ class RequestTemplate:
         self.misses = 0
         self.body_bytes = len(body)
         self.has_numbers = bool(positions)
+        self.constant_bytes = positions[0] if positions else len(body)
         kept = bytearray(b"\xff" * len(body))
         form, end = ">", 0
         pieces: list[tuple[int, bytes]] = []
@@ -127,6 +131,8 @@ class RequestTemplate:
             end = position + _NUMBER_BYTES
         self._pieces = [*pieces, (end, body[end:])] if len(positions) <= FEW_NUMBERS else []
         """Offset and content of the bytes that do not change."""
+        self._later = self._pieces[1:]
+        """Those behind the first number."""
         # One operation on two large integers compares all bytes that do not change.
         self._kept = int.from_bytes(kept, "little")
         self._fixed = int.from_bytes(body, "little") & self._kept
@@ -141,7 +147,14 @@ class RequestTemplate:
         """The numbers of the request whose body begins at `start`; None if it does not match."""
         if len(frame) - start != self.body_bytes:
             return None
-        for offset, piece in self._pieces:
+        return self._compared(frame, start, self._pieces)
+
+    def numbers_behind(self, frame: bytes, start: int) -> tuple[int, ...] | None:
+        """As `numbers_of`, for a request of the right size whose bytes before the first number match."""
+        return self._compared(frame, start, self._later)
+
+    def _compared(self, frame: bytes, start: int, pieces: list[tuple[int, bytes]]) -> tuple[int, ...] | None:
+        for offset, piece in pieces:
             begin = start + offset
             if frame[begin : begin + len(piece)] != piece:
                 return None
@@ -195,21 +208,30 @@ class Memory:
 
 class KnownFrame:
     """
-    A request without numbers that a connection repeats, with its header.
+    A request that a connection repeats, with its header.
 
     Attributes:
         head: size, API key and version.
         route: what the connection has found by API key and version.
-        match: the request, for its handler.
     """
 
-    __slots__ = ("client_id", "head", "match", "route")
+    __slots__ = ("_body", "_match", "_template", "client_id", "head", "route")
 
-    def __init__(self, head: bytes, route: Any, client_id: str, match: TemplateMatch) -> None:
+    def __init__(self, head: bytes, body: int, route: Any, client_id: str, match: TemplateMatch) -> None:
         self.head: Final = head
         self.route: Final = route
         self.client_id: Final = client_id
-        self.match: Final = match
+        self._body: Final = body
+        """Where the body begins behind the size of the frame."""
+        self._template: Final = match.template
+        self._match: Final = None if match.template.has_numbers else match
+
+    def match(self, data: bytes) -> TemplateMatch | None:
+        """The request in `data`, for its handler; None if it is another one behind its first number."""
+        if self._match is not None:
+            return self._match
+        numbers = self._template.numbers_behind(data, self._body)
+        return None if numbers is None else TemplateMatch(self._template, numbers)
 
 
 class TemplateCache:
@@ -217,14 +239,16 @@ class TemplateCache:
     The templates and candidates of one connection, by API, version and first field of the request: the group id.
 
     Attributes:
-        frames: whole requests without numbers, by what follows the correlation id. Their templates are all in the cache.
+        frames: short requests, by what follows the correlation id up to the first number. Their templates are in the cache.
     """
 
-    __slots__ = ("_bytes", "_frame_bytes", "_memory", "frames", "requests")
+    __slots__ = ("_bytes", "_ends", "_frame_bytes", "_memory", "frames", "requests")
 
     def __init__(self, memory: Memory) -> None:
         self.requests: dict[bytes, RequestTemplate | TemplateCandidate] = {}
         self.frames: dict[bytes, KnownFrame] = {}
+        self._ends: dict[int, int] = {}
+        """By the size of a frame: where the bytes end by which it is found. Both count the size before it."""
         self._frame_bytes = 0
         """The memory of `frames`."""
         self._memory = memory
@@ -247,22 +271,35 @@ class TemplateCache:
             self.forget()
             self.put(key, request)
 
-    def know(self, frame: bytes, route: Any, client_id: str, match: TemplateMatch) -> None:
-        """Find the next request with the same bytes by them, if it is short and has no numbers."""
-        if match.template.has_numbers or len(frame) > FRAME_BYTES_MAX:
+    def know(self, frame: bytes, body: int, route: Any, client_id: str, match: TemplateMatch) -> None:
+        """
+        Find the next request with the same bytes by them, if it is short.
+
+        Of requests of one size only those whose first number is at the same place are found.
+
+        Args:
+            body: where the body begins.
+        """
+        end = body + match.template.constant_bytes
+        key = frame[8:end]
+        if len(frame) > FRAME_BYTES_MAX or key in self.frames:
             return
         more_bytes = FRAME_OVERHEAD_BYTES + len(frame)
         if len(self.frames) >= FRAMES_MAX:
             self._forget_frames()
-        if more_bytes > self._memory.bytes_left:
+        if more_bytes > self._memory.bytes_left or self._ends.setdefault(len(frame) + 4, end + 4) != end + 4:
             return
         self._take(more_bytes)
         self._frame_bytes += more_bytes
-        self.frames[frame[8:]] = KnownFrame(len(frame).to_bytes(4, "big") + frame[:4], route, client_id, match)
+        head = len(frame).to_bytes(4, "big") + frame[:4]
+        self.frames[key] = KnownFrame(head, body + 4, route, client_id, match)
 
     def known(self, data: bytes) -> KnownFrame | None:
-        """The known request whose frame, with its size, is `data`."""
-        found = self.frames.get(data[12:])
+        """The known request whose frame, with its size, is `data`, as far as its first number."""
+        end = self._ends.get(len(data))
+        if end is None:
+            return None
+        found = self.frames.get(data[12:end])
         return None if found is None or data[:8] != found.head else found
 
     def forget(self) -> None:
@@ -274,6 +311,7 @@ class TemplateCache:
     def _forget_frames(self) -> None:
         if self.frames:
             self.frames.clear()
+            self._ends.clear()
             self._take(-self._frame_bytes)
             self._frame_bytes = 0
 

@@ -237,6 +237,6 @@ def test_a_repeated_fetch_of_offsets_sees_each_commit() -> None:
             found = await client.ask(*FETCH, fetch)
             assert found.groups[0].topics[0].partitions[0].committed_offset == number
         (connection,) = served(node)
-        assert len(connection._templates.frames) == 1
+        assert len(connection._templates.frames) == 2
 
     play(story)

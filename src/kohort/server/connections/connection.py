@@ -105,8 +105,10 @@ class ClientConnection(AnsweringConnection):
         if not self._in_flight and not self._is_held and self._frames.is_between and not self.held_bytes:
             known = self._templates.known(data)
             if known is not None and not self._waiting and not self._is_handling:
-                self._send_alone(self._handle_known(known, data))
-                return
+                match = known.match(data)
+                if match is not None:
+                    self._send_alone(self._handle_known(known, match, data))
+                    return
         try:
             frames = self._frames.feed(data)
         except WireError as error:
@@ -203,7 +205,7 @@ class ClientConnection(AnsweringConnection):
             else:
                 request = read_repeated(frame, body, self._templates)
                 if isinstance(request, TemplateMatch) and not route.is_gradual:
-                    self._templates.know(frame, route, client_id, request)
+                    self._templates.know(frame, body, route, client_id, request)
             if route.is_gradual:
                 return self._begin_long(pending, frame, body, request)
             return self._answer(pending, request, len(frame))
@@ -214,12 +216,12 @@ class ClientConnection(AnsweringConnection):
             self._fail(error)
         return None
 
-    def _handle_known(self, known: KnownFrame, data: bytes) -> bytes | None:
+    def _handle_known(self, known: KnownFrame, match: TemplateMatch, data: bytes) -> bytes | None:
         """As `_handle_one`, for a request that this connection has sent before: its frame is neither cut nor read."""
         try:
             route: Route = known.route
             pending = self._begin(route, read_int32(data, 8), known.client_id)
-            request = known.match if route.read_repeated is not None else known.match.unfold()
+            request = match if route.read_repeated is not None else match.unfold()
             return self._answer(pending, request, len(data) - 4)
         except Exception as error:  # noqa: BLE001 -- as in `_handle_one`
             self._fail(error)
