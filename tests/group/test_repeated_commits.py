@@ -294,8 +294,9 @@ def test_what_is_kept_of_a_commit_is_not_more_than_was_counted(group: str, topic
                 for delta in range(8):
                     plan.layout(delta)
 
-    keep()  # what is made once for all is not counted
-    remembered.forget()
+    for _ in range(2):
+        keep()  # what is made once for all is not counted: a reader makes some of it for its 17th message
+        remembered.forget()
     gc.collect()
     tracemalloc.start()
     try:

@@ -47,6 +47,9 @@ _CRC: Final = Struct(">I")
 _ATTRIBUTES: Final = Struct(">h")
 _BASE_OFFSET: Final = Struct(">q")
 _TIMES: Final = fields_struct("base_timestamp", "max_timestamp")
+_pack_front: Final = fields_struct("base_offset", "crc").pack
+_pack_covered: Final = fields_struct("attributes", "count").pack
+"""The fields that the checksum covers."""
 
 _SIZE_MAX: Final = (1 << 31) - 1
 
@@ -210,32 +213,15 @@ def encode_batch(
     return batch
 
 
-def join_records(sections: Sequence[bytes], count: int, timestamp_ms: int, *, base_sequence: int = 0) -> bytearray:
+def join_records(sections: list[bytes], count: int, timestamp_ms: int, *, base_sequence: int = 0) -> bytes:
     """
     As `encode_batch`, from encoded records: sections of records whose offset deltas count from the start of the batch.
     """
-    size = HEADER_BYTES + sum(map(len, sections))
-    batch = bytearray(
-        HEADER.pack(
-            0,
-            size - LOG_OVERHEAD_BYTES,
-            0,
-            MAGIC,
-            0,
-            0,
-            count - 1,
-            timestamp_ms,
-            timestamp_ms,
-            -1,
-            -1,
-            base_sequence,
-            count,
-        )
-    )
-    for section in sections:
-        batch += section
-    write_crc(batch)
-    return batch
+    fields = _pack_covered(0, count - 1, timestamp_ms, timestamp_ms, -1, -1, base_sequence, count)
+    covered = fields + sections[0] if len(sections) == 1 else b"".join([fields, *sections])
+    size = ATTRIBUTES_AT + len(covered)
+    front: bytes = _pack_front(0, size - LOG_OVERHEAD_BYTES, 0, MAGIC, crc32c(covered))
+    return front + covered
 
 
 RECORD_OVERHEAD_BYTES: Final = 21

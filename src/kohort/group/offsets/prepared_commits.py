@@ -130,24 +130,35 @@ def with_offsets(request: m.OffsetCommitRequest, offsets: Iterator[int]) -> m.Of
     )
 
 
-class Preparation(msgspec.Struct, frozen=True):
+class Preparation:
     """
-    The outcome of preparing a template.
+    The outcome of preparing a template. A plain class: compiled code reads its attributes from fixed places.
+
+    Args:
+        topics: the topics in the request, as the cluster had them at that time; None for a missing one.
 
     Attributes:
-        topics: the topics in the request, as the cluster had them at that time; None for a missing one.
         commit: None if each request has to take the plain way: it has a retention time, names partitions that do not exist or
             none at all, or the prepared commit would be too large.
     """
 
-    is_by_id: bool
-    topics: Sequence[tuple[str | UUID | None, TopicImage | None]]
-    commit: PreparedCommit | None
+    __slots__ = ("_is_by_id", "_topics", "commit")
+
+    def __init__(
+        self,
+        topics: list[tuple[str | UUID | None, TopicImage | None]],
+        commit: PreparedCommit | None,
+        *,
+        is_by_id: bool,
+    ) -> None:
+        self._topics: Final = topics
+        self._is_by_id: Final = is_by_id
+        self.commit: Final = commit
 
     def is_current(self, image: ClusterImage) -> bool:
         """Whether the topics are unchanged. A changed topic is another object."""
-        for key, topic in self.topics:  # noqa: SIM110 -- a generator would cost every commit half a microsecond
-            if _topic(image, key, is_by_id=self.is_by_id) is not topic:
+        for key, topic in self._topics:  # noqa: SIM110 -- a generator would cost every commit half a microsecond
+            if _topic(image, key, is_by_id=self._is_by_id) is not topic:
                 return False
         return True
 
@@ -173,7 +184,7 @@ def prepare(template: RequestTemplate, context: RequestContext, image: ClusterIm
         if commit.size_bytes > GROWTH_MAX * template.body_bytes:
             commit = None
     keys = [topic.topic_id if is_by_id else topic.name for topic in request.topics]
-    return Preparation(is_by_id, [(key, _topic(image, key, is_by_id=is_by_id)) for key in keys], commit)
+    return Preparation([(key, _topic(image, key, is_by_id=is_by_id)) for key in keys], commit, is_by_id=is_by_id)
 
 
 def _topic(image: ClusterImage, key: Any, *, is_by_id: bool) -> TopicImage | None:
@@ -248,6 +259,7 @@ class PreparedCommit:
 
     __slots__ = (
         "_layouts",
+        "_one",
         "answer",
         "commits",
         "committer",
@@ -294,6 +306,7 @@ class PreparedCommit:
         ]
         self.metadata_length = max(map(utf16_length, self.metadata))
         self._layouts: dict[int, tuple[Struct, list[Any]]] = {}
+        self._one: OneRecord | None = None
         self.size_bytes = sum(
             RECORD_OVERHEAD_BYTES + len(key) + len(front) + len(middle) + len(back) + 2 * INT64.size
             for key, front, middle, back in self.encoded
@@ -318,6 +331,14 @@ class PreparedCommit:
             layout = self._layouts[first_delta] = self._make_layout(first_delta)
         return layout
 
+    @property
+    def one(self) -> OneRecord:
+        """The packing of the only record."""
+        one = self._one
+        if one is None:
+            one = self._one = OneRecord(*self.encoded[0])
+        return one
+
     def _make_layout(self, first_delta: int) -> tuple[Struct, list[Any]]:
         parts: list[Any] = [b""]
         for delta, (key, front, middle, back) in enumerate(self.encoded, first_delta):
@@ -326,6 +347,33 @@ class PreparedCommit:
             parts += (0, middle, 0, back + b"\0")
         form = "".join(f"{len(part)}s" if isinstance(part, bytes) else "q" for part in parts)
         return Struct(f">{form}"), parts
+
+
+ONE_BYTE_DELTAS: Final = 64
+"""Offset deltas below take one byte in a record, which is the double of the delta."""
+
+
+class OneRecord:
+    """The packing of a record with an offset delta below `ONE_BYTE_DELTAS`: most commits are of one partition."""
+
+    __slots__ = ("_back", "_before_delta", "_between", "_front", "_pack")
+
+    def __init__(self, key: bytes, front: bytes, middle: bytes, back: bytes) -> None:
+        start = record_front(key, len(front) + len(middle) + len(back) + 2 * INT64.size, 0)
+        size = next(index for index, byte in enumerate(start, 1) if byte < 1 << 7)  # of the varint of the size
+        delta_at = size + 2  # attributes and timestamp delta
+        self._before_delta: Final = start[:delta_at]
+        self._front: Final = start[delta_at + 1 :] + front
+        self._between: Final = middle
+        self._back: Final = back + b"\0"
+        form = f">{delta_at}sB{len(self._front)}sq{len(middle)}sq{len(self._back)}s"
+        self._pack: Final = Struct(form).pack
+
+    def pack(self, delta: int, offset: int, timestamp_ms: int) -> bytes:
+        packed: bytes = self._pack(
+            self._before_delta, 2 * delta, self._front, offset, self._between, timestamp_ms, self._back
+        )
+        return packed
 
 
 class PreparedRecords(PackedRecords[OffsetCommit]):
@@ -362,10 +410,13 @@ class PreparedRecords(PackedRecords[OffsetCommit]):
         return self.prepared.size_bytes
 
     def pack(self, first_delta: int, /) -> bytes:
+        offsets = self.offsets
+        if len(offsets) == 1 and first_delta < ONE_BYTE_DELTAS:
+            return self.prepared.one.pack(first_delta, offsets[0], self.now_ms)
         layout, parts = self.prepared.layout(first_delta)
         parts = parts.copy()
-        parts[1::4] = self.offsets
-        parts[3::4] = repeat(self.now_ms, len(self.offsets))
+        parts[1::4] = offsets
+        parts[3::4] = repeat(self.now_ms, len(offsets))
         return layout.pack(*parts)
 
     def pairs(self) -> list[tuple[bytes, bytes | None]]:

@@ -10,7 +10,7 @@ Source: Kafka CoordinatorRuntime.CoordinatorContext.append, flushCurrentBatch; K
 
 import logging
 from collections.abc import Generator, Sequence
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from kohort.machine.bulk import LongRecords, PackedRecords
 from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, EndTransaction, Producer, RecordSerde, Result, Shard
@@ -23,9 +23,6 @@ from kohort.runtime.ports import ADAPTIVE, Clock, PartitionLog
 from kohort.wire.compression import Codec
 
 _log = logging.getLogger("kohort.runtime")
-
-PACKED_MIN: Final = 4
-"""Fewer records are faster to encode one by one."""
 
 Encoded: TypeAlias = list[Pair] | PackedRecords[Any]
 """The encoded records of one operation."""
@@ -57,11 +54,11 @@ class Appender:
     """
 
     __slots__ = (
-        "_clock",
         "_codec",
         "_linger_ms",
         "_log",
         "_metrics",
+        "_now_ms",
         "_owner",
         "_position",
         "_serde",
@@ -87,7 +84,7 @@ class Appender:
         self._shard = shard
         self._position = position
         self._serde = serde
-        self._clock = clock
+        self._now_ms = clock.now_ms
         self._codec = codec
         self._linger_ms = linger_ms
         self._metrics = metrics
@@ -177,8 +174,7 @@ class Appender:
     def _encoded(self, result: Result[Any, Any]) -> Encoded:
         records = result.records
         if type(records) is not list and isinstance(records, PackedRecords):
-            is_whole = result.is_atomic and len(records) >= PACKED_MIN
-            return records if is_whole else records.pairs()
+            return records if result.is_atomic else records.pairs()
         encode = self._serde.encode
         return [encode(record) for record in records]
 
@@ -231,7 +227,7 @@ class Appender:
         self._position.registry.end()
         offset, producer_id, producer_epoch = batch.next_offset, batch.producer_id, batch.producer_epoch
         try:
-            if len(encoded) == 1 and type(records) is list:
+            if type(records) is list and len(records) == 1:
                 self._shard.replay(offset, producer_id, producer_epoch, records[0])
             else:
                 self._shard.replay_all(offset, producer_id, producer_epoch, records)
@@ -257,7 +253,7 @@ class Appender:
         opened = self.batch
         if opened is None or (batch is not None and batch is not opened):
             return None
-        started_ms = self._clock.now_ms()
+        started_ms = self._now_ms()
         try:
             end = self._write(opened.encode(self._codec), opened)
         except Exception as error:  # noqa: BLE001 -- the shard loop: every caller is answered
@@ -265,7 +261,7 @@ class Appender:
             self._fail(opened, error)
             return error
         self._metrics.batch_linger_time.record(started_ms - opened.opened_ms)
-        now_ms = self._clock.now_ms()
+        now_ms = self._now_ms()
         self._metrics.batch_flush_time.record(now_ms - started_ms)
         self._release()
         return self._written(end, opened.next_offset, opened.events, now_ms)
@@ -289,8 +285,8 @@ class Appender:
         self._written(log_end, written + 1, [event], now_ms)
 
     def _write(self, data: bytes | bytearray, batch: OpenBatch) -> int:
-        if len(data) > self._log.batch_bytes_max:
-            raise RecordTooLargeError(f"a batch of {len(data)} bytes; the partition takes {self._log.batch_bytes_max}")
+        if len(data) > batch.bytes_max:
+            raise RecordTooLargeError(f"a batch of {len(data)} bytes; the partition takes {batch.bytes_max}")
         leader_epoch = self._owner.leader_epoch
         if batch.producer_id != NO_PRODUCER_ID:
             return self._log.append_transactional(

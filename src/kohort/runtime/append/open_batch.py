@@ -32,6 +32,7 @@ class OpenBatch:
     __slots__ = (
         "base_offset",
         "bytes_left",
+        "bytes_max",
         "count",
         "events",
         "guard",
@@ -54,6 +55,8 @@ class OpenBatch:
         guard: object | None = None,
     ) -> None:
         self.base_offset = base_offset
+        self.bytes_max = bytes_max
+        """What the partition takes at once."""
         self.bytes_left = bytes_max - BATCH_OVERHEAD_BYTES
         self.opened_ms = opened_ms
         """The timestamp of all its records."""
@@ -120,7 +123,7 @@ class OpenBatch:
             compression=codec,
         )
 
-    def _encode_packed(self) -> bytearray:
+    def _encode_packed(self) -> bytes:
         sections: list[bytes] = []
         delta = 0
         for records in self.packed:
