@@ -150,6 +150,8 @@ class Flusher(Generic[L]):
         self._failed_logs: set[L] = set()
         self._lock = threading.Lock()
         self._became_idle = threading.Condition(self._lock)
+        self._waits = 0
+        """How many threads wait for that: to notify nobody takes as long as to take a batch."""
         self._wake = Bell()
         """Rung when the sleeping thread has something to do."""
         self._ended = Bell()
@@ -228,9 +230,13 @@ class Flusher(Generic[L]):
     def wait(self, timeout_s: float | None = None) -> bool:
         """Block until every batch handed over is durable, or a flush has failed; False if that takes too long."""
         with self._became_idle:
-            return self._became_idle.wait_for(
-                lambda: self._has_failed or (self._waiting is None and not self._is_busy), timeout_s
-            )
+            self._waits += 1
+            try:
+                return self._became_idle.wait_for(
+                    lambda: self._has_failed or (self._waiting is None and not self._is_busy), timeout_s
+                )
+            finally:
+                self._waits -= 1
 
     def stop(self, timeout_s: float | None = None) -> bool:
         """Flush the batches handed over, end the thread and close the journal; False if that takes too long."""
@@ -276,7 +282,8 @@ class Flusher(Generic[L]):
             self._is_busy = flush_batch is not None and not self._has_failed
             if not self._is_busy:
                 self._is_asleep = not self._is_stopping
-                self._became_idle.notify_all()
+                if self._waits:
+                    self._became_idle.notify_all()
             is_awaited = was_busy and self._is_awaited
             if is_awaited:
                 self._is_awaited = False

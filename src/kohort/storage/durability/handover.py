@@ -15,6 +15,9 @@ from typing import Final
 
 _current_processor = getattr(ctypes.PyDLL(None), "sched_getcpu", None) if sys.platform == "linux" else None
 _ANY: Final = -1
+_read: Final = os.read
+_write: Final = os.write
+"""Names of a module are free in compiled code; one of another module costs as much as a call."""
 
 
 class Bell:
@@ -26,16 +29,16 @@ class Bell:
         self._poll.register(self._read_fd, select.POLLIN)
 
     def ring(self) -> None:
-        os.write(self._write_fd, b"\0")
+        _write(self._write_fd, b"\0")
 
     def wait(self) -> None:
-        os.read(self._read_fd, 1)
+        _read(self._read_fd, 1)
 
     def wait_for(self, timeout_ms: int) -> bool:
         """Wait for a time at most; False if the bell did not ring."""
         if not self._poll.poll(timeout_ms):
             return False
-        os.read(self._read_fd, 1)
+        _read(self._read_fd, 1)
         return True
 
     def close(self) -> None:
