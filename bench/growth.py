@@ -209,7 +209,7 @@ async def _members(node: Node, count: int) -> Requests:
     clients = [Client(node) for _ in range(count)]
     await _create(clients[0], partitions=100)
     await ready(clients[0], 0, "g")
-    member, generation = await join(clients[0], "g")
+    member, _ = await join(clients[0], "g")
     members = [(clients[0], member)]
     for client in clients[1:]:
         refused = await client.ask(join_frame("g", "", b""))
@@ -220,13 +220,9 @@ async def _members(node: Node, count: int) -> Requests:
     assert all([not (await it).error_code for it in joining])
     generation = answer.generation_id
     everyone = [m.SyncGroupRequestAssignment(member_id=it, assignment=b"a") for _, it in members]
-    for client, it in members:
-        sync = m.SyncGroupRequest(
-            group_id="g", generation_id=generation, member_id=it, assignments=everyone if it == answer.leader else []
-        )
-        if it != answer.leader:
-            continue
-        assert await client.succeeds(frame(ApiKey.SYNC_GROUP, 3, sync))
+    leader = next(client for client, it in members if it == answer.leader)
+    sync = m.SyncGroupRequest(group_id="g", generation_id=generation, member_id=answer.leader, assignments=everyone)
+    assert await leader.succeeds(frame(ApiKey.SYNC_GROUP, 3, sync))
     epochs = [await _joined(client, "c", f"m{number}", [TOPIC]) for number, client in enumerate(clients)]
     for _ in range(ASSIGNMENTS):
         await asyncio.sleep(ASSIGNMENT_SECONDS)
@@ -244,20 +240,18 @@ async def _partitions(node: Node, count: int) -> Requests:
     """One topic, and one consumer of all of its partitions."""
     client = Client(node)
     await _create(client, partitions=count)
-    await ready(client, 0, "s")
-    epoch = await _settled(client, "c", "m", await _joined(client, "c", "m", [TOPIC]))
-    return {
-        "ConsumerGroupHeartbeat": [(client, _consumer_heartbeat("c", "m", epoch))],
-        "OffsetCommit": [(client, commit("s", 1, 1))],
-        "Produce": [(client, produce(batch()))],
-        "Fetch": [(client, _fetch())],
-    }
+    return await _of_one_consumer(client)
 
 
 async def _topics(node: Node, count: int) -> Requests:
     """Topics of one partition, and one consumer of one of them."""
     client = Client(node)
     await _create(client, topics=count)
+    return await _of_one_consumer(client) | {"Metadata": [(client, _metadata(TOPIC))]}
+
+
+async def _of_one_consumer(client: Client) -> Requests:
+    """The requests of a client that consumes the first topic, and writes to it."""
     await ready(client, 0, "s")
     epoch = await _settled(client, "c", "m", await _joined(client, "c", "m", [TOPIC]))
     return {
@@ -265,7 +259,6 @@ async def _topics(node: Node, count: int) -> Requests:
         "OffsetCommit": [(client, commit("s", 1, 1))],
         "Produce": [(client, produce(batch()))],
         "Fetch": [(client, _fetch())],
-        "Metadata": [(client, _metadata(TOPIC))],
     }
 
 

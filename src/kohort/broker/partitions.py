@@ -23,11 +23,11 @@ from kohort.broker.catalog import Catalog
 from kohort.broker.catalog_view import Topic
 from kohort.broker.cluster import Cluster
 from kohort.broker.configs.topic_configs import DEFAULTS_OF_TOPICS, TopicConfigs
-from kohort.broker.deletions import Deletions
 from kohort.broker.ports import CallLater, PartitionLeader
 from kohort.broker.records.produce_rules import ProduceRules
 from kohort.broker.records.traffic import TopicTraffic, Traffic
 from kohort.broker.replicas import NO_LEADER, PartitionState
+from kohort.broker.topics.deletions import Deletions
 from kohort.machine.shard import EndTransaction
 from kohort.model.errors import (
     CoordinatorError,

@@ -112,7 +112,7 @@ class Node:
         self._is_starting = False
         self._times_lost = 0
         self._former: Former | None = None
-        """What is left from before this node has joined the others again."""
+        """Parts of this process in the cluster that have ended; None before the node joins again."""
         self._virtual_clock = VirtualClock(settings.virtual_from_ms) if settings.virtual_time else None
         self._build(settings)
 

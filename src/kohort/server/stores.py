@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kohort.storage.postgres import PostgresStore
 
 Content: TypeAlias = Mapping[TopicPartition, "LogContent"]
-"""What a store in memory has."""
+"""The logs of a store in memory, by partition."""
 
 
 def new_cluster_id() -> str:

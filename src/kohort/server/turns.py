@@ -72,7 +72,7 @@ class Turns:
         return self.virtual_time.wheel.arm(self.clock.now_ms() + round(seconds * 1_000), action).cancel
 
     def elsewhere(self, threads: DaemonThreads) -> Elsewhere:
-        """What runs work that may take long on some of the threads, and then `done` on the event-loop thread."""
+        """A function that runs long work on some of the threads, and then `done` on the event-loop thread."""
         return partial(self._elsewhere, threads)
 
     def _elsewhere(self, threads: DaemonThreads, work: Callable[[], None], done: Callable[[], None]) -> None:

@@ -132,7 +132,7 @@ class RequestTemplate:
         self._pieces = [*pieces, (end, body[end:])] if len(positions) <= FEW_NUMBERS else []
         """Offset and content of the bytes that do not change."""
         self._later = self._pieces[1:]
-        """Those behind the first number."""
+        """The pieces behind the first number."""
         # One operation on two large integers compares all bytes that do not change.
         self._kept = int.from_bytes(kept, "little")
         self._fixed = int.from_bytes(body, "little") & self._kept

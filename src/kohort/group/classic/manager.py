@@ -15,7 +15,7 @@ from kohort.model.image import ImageDelta
 from kohort.records.values import GroupMetadata, GroupMetadataTombstone
 
 _NOTHING: Final[Result[GroupRecord, None]] = Result()
-"""What begins with a group without members: a shard may have many thousands, of consumers that only commit."""
+"""The result for a group without members: a shard may have many thousands, of consumers that only commit."""
 
 
 class ClassicGroupManager:

@@ -56,7 +56,7 @@ class OpenBatch:
     ) -> None:
         self.base_offset = base_offset
         self.bytes_max = bytes_max
-        """What the partition takes at once."""
+        """The limit of the partition for one batch."""
         self.bytes_left = bytes_max - BATCH_OVERHEAD_BYTES
         self.opened_ms = opened_ms
         """The timestamp of all its records."""

@@ -248,7 +248,7 @@ class LogBase(ABC):
             self.forget_listeners()
 
     def end_leave(self) -> None:
-        """What is not below the high watermark was not appended. Without effect unless the log was left."""
+        """End the wait: records from the high watermark on were not appended. Without effect unless the log was left."""
         if self._is_left and self.refusal is not None:
             self._refuse(self.refusal)
             self.forget_listeners()

@@ -30,7 +30,7 @@ NO_ROW: Final = -1
 """The id of a log without a row in the database: nothing was written to it."""
 
 _WAITED_BYTES: Final = 256 * 1024
-"""What the thread that serves clients reads from the database at a time. Loads and Fetch read with views, elsewhere."""
+"""The bytes of one read on the thread that serves clients. Loads and Fetch read with views, elsewhere."""
 _FORGOTTEN_MAX: Final = 500
 """States of producers that one statement removes."""
 
@@ -78,19 +78,24 @@ class PostgresReads(LogBase):
         return ()
 
     def read(self, offset: int, *, bytes_max: int, up_to: int | None = None) -> bytes:
-        return self.read_on(offset, bytes_max, self.end_offset if up_to is None else up_to)[0]
+        up_to = self.end_offset if up_to is None else min(up_to, self.end_offset)
+        data = self._before_tail(offset, bytes_max, up_to)[0]
+        return data or self.tail.read(offset, bytes_max, up_to)
 
     def read_on(self, offset: int, bytes_max: int, up_to: int) -> tuple[bytes, int]:
         """As `read`, and the offset behind the batches."""
-        self._check_readable(offset)
         up_to = min(up_to, self.end_offset)
-        tail = self.tail
-        if offset < tail.start:
-            found = self._read_stored(offset, min(up_to, tail.start), bytes_max)
-            if found[0]:
-                return found
-        data = tail.read(offset, bytes_max, up_to)
+        found = self._before_tail(offset, bytes_max, up_to)
+        if found[0]:
+            return found
+        data = self.tail.read(offset, bytes_max, up_to)
         return data, max((span[3] + 1 for span in iter_spans(data)), default=up_to)
+
+    def _before_tail(self, offset: int, bytes_max: int, up_to: int) -> tuple[bytes, int]:
+        """As `read_on`, of the batches that are not in memory."""
+        self._check_readable(offset)
+        start = self.tail.start
+        return self._read_stored(offset, min(up_to, start), bytes_max) if offset < start else (b"", offset)
 
     def _read_stored(self, offset: int, up_to: int, bytes_max: int) -> tuple[bytes, int]:
         try:

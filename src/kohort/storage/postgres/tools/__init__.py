@@ -1,1 +1,1 @@
-"""What operators do with a store in a database: checks, copies, statements about its nodes."""
+"""The tools of operators for a store in a database: checks, copies, statements about its nodes."""
