@@ -20,7 +20,7 @@ def test_the_chart_is_that_of_the_figures(theme: str) -> None:
 
 def test_a_row_of_known_figures() -> None:
     page = PAGE.replace(
-        "| heartbeats, 64 connections | 95,000 | 47,200 |", "| heartbeats, 64 connections | 1 | 100,000 |"
+        "| heartbeats, 64 connections | 181,000 | 51,400 |", "| heartbeats, 64 connections | 1 | 100,000 |"
     )
     heartbeats, commits, _, start, _ = speed_chart.rows_of(page)
     assert heartbeats.figures[:2] == ("1", "100,000")
