@@ -134,9 +134,8 @@ class _Schedule:
 
 
 def _wait(epoll: select.epoll, due_ns: int) -> list[tuple[int, int]]:
-    """Wait for events until the next request is due. epoll waits in whole milliseconds; the rest of the last one is polled."""
-    left = min((due_ns - time.perf_counter_ns()) // 1_000_000, 1_000)
-    events = epoll.poll(left / 1_000) if left > 0 else []
-    while not events and time.perf_counter_ns() < due_ns and left < 1_000:
-        events = epoll.poll(0)
-    return events or epoll.poll(0)
+    """Wait for events until the next request is due. epoll waits in whole milliseconds, select in microseconds."""
+    left_s = min((due_ns - time.perf_counter_ns()) / 1e9, 1.0)
+    if left_s > 0:
+        select.select([epoll], (), (), left_s)
+    return epoll.poll(0)

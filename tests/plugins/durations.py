@@ -1,5 +1,5 @@
 """
-Seconds of test files: the longest file runs first, and a budget per room is enforced in CI.
+Seconds of test files: the longest file runs first, and CI names the rooms that take longer than their budget.
 
 `tests/durations.json` holds the measured seconds of each file and the seconds of the calibration loop on the machine that
 measured them. `make durations` writes it anew.
@@ -140,7 +140,11 @@ class Measuring:
 
 
 class Reporting:
-    """The side that prints: the xdist controller, or the only process. It sums seconds and checks budgets."""
+    """
+    The side that prints: the xdist controller, or the only process. It sums seconds, and compares them with budgets.
+
+    A room above its budget is a note, no failure: a machine may be slow in ways that the calibration loop does not meet.
+    """
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -157,11 +161,6 @@ class Reporting:
         if hasattr(report, "calibration_s"):
             self._calibrations.append(report.calibration_s)
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        if self._over_budget() and not session.exitstatus:
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         if WRITE:
             self._write(Path(WRITE))
@@ -172,7 +171,7 @@ class Reporting:
         for line in self._lines():
             terminalreporter.line(line)
         for room, (seconds, allowed) in over.items():
-            terminalreporter.line(f"ERROR {room} took {seconds:.0f} s; its budget is {allowed:.0f} s (tests/README.md)")
+            terminalreporter.line(f"NOTE {room} took {seconds:.0f} s; its budget is {allowed:.0f} s (tests/README.md)")
 
     def _over_budget(self) -> dict[str, tuple[float, float]]:
         if not is_ci() or not self._calibrations or os.environ.get("KOHORT_LONG"):

@@ -383,6 +383,23 @@ def test_segments_end_at_their_size(stored: Stored) -> None:
     assert records(again)[-1][0] == 39
 
 
+@pytest.mark.parametrize(
+    ("bytes_more", "ms_more", "is_counted"), [(0, 0, False), (2_500, 0, True), (0, SEGMENT_MS, True)]
+)
+def test_a_segment_is_counted_again_when_it_may_have_ended(
+    stored: Stored, bytes_more: int, ms_more: int, is_counted: bool
+) -> None:
+    config = msgspec.structs.replace(TIMED, segment_bytes=5_000)
+    log = stored.store.open(PARTITION, TOPIC_ID, config)
+    put(log, ("a", "1"))
+    pass_over(stored.owner, stored.store)
+    (first,) = log.segments
+    for _ in range(2):
+        put(log, ("b", "x" * bytes_more), timestamp_ms=1000 + ms_more)
+    pass_over(stored.owner, stored.store)
+    assert (list(log.segments) == [first]) == (not is_counted)
+
+
 def test_memory_forgets_the_records_of_a_transaction_that_the_database_forgets(stored: Stored) -> None:
     """Without the entry of the aborted transaction they would count as committed."""
     stored.store.close()

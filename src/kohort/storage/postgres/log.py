@@ -202,6 +202,7 @@ class PostgresLog(PostgresReads):
         write: what was appended in this turn, in `Gathering`; None if there is nothing.
         sealed_epoch: the leader epoch of the row after all sealed writes.
         outline: what the cleaner takes for segments, as it has counted them last.
+        newest_ms: the largest timestamp of the batches that were appended since the log was opened.
     """
 
     def __init__(
@@ -240,6 +241,7 @@ class PostgresLog(PostgresReads):
         self.write: LogWrite | None = None
         self.sealed_epoch = sealed_epoch
         self.outline: Sequence[LogSegment] = ()
+        self.newest_ms = NO_TIMESTAMP
         self._stored = stored
         self._stored_bytes = stored_bytes
         self._gathering = gathering
@@ -288,6 +290,7 @@ class PostgresLog(PostgresReads):
             batch = whole if size == len(whole) else whole[start : start + size]
             write.add(base_offset, last_offset, max_timestamp_ms, batch)
             tail.append(batch, last_offset, max_timestamp_ms)
+            self.newest_ms = max(self.newest_ms, max_timestamp_ms)
         self.end_offset = spans[-1][3] + 1
         self._stored_bytes += len(whole)
         self._gathering.unwritten_bytes += len(whole)

@@ -20,7 +20,16 @@ from kohort.storage.cleaning.log_to_clean import CleanerBase, LogToClean, dirtie
 from kohort.storage.cleaning.process import Throttler
 from kohort.storage.durability.flusher import BackgroundThread
 from kohort.storage.log import CleanerConfig
-from kohort.storage.postgres.cleaning.compaction import Job, ObsoleteError, OwnedLog, Pass, Report, RowSegment, survey
+from kohort.storage.postgres.cleaning.compaction import (
+    Job,
+    ObsoleteError,
+    OwnedLog,
+    Pass,
+    Report,
+    RowSegment,
+    roll_at,
+    survey,
+)
 from kohort.storage.postgres.connect import Target, connect, sentence
 from kohort.storage.postgres.log import NO_ROW, PostgresLog
 
@@ -47,6 +56,15 @@ class _View:
             *(other.log_id, other.start_offset, other.clean_offset),
             other.config,
         )
+
+    def may_have_ended(self) -> bool:
+        """Whether the last segment may have ended since the segments were counted. Until then it is not compacted."""
+        if not self.segments:
+            return True
+        *ended, last = self.segments
+        size_bytes = self.log.size_bytes - sum(segment.size_bytes for segment in ended)
+        size_max, segment_ms = roll_at(self.config)
+        return size_bytes >= size_max or self.log.newest_ms // segment_ms > last.newest_ms // segment_ms
 
 
 class PostgresCleaner(CleanerBase[PostgresLog]):
@@ -115,7 +133,7 @@ class PostgresCleaner(CleanerBase[PostgresLog]):
             view, known = _View(log, self._first_dirty_offset(log)), self._views.get(log)
             if known is not None and view.is_like(known):
                 view.segments = known.segments
-                if view.end_offset == known.end_offset:
+                if view.end_offset == known.end_offset or not known.may_have_ended():
                     continue
             asked.append(view)
         self.is_busy = True
@@ -128,6 +146,7 @@ class PostgresCleaner(CleanerBase[PostgresLog]):
         """On the thread of the cleaner."""
         try:
             with connect(self._target) as connection:
+                pace = _Pace(0, self._stopping.wait)
                 for view in views:
                     if not self._stopping.is_set():
                         view.segments = survey(
@@ -139,6 +158,7 @@ class PostgresCleaner(CleanerBase[PostgresLog]):
                             clean_offset=view.clean_offset,
                             config=view.config,
                         )
+                        pace(0)
         except psycopg.Error as error:
             _log.warning("store.cleaning_failed error=%r", sentence(error))
             self._post(self._rest)

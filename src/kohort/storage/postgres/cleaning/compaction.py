@@ -110,6 +110,11 @@ class Report(msgspec.Struct, frozen=True):
     aborted: frozenset[int]
 
 
+def roll_at(config: LogConfig) -> tuple[int, int]:
+    """The size from which on a segment ends, and the milliseconds of which each multiple ends one."""
+    return min(config.segment_bytes, SEGMENT_BYTES), max(min(config.segment_ms, config.max_compaction_lag_ms), 1)
+
+
 def survey(
     connection: Connection,
     log_id: int,
@@ -123,10 +128,8 @@ def survey(
     """The segments of a log up to an offset, of which some are known: all but the last one stay."""
     segments = known[:-1]
     offset = known[-1].base_offset if known else start_offset
-    size_bytes = min(config.segment_bytes, SEGMENT_BYTES)
-    segment_ms = max(min(config.segment_ms, config.max_compaction_lag_ms), 1)
     while True:
-        values = (log_id, offset, end_offset, _SURVEY_ROWS, clean_offset, size_bytes, segment_ms)
+        values = (log_id, offset, end_offset, _SURVEY_ROWS, clean_offset, *roll_at(config))
         rows = connection.execute(_SURVEY, values).fetchall()
         found = [RowSegment(*row[:4]) for row in rows]
         if sum(row[4] for row in rows) < _SURVEY_ROWS:
