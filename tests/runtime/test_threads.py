@@ -269,6 +269,35 @@ def test_load_and_unload_keep_their_order(tmp_path: Path) -> None:  # [4, 5]
         assert sum(shard.partition == 0 for shard in used.shards) == 20
 
 
+def test_an_unload_behind_a_queued_load_is_not_lost(tmp_path: Path) -> None:
+    running, may_run, unloading, may_unload = (threading.Event() for _ in range(4))
+
+    def slow(_: TableShard, __: int) -> Result[Put, str]:
+        running.set()
+        may_run.wait(WAIT_SECONDS)
+        return Result((), "slow")
+
+    def on_unloaded() -> None:
+        unloading.set()
+        may_unload.wait(WAIT_SECONDS)
+
+    with library("memory", tmp_path) as used:
+        log = used.owner.share(used.store.open(TopicPartition("state", 0), UUID(int=7), LogConfig()))
+        used.shards[0].on_unloaded = on_unloaded  # type: ignore[method-assign]
+        used.runtime.submit(0, slow)
+        assert running.wait(WAIT_SECONDS)
+        used.runtime.unload(0, 2)
+        loaded = used.runtime.load(0, log, 3)
+        may_run.set()
+        assert unloading.wait(WAIT_SECONDS)
+        used.runtime.unload(0, 4)
+        may_unload.set()
+        loaded.exception(WAIT_SECONDS)
+        with pytest.raises(CoordinatorError) as caught:
+            used.runtime.submit(0, lambda shard, _: shard.put("ok", ("x", 1))).result(WAIT_SECONDS)
+        assert caught.value.code is ErrorCode.NOT_COORDINATOR
+
+
 def test_events_are_measured(tmp_path: Path) -> None:
     started, may_end = threading.Event(), threading.Event()
 

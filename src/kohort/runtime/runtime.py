@@ -175,8 +175,10 @@ class Runtime(PartitionRunner[S]):
         Args:
             leader_epoch: the epoch of the new leader; None if the partition was deleted or moved away.
         """
-        if partition in self._contexts:
-            self._executors[partition].run(partial(self._unload, partition, leader_epoch), _nothing)
+        # Whether there is a context is known in the turn of the partition: a load may be queued before.
+        executor = self._executors.get(partition)
+        if executor is not None:
+            executor.run(partial(self._unload, partition, leader_epoch), _nothing)
 
     def on_image(self, delta: ImageDelta) -> None:
         """
