@@ -133,7 +133,7 @@ def test_a_missing_node_and_partitions_without_a_leader_are_problems(
     assert code == 1
     assert {node_id: row["state"] for node_id, row in rows.items()} == {1: "silent", 2: "stopped", 3: "live"}
     assert "node 1 has not renewed its lease for " in problems
-    assert "kohort cluster forget postgresql://kohort@/postgres 2\n" in problems
+    assert f"kohort cluster forget '{database.url}' 2\n" in problems
     assert "3 partitions have no leader\nthe cluster has no controller\n" in problems
 
 
@@ -172,7 +172,7 @@ def test_a_drain_waits_until_others_have_claimed(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("drain {} 7", "postgresql://kohort@/postgres has no node 7; its nodes: 1, 2, 3"),
+        ("drain {} 7", "{} has no node 7; its nodes: 1, 2, 3"),
         ("drain {} 3", "node 3 is stopped, and leads nothing"),
         ("drain {} 2", "no other node could lead the partitions of node 2: start one, or end its drain"),
         ("drain {} 2 --end", "node 2 is not drained"),
@@ -189,7 +189,7 @@ def test_what_makes_no_sense_is_refused(
     assert run(["cluster", "drain", database.url, "1"]) == 0
     capsys.readouterr()
     assert run(["cluster", *words.format(database.url).split()]) == 2
-    assert said in capsys.readouterr().err
+    assert said.format(database.url) in capsys.readouterr().err
 
 
 def test_a_stopped_node_is_forgotten(database: Database, nodes: Nodes, capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,11 +33,11 @@ def test_a_store_is_made_once_upgraded_and_verified(database: Database, capsys: 
     assert run(["store", "verify", database.url]) == 2
     assert "has no store of Kohort; make one with `kohort store init" in capsys.readouterr().err
     assert run(["store", "init", database.url]) == 0
-    assert capsys.readouterr().out.startswith("postgresql://kohort@/postgres has a store now: cluster ")
+    assert capsys.readouterr().out.startswith(f"{database.url} has a store now: cluster ")
     assert run(["store", "init", database.url]) == 2
     assert "has a store of Kohort already; nothing was changed" in capsys.readouterr().err
     assert run(["store", "upgrade", database.url]) == 0
-    assert capsys.readouterr().out == f"postgresql://kohort@/postgres has version {VERSION} already\n"
+    assert capsys.readouterr().out == f"{database.url} has version {VERSION} already\n"
     assert run(["store", "verify", database.url]) == 0
     assert capsys.readouterr().out == "0 logs, 0 batches, 0 bytes: 0 problems\n"
     with database.connect() as connection:
@@ -85,7 +85,6 @@ def test_a_missing_driver_is_named(command: list[str]) -> None:
 
 def test_the_pipeline_says_what_is_wrong_with_a_store(capfd: pytest.CaptureFixture[str]) -> None:
     with new_store() as url:
-        shown = url.partition("?")[0]
 
         def said(*command: str) -> str:
             assert run(["pipeline", *command]) == 2
@@ -101,12 +100,12 @@ def test_the_pipeline_says_what_is_wrong_with_a_store(capfd: pytest.CaptureFixtu
             assert "permission denied for schema kohort" in said("status", other) or "no store" in said("status", other)
             connection.execute(b"UPDATE store SET version = version + 1")
             assert re.search(
-                rf"the store in {shown} has version \d+; this Kohort knows versions up to", said("lag", url)
+                rf"the store in {re.escape(url)} has version \d+; this Kohort knows versions up to", said("lag", url)
             )
             connection.execute(b"UPDATE store SET version = 0")
             assert "kohort store upgrade" in said("export", url, "--port", "0")
             connection.execute(b"DROP SCHEMA kohort CASCADE")
-            assert f"{shown} has no store of Kohort" in said("lag", url)
+            assert f"{url} has no store of Kohort" in said("lag", url)
             connection.execute(b"DROP ROLE nobody")
 
 
@@ -129,4 +128,4 @@ def test_an_upgrade_is_refused_while_a_node_is_connected(
 ) -> None:
     with connect(Target(database.url, "kohort", "kohort of a node")):
         assert run(["store", "upgrade", database.url]) == 2
-    assert "1 connections of Kohort use postgresql://kohort@/postgres: stop every node first" in capsys.readouterr().err
+    assert f"1 connections of Kohort use {database.url}: stop every node first" in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """What a node knows of its database from before: older copies and other databases are refused at a start."""
 
+import re
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from kohort.storage.postgres.connect import Target
 from kohort.storage.postgres.known import Known, KnownDatabase
 from kohort.storage.postgres.schema import SCHEMA
 from kohort.storage.postgres.session import Session
-from tests.storage.database import Database
+from tests.storage.database import Database, shared_database
 from tests.storage.owner import PARTITION, TOPIC_ID, batch
 from tests.storage.test_postgres import Stored, stored
 
@@ -78,7 +79,7 @@ def test_an_older_copy_is_refused_until_it_is_accepted(stored: Stored, tmp_path:
     path.write_bytes(msgspec.json.encode(msgspec.structs.replace(known, **{field: getattr(known, field) + more})))
     if said:
         with pytest.raises(
-            ConfigError, match="run `kohort store accept postgresql://kohort@/postgres` here"
+            ConfigError, match=re.escape(f"run `kohort store accept '{shared_database().url}'` here")
         ) as refused:
             start(stored, tmp_path)
         assert said in str(refused.value)
@@ -107,7 +108,7 @@ def test_accept_is_a_command(
     try:
         assert run(["store", "accept", database.url]) == 0
         path = known_of(tmp_path / "kohort" / "stores")[0]
-        assert capsys.readouterr().out.endswith(f"{path} has what postgresql://kohort@/postgres is now\n")
+        assert capsys.readouterr().out.endswith(f"{path} has what {database.url} is now\n")
         with database.connect() as connection:
             connection.execute(f"DROP SCHEMA {SCHEMA} CASCADE")
         assert run(["store", "accept", database.url]) == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from shlex import quote
 from typing import Any, Final, NamedTuple
 
 from kohort.broker.catalog import CATALOG
@@ -112,7 +113,7 @@ def problems(rows: list[dict[str, Any]], leads: Mapping[int, Leads], controller:
         if row["state"] == "stopped":
             found.append(
                 f"node {row['node']} is stopped: start it, or, if it does not come back: "
-                f"kohort cluster forget {shown} {row['node']}"
+                f"kohort cluster forget {quote(shown)} {row['node']}"
             )
         elif row["state"] == SILENT:
             found.append(

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from shlex import quote
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -102,12 +103,15 @@ def shown(url: str, *, with_user: bool = True) -> str:
             "special characters as %XX"
         ) from None
     user = f"{parts['user']}@" if with_user and parts.get("user") else ""
-    hosts, ports = str(parts.get("host") or "").split(","), str(parts.get("port") or "").split(",")
+    database, host = parts.get("dbname") or "", str(parts.get("host") or "")
+    if "/" in host:  # directories of sockets
+        return f"postgresql://{user}/{database}?host={host}"
+    ports = str(parts.get("port") or "").split(",")
     addresses = [
-        f"{'' if host.startswith('/') else host}{f':{ports[min(index, len(ports) - 1)]}' if ports[0] else ''}"
-        for index, host in enumerate(hosts)
+        f"{each}{f':{ports[min(index, len(ports) - 1)]}' if ports[0] else ''}"
+        for index, each in enumerate(host.split(","))
     ]
-    return f"postgresql://{user}{','.join(addresses)}/{parts.get('dbname') or ''}"
+    return f"postgresql://{user}{','.join(addresses)}/{database}"
 
 
 def sentence(error: psycopg.Error) -> str:
@@ -203,7 +207,7 @@ def check_schema(connection: Connection, shown_url: str) -> str:
     if copying is not None and copying[0] is not None:
         raise ConfigError(
             f"a copy of {copying[0]} into the store in {shown_url} was interrupted: drop the schema kohort, "
-            f"and run `kohort store init {shown_url}` and `kohort store copy` anew"
+            f"and run `kohort store init {quote(shown_url)}` and `kohort store copy` anew"
         )
     return found[1]
 

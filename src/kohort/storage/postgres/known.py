@@ -11,6 +11,7 @@ import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
+from shlex import quote
 from typing import Final
 
 import msgspec
@@ -94,7 +95,7 @@ class KnownDatabase:
                 raise ConfigError(
                     f"{shown} is an older copy of the database that was used here, or another one: {reason}. Acknowledged "
                     "records may be lost. Correct the address; or, to go on with what it has, run "
-                    f"`kohort store accept {shown}` here"
+                    f"`kohort store accept {quote(shown)}` here"
                 )
             if found.timeline != known.timeline:
                 _log.warning("store.timeline_changed before=%d now=%d", known.timeline, found.timeline)

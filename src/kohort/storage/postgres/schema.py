@@ -4,6 +4,7 @@ The tables of a store, in numbered migrations.
 What is PostgreSQL's own, and no other database of its protocol has, is here and in `connect.py`: storage parameters, settings.
 """
 
+from shlex import quote
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
@@ -115,11 +116,11 @@ def check_version(version: int | None, shown: str) -> None:
         ConfigError: there is no store, or the schema has another version.
     """
     if version is None:
-        raise ConfigError(f"{shown} has no store of Kohort; make one with `kohort store init {shown}`")
+        raise ConfigError(f"{shown} has no store of Kohort; make one with `kohort store init {quote(shown)}`")
     if version < VERSION:
         raise ConfigError(
             f"the store in {shown} has version {version}, and this Kohort needs {VERSION}: stop every node, and run "
-            f"`kohort store upgrade {shown}`"
+            f"`kohort store upgrade {quote(shown)}`"
         )
     if version > VERSION:
         raise ConfigError(
