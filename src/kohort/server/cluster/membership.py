@@ -113,7 +113,7 @@ class Membership:
             self,
             is_dead=lambda row: row.incarnation in former.incarnations or is_dead(row.registration),
             seconds=boot_seconds,
-            duration_s=self._database.lease_ms / 1000,
+            duration_s=self._database.read_lease_ms() / 1000,
             call_later=self._call_later,
         )
 

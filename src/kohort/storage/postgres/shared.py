@@ -69,8 +69,7 @@ class SharedDatabase:
         self.problem = ""
         """Why the lease is not renewed now, a sentence; empty if it is."""
 
-    @property
-    def lease_ms(self) -> int:
+    def read_lease_ms(self) -> int:
         """The duration of leases. Raises: ConfigError: the database cannot be used."""
         try:
             session = self._open_session()

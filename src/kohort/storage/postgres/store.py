@@ -139,6 +139,13 @@ class PostgresStore:
             on_removal=self._removals.submit,
         )
         self._gathering = Gathering(self._writer, defer)
+        self._make_log = partial(
+            PostgresLog,
+            gathering=self._gathering,
+            stored=self._reads,
+            expire=self._expire,
+            forget_producers=self._removals.submit_producers,
+        )
         self._logs: dict[TopicPartition, PostgresLog] = {}
         self.cleaner = PostgresCleaner(target, self._logs.values, post=self.post, clock=clock or SystemClock())
         self._logs.update((each.topic_partition, self.log_of(each)) for each in loaded)
@@ -149,14 +156,10 @@ class PostgresStore:
     def log_of(self, loaded: LoadedLog) -> PostgresLog:
         """A log as it was read from the database."""
         self.cleaner.offsets[loaded.topic_partition] = loaded.clean_offset
-        return PostgresLog(
+        return self._make_log(
             loaded.topic_partition,
             loaded.topic_id,
             LogConfig(),
-            gathering=self._gathering,
-            stored=self._reads,
-            expire=self._expire,
-            forget_producers=self._removals.submit_producers,
             epochs=loaded.epochs,
             producers=ProducerStateManager(loaded.producers),
             log_start_offset=loaded.start_offset,
@@ -197,17 +200,8 @@ class PostgresStore:
             self.rename_to_stray(topic_partition)
         if self._is_shared:
             raise NotLeaderError(f"this node does not lead {topic_partition}, or not yet")
-        log = self._logs[topic_partition] = PostgresLog(
-            topic_partition,
-            topic_id,
-            config,
-            gathering=self._gathering,
-            stored=self._reads,
-            expire=self._expire,
-            forget_producers=self._removals.submit_producers,
-            epochs=EpochCache(),
-            producers=ProducerStateManager(),
-            aborted=[],
+        log = self._logs[topic_partition] = self._make_log(
+            topic_partition, topic_id, config, epochs=EpochCache(), producers=ProducerStateManager(), aborted=[]
         )
         return log
 
