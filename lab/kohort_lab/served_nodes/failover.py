@@ -2,7 +2,8 @@
 How long commits wait when a node or the database fails: `python -m kohort_lab.served_nodes.failover`.
 
 Clients commit on a connection each, all the time, and go to the new coordinator as soon as a node names it. They give up a
-request after 0.3 s, earlier than clients of Kafka do: the times are those of the cluster.
+request after 0.3 s, earlier than clients of Kafka do: the times are those of the cluster. The database has a standby that
+confirms commits.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from kohort.model.errors import KohortError
 from kohort.model.ids import CONSUMER_OFFSETS, TopicPartition
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
-from kohort_lab.database import Database, programs_of_system
 from kohort_lab.served_nodes.load import create_topic
 from kohort_lab.served_nodes.processes import OFFSETS_PARTITIONS, NodesOnStore
+from kohort_lab.served_nodes.replicated import ReplicatedDatabase
 
 TOPIC: Final = "orders"
 CLIENTS: Final = 64
@@ -119,8 +120,11 @@ class Committer:
 class Failovers:
     """Causes events, and measures the longest wait of a commit from each on."""
 
-    def __init__(self, cluster: NodesOnStore, committers: list[Committer], lease_s: float) -> None:
+    def __init__(
+        self, cluster: NodesOnStore, database: ReplicatedDatabase, committers: list[Committer], lease_s: float
+    ) -> None:
         self._cluster = cluster
+        self._database = database
         self._committers = committers
         self._lease_s = lease_s
         self._begun = 0.0
@@ -134,6 +138,7 @@ class Failovers:
             "orderly stop of the controller": lambda: self._stop(cluster.controller),
             "restart of the database": lambda: self._restart(signal.SIGINT),
             "crash of the database": lambda: self._restart(signal.SIGQUIT),
+            "SIGKILL of the database, promotion of its standby": self._promote,
         }
 
     def measure(self, event: str) -> tuple[float, int]:
@@ -191,8 +196,13 @@ class Failovers:
         return lambda: self._cluster.start([node_id])
 
     def _restart(self, how: signal.Signals) -> Callable[[], None]:
-        self._cluster.database.stop(how)
-        self._cluster.database.start()
+        self._database.stop(how)
+        self._database.start()
+        return lambda: None
+
+    def _promote(self) -> Callable[[], None]:
+        self._database.primary.kill()
+        self._database.promote()
         return lambda: None
 
 
@@ -205,7 +215,7 @@ def main() -> int:
     options = parser.parse_args()
     with ExitStack() as closing:
         directory = Path(closing.enter_context(tempfile.TemporaryDirectory(prefix="kohort-failover-")))
-        database = Database(programs_of_system()).make_store(options.lease_ms)
+        database = ReplicatedDatabase(options.lease_ms)
         closing.callback(database.close)
         cluster = closing.enter_context(NodesOnStore(database, directory))
         create_topic(cluster.bootstrap, TOPIC, 1)
@@ -213,7 +223,7 @@ def main() -> int:
         committers = [Committer(f"g{number}", addresses) for number in range(options.clients)]
         for committer in committers:
             closing.callback(committer.end)
-        failovers = Failovers(cluster, committers, options.lease_ms / 1000)
+        failovers = Failovers(cluster, database, committers, options.lease_ms / 1000)
         print(
             f"lease {options.lease_ms} ms, {options.clients} clients, {options.runs} runs: longest wait of a commit\n"
         )
