@@ -12,7 +12,7 @@ import itertools
 import json
 import logging
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from heapq import heappop, heappush
 from time import process_time
 from typing import Any
@@ -116,7 +116,7 @@ def timeline(keys: int = 1_000_000, count: int = 400_000) -> Iterator[tuple[str,
     chosen = random.Random(1).choices(range(keys), k=count)
     epochs = iter(range(1, 1 << 40))
 
-    def get_all(table: dict[int, int]) -> Callable[[], int]:
+    def get_all(table: Mapping[int, int]) -> Callable[[], int]:
         def run() -> int:
             for key in chosen:
                 table[key]

@@ -118,7 +118,7 @@ def test_with_a_snapshot_the_past_can_still_be_read() -> None:
     log = LogMaker(8).log()
     shard = fresh()
     before = picture(shard)
-    registry = shard.groups._tail.registry
+    registry = shard.groups._registry
     registry.create(5)
     under_way = Load(log, shard, GroupRecordSerde(), LoadSummary(), ManualClock().now_ms)  # type: ignore[arg-type]
     drained(under_way.window(scan_columns, 0, log.end_offset))

@@ -88,7 +88,7 @@ def test_a_task_that_was_cancelled_before_it_began_never_runs(bench: Bench) -> N
     thinking(bench, "a", "x", noting(ran, "a"))
     bench.shard.executor.cancel("x")  # type: ignore[attr-defined]
     bench.node.settle()
-    assert (ran, bench.shard.table) == ([], {})
+    assert (ran, dict(bench.shard.table)) == ([], {})
 
 
 def test_what_a_cancelled_or_replaced_task_finds_is_dropped(bench: Bench) -> None:  # [L8]
@@ -130,7 +130,7 @@ def test_an_operation_whose_records_cannot_be_written_is_not_tried_again(
     bench.log.fail_next_append = UnavailableError("full")
     bench.node.settle()
     bench.node.advance(10_000)
-    assert (bench.shard.table, bench.log.appends) == ({}, 0)
+    assert (dict(bench.shard.table), bench.log.appends) == ({}, 0)
     assert "shard.background_failed key=x error=full" in caplog.text
 
 

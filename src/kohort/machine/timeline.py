@@ -10,7 +10,17 @@ Source: Kafka org.apache.kafka.timeline (SnapshotRegistry, TimelineHashMap, Time
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import (
+    Callable,
+    Collection,
+    ItemsView,
+    Iterable,
+    Iterator,
+    KeysView,
+    Mapping,
+    MutableMapping,
+    ValuesView,
+)
 from functools import partial
 from itertools import repeat
 from typing import Any, Final, Generic, Protocol, TypeVar, overload
@@ -215,21 +225,6 @@ class SnapshotRegistry:
         return ", ".join(map(str, self.epochs)) or "none"
 
 
-class _Tail:
-    """
-    The place of a dict's old values: its delta in the newest snapshot that it has seen.
-
-    Beside the dict, because compiled code reads the attributes of a class that inherits from `dict` by name.
-    """
-
-    __slots__ = ("delta", "registry", "seen")
-
-    def __init__(self, registry: SnapshotRegistry) -> None:
-        self.registry = registry
-        self.seen: _Snapshot | None = None
-        self.delta: dict[Any, Any] = {}
-
-
 def _with_past(present: Iterable[tuple[K, V]], past: dict[K, V]) -> Iterator[tuple[K, V]]:
     for pair in present:
         if pair[0] not in past:
@@ -239,31 +234,71 @@ def _with_past(present: Iterable[tuple[K, V]], past: dict[K, V]) -> Iterator[tup
             yield key, value
 
 
-class TimelineDict(dict[K, V], Generic[K, V]):
+class TimelineDict(MutableMapping[K, V]):
     """
     A dict that can be read, and reverted, as of a snapshot.
 
-    Reads of the newest state are the methods of dict. Values must not be changed in place: put a new value, or use a timeline
-    structure as the value. After a revert the order of iteration may be another one.
+    The newest state is a `dict`. It is no base class, because compiled code finds the methods and attributes of such a class by
+    name. Values must not be changed in place: put a new value, or use a timeline structure as the value. After a revert the
+    order of iteration may be another one.
     """
 
-    __slots__ = ("_tail",)
+    __slots__ = ("_delta", "_newest", "_registry", "_seen")
 
     def __init__(self, registry: SnapshotRegistry, items: Mapping[K, V] | Iterable[tuple[K, V]] = ()) -> None:
-        super().__init__()
-        self._tail = _Tail(registry)
+        self._newest: dict[K, V] = {}
+        self._registry: Final = registry
+        self._seen: _Snapshot | None = None
+        """The newest snapshot that it has seen."""
+        self._delta: dict[K, V] = {}
+        """Its old values in that snapshot."""
         self.update(items)
+
+    def __getitem__(self, key: K) -> V:
+        return self._newest[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._newest
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._newest)
+
+    def __reversed__(self) -> Iterator[K]:
+        return reversed(self._newest)
+
+    def __len__(self) -> int:
+        return len(self._newest)
+
+    def __repr__(self) -> str:
+        return repr(self._newest)
+
+    @overload
+    def get(self, key: K, /) -> V | None: ...
+    @overload
+    def get(self, key: K, default: V, /) -> V: ...
+    @overload
+    def get(self, key: K, default: D, /) -> V | D: ...
+    def get(self, key: K, default: Any = None, /) -> Any:
+        return self._newest.get(key, default)
+
+    def keys(self) -> KeysView[K]:
+        return self._newest.keys()
+
+    def values(self) -> ValuesView[V]:
+        return self._newest.values()
+
+    def items(self) -> ItemsView[K, V]:
+        return self._newest.items()
 
     def put(self, key: K, value: V) -> None:
         """Set a value; `self[key] = value` does the same."""
-        tail = self._tail
-        newest = tail.registry.newest
+        newest = self._registry.newest
         if newest is not None:
-            if newest is not tail.seen:
-                tail.seen, tail.delta = newest, newest.delta_of(self)
-            if key not in tail.delta:
-                tail.delta[key] = self.get(key, _ABSENT)
-        dict.__setitem__(self, key, value)
+            if newest is not self._seen:
+                self._seen, self._delta = newest, newest.delta_of(self)
+            if key not in self._delta:
+                self._delta[key] = self._newest.get(key, _ABSENT)
+        self._newest[key] = value
 
     def __setitem__(self, key: K, value: V) -> None:
         self.put(key, value)
@@ -274,25 +309,23 @@ class TimelineDict(dict[K, V], Generic[K, V]):
 
     def put_each(self, keys: Collection[K], values: Iterable[V]) -> None:
         """`put` each key with the value at the same index."""
-        tail = self._tail
-        newest = tail.registry.newest
+        newest = self._registry.newest
         if newest is not None:
-            if newest is not tail.seen:
-                tail.seen, tail.delta = newest, newest.delta_of(self)
-            delta = tail.delta
+            if newest is not self._seen:
+                self._seen, self._delta = newest, newest.delta_of(self)
+            delta = self._delta
             new = [key for key in keys if key not in delta] if delta else keys
-            delta.update(zip(new, map(self.get, new, repeat(_ABSENT)), strict=True))
-        dict.update(self, zip(keys, values, strict=False))
+            delta.update(zip(new, map(self._newest.get, new, repeat(_ABSENT)), strict=True))
+        self._newest.update(zip(keys, values, strict=False))
 
     def __delitem__(self, key: K) -> None:
-        tail = self._tail
-        newest = tail.registry.newest
+        newest = self._registry.newest
         if newest is not None:
-            if newest is not tail.seen:
-                tail.seen, tail.delta = newest, newest.delta_of(self)
-            if key not in tail.delta:
-                tail.delta[key] = self[key]
-        dict.__delitem__(self, key)
+            if newest is not self._seen:
+                self._seen, self._delta = newest, newest.delta_of(self)
+            if key not in self._delta:
+                self._delta[key] = self._newest[key]
+        del self._newest[key]
 
     def remove(self, key: K) -> V | None:
         """Delete a key, and return its value or None."""
@@ -304,7 +337,7 @@ class TimelineDict(dict[K, V], Generic[K, V]):
 
     def get_at(self, key: K, epoch: int) -> V | None:
         """Return the value of a key at a snapshot, or None. Costs a lookup in each snapshot from `epoch` on."""
-        for delta in self._tail.registry.deltas(self, epoch):
+        for delta in self._registry.deltas(self, epoch):
             if key in delta:
                 value = delta[key]
                 return None if value is _ABSENT else value
@@ -316,8 +349,8 @@ class TimelineDict(dict[K, V], Generic[K, V]):
 
         If nothing was overwritten since the snapshot, which is the usual case, it is the dict's own `get`.
         """
-        deltas = list(self._tail.registry.deltas(self, epoch))
-        return partial(self._get_before, deltas) if deltas else self.get
+        deltas = list(self._registry.deltas(self, epoch))
+        return partial(self._get_before, deltas) if deltas else self._newest.get
 
     def _get_before(self, deltas: list[dict[K, V]], key: K) -> V | None:
         for delta in deltas:
@@ -328,7 +361,7 @@ class TimelineDict(dict[K, V], Generic[K, V]):
 
     def contains_at(self, key: K, epoch: int) -> bool:
         """Whether a key existed at a snapshot."""
-        for delta in self._tail.registry.deltas(self, epoch):
+        for delta in self._registry.deltas(self, epoch):
             if key in delta:
                 return delta[key] is not _ABSENT
         return key in self
@@ -339,7 +372,7 @@ class TimelineDict(dict[K, V], Generic[K, V]):
         during the iteration the dict may change and the snapshot may be dropped.
         """
         past: dict[K, V] = {}
-        for delta in list(self._tail.registry.deltas(self, epoch))[::-1]:
+        for delta in list(self._registry.deltas(self, epoch))[::-1]:
             past.update(delta)
         present = zip(list(self.keys()), list(self.values()), strict=True)
         return _with_past(present, past) if past else present
@@ -347,7 +380,7 @@ class TimelineDict(dict[K, V], Generic[K, V]):
     def keys_at(self, epoch: int) -> list[K]:
         """The keys at a snapshot."""
         past: dict[K, V] = {}
-        for delta in list(self._tail.registry.deltas(self, epoch))[::-1]:
+        for delta in list(self._registry.deltas(self, epoch))[::-1]:
             past.update(delta)
         present = list(self.keys())
         if not past:
@@ -359,49 +392,29 @@ class TimelineDict(dict[K, V], Generic[K, V]):
     def _restore(self, delta: dict[K, V]) -> None:
         for key, value in delta.items():
             if value is _ABSENT:
-                dict.pop(self, key, None)
+                self._newest.pop(key, None)
             else:
-                dict.__setitem__(self, key, value)
-        self._tail.seen = None
-
-    # The other writing methods of a dict, by means of `put` and `__delitem__`.
+                self._newest[key] = value
+        self._seen = None
 
     def update(self, other: Any = (), /, **more: V) -> None:
         self.put_all(dict(other, **more))
 
-    def setdefault(self, key: K, default: V = None) -> V:  # type: ignore[assignment]
-        if key not in self:
-            self[key] = default
-        return self[key]
-
-    @overload
-    def pop(self, key: K, /) -> V: ...
-    @overload
-    def pop(self, key: K, default: V, /) -> V: ...
-    @overload
-    def pop(self, key: K, default: D, /) -> V | D: ...
-    def pop(self, key: K, default: Any = _ABSENT, /) -> Any:
-        if key not in self:
-            if default is _ABSENT:
-                raise KeyError(key)
-            return default
-        return self.remove(key)
-
     def popitem(self) -> tuple[K, V]:
-        key = next(reversed(self))
+        key = next(reversed(self._newest))
         return key, self.pop(key)
 
     def clear(self) -> None:
-        for key in list(self):
+        for key in list(self._newest):
             del self[key]
 
-    def __ior__(self, other: Any) -> "TimelineDict[K, V]":  # type: ignore[override,misc]
+    def __ior__(self, other: Any) -> "TimelineDict[K, V]":
         self.update(other)
         return self
 
     def copy(self) -> dict[K, V]:
         """A plain dict of the newest state."""
-        return dict(self)
+        return dict(self._newest)
 
 
 class TimelineSet(Generic[K]):

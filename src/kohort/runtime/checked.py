@@ -112,7 +112,7 @@ def _holds(value: Any, structure: object) -> bool:
         if id(each) in seen or isinstance(each, SnapshotRegistry) or type(each).__module__.startswith("kohort.runtime"):
             continue
         seen.add(id(each))
-        if isinstance(each, dict):
+        if isinstance(each, dict | TimelineDict):
             found += each.values()
         elif isinstance(each, list | tuple | set | frozenset):
             found += each

@@ -114,7 +114,7 @@ class DueTable(Generic[E]):
     def insert(self, entry: E) -> None:
         """Add an entry without a timer, for an operation that begins now. A revert to an earlier state does not drop it."""
         if not self._is_closed:
-            dict.__setitem__(self._entries, entry.key, entry)
+            self._entries.insert(entry)
 
     def put_back(self, entry: E) -> None:
         """
@@ -123,7 +123,7 @@ class DueTable(Generic[E]):
         """
         if not self._is_closed and entry.key not in self._entries:
             entry.at_ms = self._clock.now_ms() + RETRY_BACKOFF_MS
-            dict.__setitem__(self._entries, entry.key, entry)
+            self._entries.insert(entry)
             self._arm(entry, entry.at_ms)
 
     def remove(self, key: Key) -> None:
@@ -168,6 +168,10 @@ class _Entries(TimelineDict[Key, E]):
     def __init__(self, registry: SnapshotRegistry, restored: Callable[[E], None]) -> None:
         super().__init__(registry)
         self._restored = restored
+
+    def insert(self, entry: E) -> None:
+        """Add an entry to the newest state and to all earlier ones: no revert drops it."""
+        self._newest[entry.key] = entry
 
     def _restore(self, delta: dict[Key, E]) -> None:
         dropped = [self[key] for key in delta if key in self]
