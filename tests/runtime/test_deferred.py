@@ -34,7 +34,8 @@ def test_an_expired_event_is_answered_once_and_stays_in_the_queue() -> None:
     assert list(queue.expired(1_000)) == []
     assert queue.next_deadline_ms is None
     assert len(queue) == 1
-    (batch,) = queue.take_up_to(5)
+    batch = queue.take_up_to(5)
+    assert batch is not None
     outbox: list[Answer] = []
     for each in batch.events:
         each.complete(None, outbox)
@@ -45,8 +46,8 @@ def test_events_are_taken_up_to_the_high_watermark_in_order() -> None:
     queue, events = DeferredQueue(), [event(), event(), event(), event()]
     for offset, each in zip((3, 5, 5, 9), events, strict=True):
         queue.add(offset, [each], offset)
-    assert queue.take_up_to(2) == []
-    assert [batch.events for batch in queue.take_up_to(5)] == [events[:1], events[1:3]]
+    assert queue.take_up_to(2) is None
+    assert [batch.events for batch in iter(lambda: queue.take_up_to(5), None)] == [events[:1], events[1:3]]
     assert len(queue) == 1
     assert list(queue.take_all()) == events[3:]
     assert len(queue) == 0
@@ -57,7 +58,10 @@ def test_events_of_one_offset_and_one_time_are_one_batch() -> None:
     queue.add(5, events[:1], 1)
     queue.add(5, events[1:2], 1)
     queue.add(5, events[2:], 2)
-    assert [(batch.since_ms, len(batch.events)) for batch in queue.take_up_to(5)] == [(1, 2), (2, 1)]
+    assert [(batch.since_ms, len(batch.events)) for batch in iter(lambda: queue.take_up_to(5), None)] == [
+        (1, 2),
+        (2, 1),
+    ]
 
 
 def test_an_offset_below_the_newest_is_refused() -> None:

@@ -19,10 +19,10 @@ from kohort.model.errors import (
     UnavailableError,
 )
 from kohort.model.ids import TopicPartition
-from kohort.storage.batchset import iter_spans
+from kohort.storage.batchset import iter_spans, placed_span
 from kohort.storage.log import BatchSetTooLargeError, Log, LogConfig, LogStore, TimestampOffset
 from kohort.storage.memory import MemoryStore
-from kohort.wire.batches import BatchRecord, build_batch, check_crc, read_header, read_records
+from kohort.wire.batches import BatchRecord, build_batch, check_crc, read_header, read_records, stamp
 from tests.storage.owner import PARTITION, TOPIC_ID, Owner, batch
 
 STORES = ("memory", "disk-commit", "disk-os", "postgres")
@@ -284,6 +284,29 @@ def test_too_large_a_batch_is_refused_and_nothing_of_its_set_is_kept(store: LogS
         log.append(batch("b" * 100), leader_epoch=0)
     assert refused.value.code == ErrorCode.RECORD_LIST_TOO_LARGE
     assert log.end_offset == 0
+
+
+def test_a_batch_with_its_offset_and_epoch_is_taken_as_it_is_and_any_other_is_stamped(log: Log) -> None:
+    log.append(batch("a"), leader_epoch=3)
+    data = bytearray(batch("b", "c"))
+    stamp(data, base_offset=1, leader_epoch=3)
+    placed = bytes(data)
+    assert placed_span(placed, 1, 3, len(placed)) == (0, len(placed), 1, 2, 1000)
+    for wrong in ((placed, 2, 3), (placed, 1, 4), (placed[:-1], 1, 3), (placed + placed, 1, 3), (b"", 1, 3)):
+        assert placed_span(*wrong, 1_000) is None
+    assert placed_span(placed, 1, 3, len(placed) - 1) is None
+    assert log.append(placed, leader_epoch=3) == 3
+    assert log.append(placed, leader_epoch=3) == 5
+    assert log.append(placed, leader_epoch=4) == 7
+    assert log.read(1, bytes_max=len(placed)) == placed
+    headers = [read_header(log.read(offset, bytes_max=1)) for offset in (1, 3, 5)]
+    assert [(each.base_offset, each.partition_leader_epoch) for each in headers] == [(1, 3), (3, 3), (5, 4)]
+    stamp(data, base_offset=7, leader_epoch=4)
+    for config in (LogConfig(max_message_bytes=len(data) - 1), LogConfig(segment_bytes=len(data) - 1)):
+        log.config = config
+        with pytest.raises(RecordTooLargeError):
+            log.append(bytes(data), leader_epoch=4)
+    assert log.end_offset == 7
 
 
 def test_bytes_that_are_no_batches_are_our_own_defect(log: Log) -> None:

@@ -18,7 +18,7 @@ from kohort.storage.files.checkpoint_formats import (
     PARTITION_METADATA,
     RECOVERY_POINTS,
 )
-from kohort.storage.log import LogConfig
+from kohort.storage.log import AppendLimits, LogConfig
 from kohort.storage.logs.disklog import DiskLog
 from kohort.storage.segments.segment import Segment
 from kohort.storage.segments.valid_batches import ValidBatches
@@ -260,9 +260,9 @@ def test_a_segment_rolls_before_an_offset_that_its_indexes_cannot_hold(tmp_path:
     """Relative offsets are int32. Source: LogSegment.shouldRoll, canConvertToRelativeOffset."""
     segment = Segment(tmp_path, 10, CONFIG, created_ms=0)
     segment.size_bytes, segment.rolling_timestamp_ms = 1, 1000
-    clock = Owner().clock
-    assert not segment.must_roll(10, 10 + (1 << 31) - 1, 1000, CONFIG, clock)
-    assert segment.must_roll(10, 10 + (1 << 31), 1000, CONFIG, clock)
+    clock, limits = Owner().clock, AppendLimits(CONFIG)
+    assert not segment.must_roll(10, 10 + (1 << 31) - 1, 1000, limits, clock)
+    assert segment.must_roll(10, 10 + (1 << 31), 1000, limits, clock)
 
 
 def test_a_flush_without_journal_covers_the_files_of_a_running_checkpoint(base: Path) -> None:

@@ -222,7 +222,7 @@ class SimulatedLog(LogBase):
         self._gather(self, offset, offset, value)
         return offset
 
-    def _write(self, data: bytearray, rest: bytes | memoryview, spans: list[Span]) -> None:
+    def _write(self, data: bytes | bytearray, rest: bytes | memoryview, spans: list[Span]) -> None:
         whole = b"".join((data, rest))
         for start, size, base_offset, last_offset, _ in spans:
             self.end_offset = last_offset + 1

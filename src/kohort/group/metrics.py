@@ -13,7 +13,6 @@ from collections.abc import Iterable
 
 from kohort.group.events import AssignmentStored, EpochRaised, GroupEvent, HeartbeatRefused, MemberExpired
 from kohort.group.groups import SHARE, Group
-from kohort.machine.counters import add_counters
 from kohort.model.errors import ErrorCode
 
 
@@ -34,7 +33,12 @@ class GroupCounters:
 
     @classmethod
     def total(cls, each: Iterable["GroupCounters"]) -> "GroupCounters":
-        return add_counters(cls(), each)
+        total = cls()
+        for counters in list(each):
+            total.offset_commits += counters.offset_commits
+            total.offset_expirations += counters.offset_expirations
+            total.offset_deletions += counters.offset_deletions
+        return total
 
 
 class EventCounts:

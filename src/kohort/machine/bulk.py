@@ -65,6 +65,10 @@ class PackedRecords(Sequence[R_co]):
 
     __slots__ = ()
 
+    @abstractmethod
+    def __len__(self) -> int:
+        """Declared again, because compiled code calls the method of a class that is not compiled by name."""
+
     @property
     @abstractmethod
     def size_bytes(self) -> int:

@@ -41,7 +41,6 @@ class Context(Operations[S]):
         self, environment: Environment[S], partition: int, executor: PartitionExecutor, metrics: ShardMetrics
     ) -> None:
         super().__init__(environment, partition, executor, metrics)
-        self.leader_epoch = -1
         self._epoch_told = -1
         """The newest leader epoch that `shard` knows."""
         self.generation = 0

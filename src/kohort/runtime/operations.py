@@ -16,8 +16,8 @@ from kohort.machine.bulk import LongRecords
 from kohort.machine.shard import EndTransaction, Producer, Reply, Result, Shard
 from kohort.machine.steps import Operation
 from kohort.model.errors import CoordinatorError, ErrorCode, StorageError
-from kohort.runtime.append.appender import Appender
-from kohort.runtime.append.deferred import DeferredEvent, DeferredExecution, StepEvent
+from kohort.runtime.append.appender import Appender, Owner
+from kohort.runtime.append.deferred import DeferredEvent, StepEvent
 from kohort.runtime.append.open_batch import OpenBatch
 from kohort.runtime.environment import Environment
 from kohort.runtime.metrics import ShardMetrics
@@ -32,7 +32,7 @@ S = TypeVar("S", bound=Shard[Any])
 T = TypeVar("T")
 
 
-class Operations(DeferredExecution, Generic[S]):
+class Operations(Owner, Generic[S]):
     """
     Runs the operations of one partition.
 
@@ -46,6 +46,7 @@ class Operations(DeferredExecution, Generic[S]):
         super().__init__(partition, executor, environment.clock, metrics)
         self._env = environment
         self._linger_ms = environment.linger_ms
+        self._write_timeout_ms = environment.write_timeout_ms
         self.is_inline = executor.is_inline
         self.shard: S | None = None
         registry = self.position.registry
@@ -95,7 +96,7 @@ class Operations(DeferredExecution, Generic[S]):
             self._outbox.append((reply, self.refusal()))
             return
         now_ms = self._now_ms()
-        deadline_ms = now_ms + (self._env.write_timeout_ms if timeout_ms is None else timeout_ms)
+        deadline_ms = now_ms + (self._write_timeout_ms if timeout_ms is None else timeout_ms)
         event = DeferredEvent(None, reply, _itself, deadline_ms)
         try:
             self._appender.end_transaction(end, event, now_ms)
@@ -164,9 +165,14 @@ class Operations(DeferredExecution, Generic[S]):
             # A request that was woken waits on.
             return on_error(error) if due is None else None
         assert appender is not None
-        if not records:
+        has_records = bool(records)
+        if not has_records:
             registry.end()
-        if not records and appender.batch is None and position.last_committed_offset >= position.last_written_offset:
+        if (
+            not has_records
+            and appender.batch is None
+            and position.last_committed_offset >= position.last_written_offset
+        ):
             # All the state that the operation has read is committed.
             if step_event is not None:
                 step_event.reply = None
@@ -174,13 +180,13 @@ class Operations(DeferredExecution, Generic[S]):
                 return cast("T | None", step_event.response)
             return result.response
         response = result.response
-        deadline_ms = now_ms + self._env.write_timeout_ms
+        deadline_ms = now_ms + self._write_timeout_ms
         event: DeferredEvent
         if step_event is not None:
             event = step_event
         else:
             event = DeferredEvent(response, reply if response is not None else None, on_error, deadline_ms)
-        if records:
+        if has_records:
             try:
                 if type(records) is not list and isinstance(records, LongRecords):
                     self._append_long(appender.append_in_steps(records, now_ms, producer), event, now_ms)
@@ -214,7 +220,7 @@ class Operations(DeferredExecution, Generic[S]):
     ) -> StepEvent:
         """Begin what the operation lets happen later, within the operation."""
         armed = due if isinstance(due, Armed) else None
-        event = StepEvent(self, result, reply, on_error, now_ms + self._env.write_timeout_ms, armed)
+        event = StepEvent(self, result, reply, on_error, now_ms + self._write_timeout_ms, armed)
         event.take(now_ms, due if isinstance(due, Waiting) else None)
         for deadline in result.deadlines:
             apply(deadline, self._deadlines, now_ms)
@@ -307,8 +313,18 @@ class Operations(DeferredExecution, Generic[S]):
         Append the open batch. If the batch of this timer was full before, its successor is appended a little early.
         """
         appender = self._appender
-        if appender is not None:
-            self._exclusively(appender.flush)
+        if appender is None:
+            return
+        if self._busy:
+            self._enqueue(appender.flush)
+            return
+        self._busy = True
+        try:
+            appender.flush()
+        finally:
+            self._busy = self._held is not None
+            if self._outbox or self._queue:
+                self._settle()
 
     def _logged(self, error: Exception) -> Exception:
         # The appender has logged errors of the log; a refused request is no error of the shard.

@@ -35,6 +35,8 @@ read_deltas: Final = fields_struct("last_offset_delta", "max_timestamp").unpack_
 DELTAS_BEGIN: Final = LAST_OFFSET_DELTA_AT
 _read_some: Final = Struct(">8xi4xb6xi8xq").unpack_from
 """Length, magic, last offset delta, largest timestamp."""
+_read_placed: Final = Struct(">qiib6xi8xq").unpack_from
+"""Base offset, length, leader epoch, magic, last offset delta, largest timestamp."""
 _seal_front: Final = fields_struct("base_offset", "leader_epoch").pack_into
 
 
@@ -75,6 +77,31 @@ def assign_offsets(
         base_offset = last_offset + 1
         start += batch_bytes
     return spans
+
+
+def placed_span(batch: bytes, base_offset: int, leader_epoch: int, batch_bytes_max: int) -> Span | None:
+    """
+    The span of a single batch that has this base offset and leader epoch already, as a coordinator encodes its batches: no byte
+    of it is to be changed. None for anything else.
+    """
+    size = len(batch)
+    if size < HEADER_BYTES or size > batch_bytes_max:
+        return None
+    found_offset: int  # declared, as above
+    length: int
+    found_epoch: int
+    magic: int
+    last_offset_delta: int
+    max_timestamp_ms: int
+    found_offset, length, found_epoch, magic, last_offset_delta, max_timestamp_ms = _read_placed(batch)
+    if (
+        found_offset != base_offset
+        or found_epoch != leader_epoch
+        or magic != MAGIC
+        or length + LOG_OVERHEAD_BYTES != size
+    ):
+        return None
+    return 0, size, base_offset, base_offset + last_offset_delta, max_timestamp_ms
 
 
 def split_one(batches: bytes) -> tuple[bytearray, memoryview] | None:

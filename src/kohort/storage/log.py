@@ -60,6 +60,32 @@ class LogConfig(msgspec.Struct, frozen=True):
     max_compaction_lag_ms: int = LONG_MAX
 
 
+class AppendLimits:
+    """
+    What an append reads of a `LogConfig`. A plain class: compiled code reads its attributes from fixed places.
+
+    Attributes:
+        is_flushed_by_count: whether `flush.messages` has the log flushed.
+    """
+
+    __slots__ = (
+        "index_interval_bytes",
+        "is_flushed_by_count",
+        "max_message_bytes",
+        "segment_bytes",
+        "segment_jitter_ms",
+        "segment_ms",
+    )
+
+    def __init__(self, config: LogConfig) -> None:
+        self.index_interval_bytes: Final = config.index_interval_bytes
+        self.is_flushed_by_count: Final = config.flush_messages < LONG_MAX
+        self.max_message_bytes: Final = config.max_message_bytes
+        self.segment_bytes: Final = config.segment_bytes
+        self.segment_jitter_ms: Final = config.segment_jitter_ms
+        self.segment_ms: Final = config.segment_ms
+
+
 class CleanerConfig(msgspec.Struct, frozen=True):
     """A field is the broker configuration `log.cleaner.` and its name with dots. Source: Kafka CleanerConfig."""
 

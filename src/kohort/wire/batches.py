@@ -213,14 +213,22 @@ def encode_batch(
     return batch
 
 
-def join_records(sections: list[bytes], count: int, timestamp_ms: int, *, base_sequence: int = 0) -> bytes:
+def join_records(
+    sections: list[bytes],
+    count: int,
+    timestamp_ms: int,
+    *,
+    base_sequence: int = 0,
+    base_offset: int = 0,
+    leader_epoch: int = 0,
+) -> bytes:
     """
     As `encode_batch`, from encoded records: sections of records whose offset deltas count from the start of the batch.
     """
     fields = _pack_covered(0, count - 1, timestamp_ms, timestamp_ms, -1, -1, base_sequence, count)
     covered = fields + sections[0] if len(sections) == 1 else b"".join([fields, *sections])
     size = ATTRIBUTES_AT + len(covered)
-    front: bytes = _pack_front(0, size - LOG_OVERHEAD_BYTES, 0, MAGIC, crc32c(covered))
+    front: bytes = _pack_front(base_offset, size - LOG_OVERHEAD_BYTES, leader_epoch, MAGIC, crc32c(covered))
     return front + covered
 
 

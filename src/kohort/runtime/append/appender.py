@@ -10,16 +10,17 @@ Source: Kafka CoordinatorRuntime.CoordinatorContext.append, flushCurrentBatch; K
 
 import logging
 from collections.abc import Generator, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from kohort.machine.bulk import LongRecords, PackedRecords
 from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, EndTransaction, Producer, RecordSerde, Result, Shard
 from kohort.model.errors import CoordinatorError, ErrorCode, InvariantError, RecordTooLargeError
-from kohort.runtime.append.deferred import DeferredEvent
+from kohort.runtime.append.deferred import DeferredEvent, DeferredExecution
 from kohort.runtime.append.open_batch import BATCH_OVERHEAD_BYTES, OpenBatch, Pair, size_bytes
 from kohort.runtime.append.position import Position
 from kohort.runtime.metrics import ShardMetrics
 from kohort.runtime.ports import ADAPTIVE, Clock, PartitionLog
+from kohort.runtime.processors import PartitionExecutor
 from kohort.wire.compression import Codec
 
 _log = logging.getLogger("kohort.runtime")
@@ -28,22 +29,23 @@ Encoded: TypeAlias = list[Pair] | PackedRecords[Any]
 """The encoded records of one operation."""
 
 
-class Owner(Protocol):
-    """The context that owns an appender."""
+class Owner(DeferredExecution):
+    """
+    The context that owns an appender: the operations of a batch wait in it, or fail. A base class and no protocol, because
+    compiled code calls the methods of a class directly.
+    """
 
-    leader_epoch: int
-
-    def fail(self, events: list[DeferredEvent], error: Exception, /) -> None:
-        """Fail these operations: none of their records were kept."""
-
-    def wait(self, offset: int, events: list[DeferredEvent], now_ms: int, /) -> None:
-        """Let these operations, which are appended, wait until the high watermark reaches `offset`."""
+    def __init__(self, partition: int, executor: PartitionExecutor, clock: Clock, metrics: ShardMetrics) -> None:
+        super().__init__(partition, executor, clock, metrics)
+        self.leader_epoch = -1
 
     def out_of_sync(self, end: int, expected: int, /) -> None:
         """Load the shard again: its records have other offsets in the log than those they were replayed with."""
+        raise NotImplementedError
 
     def flush_later(self, batch: OpenBatch, /) -> None:
         """Call `Appender.flush(batch)` when the linger of the batch is over."""
+        raise NotImplementedError
 
 
 class Appender:
@@ -153,15 +155,17 @@ class Appender:
             needed += made[-1][2]
             yield
         # Nothing is replayed unless all records fit.
-        self._check_size(needed, len(records))
-        batch = self.batch = self._open(now_ms, producer)
+        bytes_max = self._check_size(needed, len(records))
+        batch = self.batch = self._open(now_ms, producer, bytes_max)
         for some, pairs, size in made:
             self._replay_into(batch, some, pairs, size)
             yield
         return batch
 
-    def _check_size(self, needed: int, count: int) -> None:
+    def _check_size(self, needed: int, count: int) -> int:
         """
+        Return the limit of the log for one batch.
+
         Raises:
             CoordinatorError: MESSAGE_TOO_LARGE. With compression the size is known after the encoding: the log decides.
         """
@@ -170,6 +174,7 @@ class Appender:
             raise CoordinatorError(
                 ErrorCode.MESSAGE_TOO_LARGE, f"{count} records need {needed} bytes; a batch holds {bytes_max}"
             )
+        return bytes_max
 
     def _encoded(self, result: Result[Any, Any]) -> Encoded:
         records = result.records
@@ -184,8 +189,8 @@ class Appender:
         needed = size_bytes(records) if isinstance(records, list) else records.size_bytes
         batch = self.batch
         if batch is None or batch.bytes_left < needed:
-            self._check_size(needed, len(records))
-            batch = self._room_for(needed, now_ms, producer)
+            bytes_max = self._check_size(needed, len(records))
+            batch = self._room_for(needed, now_ms, producer, bytes_max)
         self._replay_into(batch, result.records, records, needed)
         return batch
 
@@ -194,29 +199,34 @@ class Appender:
         for index, pair in enumerate(records):
             needed = size_bytes([pair])
             piece = result.records[index : index + 1]
-            room = self._room_for(needed, now_ms, None)
+            room = self._room_for(needed, now_ms, None, self._log.batch_bytes_max)
             self._replay_into(room, piece, [pair], needed)
         batch = self.batch
         assert batch is not None, "the last record is in the open batch"
         return batch
 
-    def _room_for(self, needed: int, now_ms: int, producer: Producer | None) -> OpenBatch:
-        """Return the open batch if it has room, else a new one. A batch takes a first record of any size."""
+    def _room_for(self, needed: int, now_ms: int, producer: Producer | None, bytes_max: int) -> OpenBatch:
+        """
+        Return the open batch if it has room, else a new one. A batch takes a first record of any size.
+
+        Args:
+            bytes_max: the limit of the log for one batch.
+        """
         batch = self.batch
         if batch is not None:
             if batch.bytes_left >= needed:
                 return batch
             self._flush_or_raise()
-        batch = self.batch = self._open(now_ms, producer)
+        batch = self.batch = self._open(now_ms, producer, bytes_max)
         if producer is None and self._linger_ms != 0:
             self._owner.flush_later(batch)
         return batch
 
-    def _open(self, now_ms: int, producer: Producer | None) -> OpenBatch:
+    def _open(self, now_ms: int, producer: Producer | None, bytes_max: int) -> OpenBatch:
         self._position.open_batch()
         return OpenBatch(
             base_offset=self._position.last_written_offset,
-            bytes_max=self._log.batch_bytes_max,
+            bytes_max=bytes_max,
             opened_ms=now_ms,
             producer_id=NO_PRODUCER_ID if producer is None else producer.producer_id,
             producer_epoch=NO_PRODUCER_EPOCH if producer is None else producer.producer_epoch,
@@ -255,7 +265,7 @@ class Appender:
             return None
         started_ms = self._now_ms()
         try:
-            end = self._write(opened.encode(self._codec), opened)
+            end = self._write(opened.encode(self._codec, self._owner.leader_epoch), opened)
         except Exception as error:  # noqa: BLE001 -- the shard loop: every caller is answered
             _log.warning("shard.append_failed partition=%s error=%s", self._log.topic_partition, error)
             self._fail(opened, error)

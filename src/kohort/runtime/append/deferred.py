@@ -221,13 +221,10 @@ class DeferredQueue:
                 return
         queue.append(DeferredBatch(offset, now_ms, events))
 
-    def take_up_to(self, offset: int) -> list[DeferredBatch]:
-        """Remove and return the operations that wait for `offset` or less, in order."""
+    def take_up_to(self, offset: int) -> DeferredBatch | None:
+        """Remove and return the next operations that wait for `offset` or less; None if there are none."""
         queue = self._queue
-        taken: list[DeferredBatch] = []
-        while queue and queue[0].offset <= offset:
-            taken.append(queue.popleft())
-        return taken
+        return queue.popleft() if queue and queue[0].offset <= offset else None
 
     def take_all(self) -> Iterator[DeferredEvent]:
         while self._queue:
@@ -318,7 +315,7 @@ class DeferredExecution(SerialExecution):
         position.update_last_committed_offset(committed)
         outbox = self._outbox
         now_ms = self._now_ms()
-        for batch in self._deferred.take_up_to(committed):
+        while (batch := self._deferred.take_up_to(committed)) is not None:
             answered = len(outbox)
             for event in batch.events:
                 if not isinstance(event, StepEvent):

@@ -97,12 +97,17 @@ class OpenBatch:
             self.pairs += records.pairs()
         self.packed.clear()
 
-    def encode(self, codec: Codec) -> bytes | bytearray:
-        """Return the bytes of the batch for the log."""
+    def encode(self, codec: Codec, leader_epoch: int) -> bytes | bytearray:
+        """
+        Return the bytes of the batch for the log.
+
+        Args:
+            leader_epoch: with it and the base offset in place, the log need not copy the batch to set them.
+        """
         is_transactional = self.producer_id != NO_PRODUCER_ID
         if self.packed:
             if codec is _UNCOMPRESSED and not is_transactional:
-                return self._encode_packed()
+                return self._encode_packed(leader_epoch)
             self._unpack()
         if codec is _UNCOMPRESSED:
             return encode_batch(
@@ -123,10 +128,17 @@ class OpenBatch:
             compression=codec,
         )
 
-    def _encode_packed(self) -> bytes:
+    def _encode_packed(self, leader_epoch: int) -> bytes:
         sections: list[bytes] = []
         delta = 0
         for records in self.packed:
             sections.append(records.pack(delta))
             delta += len(records)
-        return join_records(sections, delta, self.opened_ms, base_sequence=BASE_SEQUENCE)
+        return join_records(
+            sections,
+            delta,
+            self.opened_ms,
+            base_sequence=BASE_SEQUENCE,
+            base_offset=self.base_offset,
+            leader_epoch=leader_epoch,
+        )

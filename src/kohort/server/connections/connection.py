@@ -235,7 +235,7 @@ class ClientConnection(AnsweringConnection):
     def _answer(self, pending: InFlightRequest, request: Any, size_bytes: int) -> bytes | None:
         """Let the handler of a request answer it."""
         route = pending.route
-        response = route.handler(request, pending, pending.reply)
+        response = route.handler(request, pending, pending)
         if response is None:
             return self._enqueue(pending, size_bytes)
         if response is _CLOSE:

@@ -18,7 +18,8 @@ NOT_TIMED: Final = 0.0
 
 class InFlightRequest:
     """
-    One request between its arrival and its reply; also the `kohort.model.context.RequestContext` of its handler.
+    One request between its arrival and its reply; also the `kohort.model.context.RequestContext` of its handler, and the
+    `Reply` that the handler calls: a bound method would be made for every request.
 
     Attributes:
         answer: the frame to send once it is known; empty if there is none to send.
@@ -100,7 +101,7 @@ class InFlightRequest:
         if self.began_at != NOT_TIMED:
             self.route.record_latency(perf_counter() - self.began_at)
 
-    def reply(self, response: Any) -> None:
+    def __call__(self, response: Any) -> None:
         """Answer the request; called once, possibly in a later turn."""
         self.connection.on_response(self, response)
 

@@ -91,7 +91,7 @@ def long_steps(pending: InFlightRequest, frame: bytes, body: int, request: Any) 
         frame = b""
         is_long = True
         yield
-    response = route.handler(request, pending, pending.reply)
+    response = route.handler(request, pending, pending)
     if isinstance(response, Generator):
         response = yield from response
     if response is None or response is _CLOSE or response is _NO_OP:

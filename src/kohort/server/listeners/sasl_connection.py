@@ -373,4 +373,4 @@ class _Client:
             return dispatch.api_versions_downgrade(correlation_id)
         route.requests += 1
         context = InFlightRequest(self.connection(), route, correlation_id, client_id, NOT_TIMED)
-        return route.encode(correlation_id, route.plain_handler(route.read(frame, body), context, context.reply))
+        return route.encode(correlation_id, route.plain_handler(route.read(frame, body), context, context))

@@ -25,7 +25,7 @@ from kohort.storage.files.checkpoint_formats import (
     write_partition_metadata,
 )
 from kohort.storage.files.checksums import comment, seal
-from kohort.storage.log import LogConfig
+from kohort.storage.log import AppendLimits, LogConfig
 from kohort.storage.logs.copied import CopiedLog, LogSource, StoredBatch
 from kohort.storage.logs.disklog import DiskLog
 from kohort.storage.producers import ProducerStateManager
@@ -162,10 +162,11 @@ class DirectoryTarget:
     def _write_segments(self, directory: Path, log: CopiedLog, chunks: Iterator[list[StoredBatch]]) -> list[Path]:
         """Write the batches and their aborted transactions; returns the files."""
         config, files, segment = LogConfig(), list[Path](), None
+        limits = AppendLimits(config)
         aborted = iter(log.aborted)
         coming = next(aborted, None)
         for base_offset, last_offset, max_timestamp_ms, data in (batch for chunk in chunks for batch in chunk):
-            if segment is None or segment.must_roll(len(data), last_offset, max_timestamp_ms, config, self._clock):
+            if segment is None or segment.must_roll(len(data), last_offset, max_timestamp_ms, limits, self._clock):
                 first = min(base_offset, log.start_offset)  # a compacted log may begin with a gap
                 if segment is not None:
                     files += _end(segment)

@@ -32,7 +32,7 @@ from kohort.storage.files import syscalls
 from kohort.storage.files.directory import JOURNAL
 from kohort.storage.files.errno_hints import errno_hint
 from kohort.storage.files.journal_format import DELETE, EPOCH, START, entry_prefix, pack_epoch, pack_length, pack_offset
-from kohort.storage.log import LONG_MAX, CallSoon
+from kohort.storage.log import CallSoon
 from kohort.storage.logs.base import PIECE_BYTES
 from kohort.storage.logs.disklog import DiskLog
 from kohort.storage.segments.file_handles import FileHandleCache
@@ -174,7 +174,7 @@ class FlushCoordinator:
     # Appends
 
     def _take(
-        self, log: DiskLog, segment: Segment, data: bytearray, rest: bytes | memoryview, spans: list[Span]
+        self, log: DiskLog, segment: Segment, data: bytes | bytearray, rest: bytes | memoryview, spans: list[Span]
     ) -> FlushBatch[DiskLog]:
         """Take an append into memory, and add it to the current flush batch, which is returned."""
         flush_batch = self._flush_batch
@@ -182,15 +182,15 @@ class FlushCoordinator:
         if write is None or write.flush_batch is not flush_batch:
             self._open_batch()
             write = segment.begin_write(self.handles, flush_batch)
-            flush_batch.operations.append((log, write.run))
+            flush_batch.operations.append((log, write))
             flush_batch.writes.append(write)
-        cost = segment.take(write, data, rest, spans, log.config.index_interval_bytes)
+        cost = segment.take(write, data, rest, spans, log.limits.index_interval_bytes)
         flush_batch.write_bytes += cost
         self.tails.unwritten += cost
         return flush_batch
 
     def _on_append_journaled(
-        self, log: DiskLog, segment: Segment, data: bytearray, rest: bytes | memoryview, spans: list[Span]
+        self, log: DiskLog, segment: Segment, data: bytes | bytearray, rest: bytes | memoryview, spans: list[Span]
     ) -> None:
         flush_batch = self._take(log, segment, data, rest, spans)
         flush_batch.ends[log] = log.end_offset
@@ -216,12 +216,12 @@ class FlushCoordinator:
                 self._flusher.hand_over(self._take_flush_batch())
 
     def _on_append_unflushed(
-        self, log: DiskLog, segment: Segment, data: bytearray, rest: bytes | memoryview, spans: list[Span]
+        self, log: DiskLog, segment: Segment, data: bytes | bytearray, rest: bytes | memoryview, spans: list[Span]
     ) -> None:
         flush_batch = self._take(log, segment, data, rest, spans)
         self.checkpoints.dirty_bytes += len(data) + len(rest)
         self.checkpoints.mark_dirty(log)
-        if log.config.flush_messages < LONG_MAX:
+        if log.limits.is_flushed_by_count:
             flush_batch.ends[log] = log.end_offset
             self._flush_if_many(log)
             return

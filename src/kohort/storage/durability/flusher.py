@@ -417,9 +417,8 @@ class Watchdog:
 def _name_of(call: str | Callable[[], None]) -> str:
     if isinstance(call, str):
         return call
-    target = getattr(call, "__self__", None)
-    if isinstance(target, SegmentWrite):
-        return f"write of {target.path}"
+    if isinstance(call, SegmentWrite):
+        return f"write of {call.path}"
     if isinstance(call, partial):
         return " ".join([call.func.__name__.strip("_"), *(str(arg) for arg in call.args if isinstance(arg, Path))])
     return getattr(call, "__name__", "call").strip("_")

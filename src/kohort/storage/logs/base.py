@@ -11,9 +11,16 @@ from kohort.machine.shard import EndTransaction, Producer
 from kohort.model.errors import CorruptError, FencedError, OffsetOutOfRangeError, UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import NO_SEQUENCE, HighWatermarkListener, HoldAt, LogView
-from kohort.storage.batchset import Span, assign_offsets, read_front, split_one
+from kohort.storage.batchset import Span, assign_offsets, placed_span, read_front, split_one
 from kohort.storage.epochs import EpochCache
-from kohort.storage.log import NO_TIMESTAMP, BatchSetTooLargeError, LogConfig, LogMetrics, TimestampOffset
+from kohort.storage.log import (
+    NO_TIMESTAMP,
+    AppendLimits,
+    BatchSetTooLargeError,
+    LogConfig,
+    LogMetrics,
+    TimestampOffset,
+)
 from kohort.storage.logs.retention import LogSegment, count_expired
 from kohort.storage.logs.timestamps import first_at_least
 from kohort.storage.markers import marker_batch
@@ -54,7 +61,8 @@ class LogBase(ABC):
     ) -> None:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
-        self.config = config
+        self._config = config
+        self.limits = AppendLimits(config)
         self.epochs = epochs
         self.producers = producers or ProducerStateManager()
         self.leader_epoch = epochs.latest
@@ -71,8 +79,17 @@ class LogBase(ABC):
         self.hold_flush: HoldAt | None = None
 
     @property
+    def config(self) -> LogConfig:
+        return self._config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._config = config
+        self.limits = AppendLimits(config)
+
+    @property
     def batch_bytes_max(self) -> int:
-        return self.config.max_message_bytes
+        return self.limits.max_message_bytes
 
     @property
     def last_stable_offset(self) -> int:
@@ -120,7 +137,14 @@ class LogBase(ABC):
             raise UnavailableError(self.refusal)
         if leader_epoch != self.leader_epoch:
             self.become_leader(leader_epoch)
-        size, config = len(batch), self.config
+        size, limits = len(batch), self.limits
+        if size < PIECE_BYTES and isinstance(batch, bytes):
+            span = placed_span(batch, self.end_offset, leader_epoch, limits.max_message_bytes)
+            if span is not None and size <= limits.segment_bytes:
+                spans = [span]
+                self._write(batch, b"", spans)
+                self._update_producers(batch, spans)
+                return self.end_offset
         # Of a large batch only the header is copied and changed. The records are written from the caller's buffer, maybe later;
         # a buffer that is not `bytes` may change until then, so it is copied.
         split = split_one(batch) if size >= PIECE_BYTES and isinstance(batch, bytes) else None
@@ -130,11 +154,11 @@ class LogBase(ABC):
             size,
             base_offset=self.end_offset,
             leader_epoch=leader_epoch,
-            batch_bytes_max=config.max_message_bytes,
+            batch_bytes_max=limits.max_message_bytes,
         )
-        if size > config.segment_bytes:
+        if size > limits.segment_bytes:
             raise BatchSetTooLargeError(
-                f"{size} bytes at once for {self.topic_partition}, whose segment.bytes is {config.segment_bytes}"
+                f"{size} bytes at once for {self.topic_partition}, whose segment.bytes is {limits.segment_bytes}"
             )
         if spans:
             self._write(data, rest, spans)
@@ -178,7 +202,7 @@ class LogBase(ABC):
         """Add to the transaction index a transaction that the last batch aborted."""
         raise NotImplementedError
 
-    def _write(self, data: bytearray, rest: bytes | memoryview, spans: list[Span]) -> None:
+    def _write(self, data: bytes | bytearray, rest: bytes | memoryview, spans: list[Span]) -> None:
         """
         Store batches whose offsets are assigned, move `end_offset` behind them, and call `advance` when they are durable.
 

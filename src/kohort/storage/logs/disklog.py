@@ -57,7 +57,7 @@ class DiskQueue(Protocol):
         """Run something on the owner's thread when all operations so far have been run."""
 
     def on_append(
-        self, log: "DiskLog", segment: Segment, data: bytearray, rest: bytes | memoryview, spans: list[Span], /
+        self, log: "DiskLog", segment: Segment, data: bytes | bytearray, rest: bytes | memoryview, spans: list[Span], /
     ) -> None:
         """Take an append into memory and into the flush batch that makes it durable."""
 
@@ -111,7 +111,7 @@ class DiskLog(DiskSegments):
 
     # Writing
 
-    def _write(self, data: bytearray, rest: bytes | memoryview, spans: list[Span]) -> None:
+    def _write(self, data: bytes | bytearray, rest: bytes | memoryview, spans: list[Span]) -> None:
         tails = self._tails
         if tails.unwritten > tails.unwritten_max:
             raise UnavailableError(f"{self.topic_partition}: the disk has not written {tails.unwritten} bytes")
@@ -124,7 +124,7 @@ class DiskLog(DiskSegments):
         last_offset = spans[-1][3]
         max_timestamp_ms = spans[0][4] if len(spans) == 1 else max(span[4] for span in spans)
         active = self._active
-        if active is None or active.must_roll(size, last_offset, max_timestamp_ms, self.config, self._clock):
+        if active is None or active.must_roll(size, last_offset, max_timestamp_ms, self.limits, self._clock):
             active = self._roll()
         if max_timestamp_ms < 0:
             active.modified_ms = self._clock.now_ms()

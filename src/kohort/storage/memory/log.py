@@ -149,7 +149,7 @@ class MemoryLog(LogBase):
 
     # Writing
 
-    def _write(self, data: bytearray, rest: bytes | memoryview, spans: list[Span]) -> None:
+    def _write(self, data: bytes | bytearray, rest: bytes | memoryview, spans: list[Span]) -> None:
         data += rest
         size = len(data)
         active = self._active
@@ -167,16 +167,16 @@ class MemoryLog(LogBase):
 
     def _must_roll(self, active: MemorySegment, incoming_bytes: int, spans: list[Span]) -> bool:
         """Source: Kafka LogSegment.shouldRoll; without indexes and jitter."""
-        config = self.config
-        bytes_max = config.segment_bytes
+        limits = self.limits
+        bytes_max = limits.segment_bytes
         if bytes_max > SEGMENT_BYTES_MAX:
             bytes_max = SEGMENT_BYTES_MAX
         if active.size_bytes > bytes_max - incoming_bytes:
             return True
         first_ms = active.rolling_timestamp_ms
         if first_ms < 0:
-            return self._clock.now_ms() - active.created_ms > config.segment_ms
-        return spans[-1][4] - first_ms > config.segment_ms
+            return self._clock.now_ms() - active.created_ms > limits.segment_ms
+        return spans[-1][4] - first_ms > limits.segment_ms
 
     def _roll(self) -> MemorySegment:
         segment = MemorySegment(self.end_offset, self._clock.now_ms())

@@ -282,7 +282,7 @@ class PostgresLog(PostgresReads):
             )
         return super().append(batch, leader_epoch=leader_epoch)
 
-    def _write(self, data: bytearray, rest: bytes | memoryview, spans: list[Span]) -> None:
+    def _write(self, data: bytes | bytearray, rest: bytes | memoryview, spans: list[Span]) -> None:
         whole = b"".join((data, rest))
         write = self._gathering.open(self)
         tail = self.tail

@@ -27,7 +27,7 @@ from kohort.storage.files.directory import (
     final_name,
     segment_path,
 )
-from kohort.storage.log import NO_TIMESTAMP, LogConfig
+from kohort.storage.log import NO_TIMESTAMP, AppendLimits, LogConfig
 from kohort.storage.segments.aborted import TXN_INDEX_SUFFIX
 from kohort.storage.segments.file_handles import FileHandleCache
 from kohort.storage.segments.header_check import HeaderCheck
@@ -114,7 +114,12 @@ class Segment(SegmentReads):
         return self.write
 
     def take(
-        self, write: SegmentWrite, data: bytearray, rest: bytes | memoryview, spans: list[Span], interval_bytes: int
+        self,
+        write: SegmentWrite,
+        data: bytes | bytearray,
+        rest: bytes | memoryview,
+        spans: list[Span],
+        interval_bytes: int,
     ) -> int:
         """
         Take a set of batches, whose offsets are assigned, into memory; returns its cost there.
@@ -160,7 +165,7 @@ class Segment(SegmentReads):
         self._since_index_bytes += size
 
     def must_roll(
-        self, incoming_bytes: int, last_offset: int, max_timestamp_ms: int, config: LogConfig, clock: Clock
+        self, incoming_bytes: int, last_offset: int, max_timestamp_ms: int, limits: AppendLimits, clock: Clock
     ) -> bool:
         """Whether the next set needs a new segment. Source: Kafka LogSegment.shouldRoll."""
         size = self.size_bytes
@@ -169,18 +174,18 @@ class Segment(SegmentReads):
         first_ms = self.rolling_timestamp_ms
         waited_ms = max_timestamp_ms - first_ms if first_ms >= 0 else clock.now_ms() - self.created_ms
         return (
-            size > config.segment_bytes - incoming_bytes
-            or waited_ms > config.segment_ms - self._jitter_ms(config)
+            size > limits.segment_bytes - incoming_bytes
+            or waited_ms > limits.segment_ms - self._jitter_ms(limits)
             or last_offset - self.base_offset > RELATIVE_OFFSET_MAX
             or self.index.is_full
             or self.time_index.is_full
         )
 
-    def _jitter_ms(self, config: LogConfig) -> int:
+    def _jitter_ms(self, limits: AppendLimits) -> int:
         """The part of `segment.jitter.ms` for this segment, from a hash of its name: partitions do not roll all at once."""
-        if config.segment_jitter_ms <= 0:
+        if limits.segment_jitter_ms <= 0:
             return 0
-        bound_ms = min(config.segment_jitter_ms, config.segment_ms)
+        bound_ms = min(limits.segment_jitter_ms, limits.segment_ms)
         return zlib.crc32(f"{self.directory.name}/{self.base_offset}".encode()) % bound_ms if bound_ms > 0 else 0
 
     def write_indexes(self) -> None:

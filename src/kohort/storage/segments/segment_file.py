@@ -154,9 +154,9 @@ class SegmentWrite:
         self.flush_batch = None
         self._pieces = []
 
-    def run(self) -> None:
+    def __call__(self) -> None:
         """
-        On the disk thread.
+        Write the bytes, on the disk thread.
 
         Raises:
             OSError: an unknown part of the bytes was written.
