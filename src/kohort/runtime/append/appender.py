@@ -9,7 +9,7 @@ Source: Kafka CoordinatorRuntime.CoordinatorContext.append, flushCurrentBatch; K
 """
 
 import logging
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Sequence, Sized
 from typing import Any, TypeAlias
 
 from kohort.machine.bulk import LongRecords, PackedRecords
@@ -155,14 +155,14 @@ class Appender:
             needed += made[-1][2]
             yield
         # Nothing is replayed unless all records fit.
-        bytes_max = self._check_size(needed, len(records))
+        bytes_max = self._check_size(needed, records)
         batch = self.batch = self._open(now_ms, producer, bytes_max)
         for some, pairs, size in made:
             self._replay_into(batch, some, pairs, size)
             yield
         return batch
 
-    def _check_size(self, needed: int, count: int) -> int:
+    def _check_size(self, needed: int, records: Sized) -> int:
         """
         Return the limit of the log for one batch.
 
@@ -172,7 +172,7 @@ class Appender:
         bytes_max = self._log.batch_bytes_max
         if needed > bytes_max - BATCH_OVERHEAD_BYTES and self._codec is Codec.NONE:
             raise CoordinatorError(
-                ErrorCode.MESSAGE_TOO_LARGE, f"{count} records need {needed} bytes; a batch holds {bytes_max}"
+                ErrorCode.MESSAGE_TOO_LARGE, f"{len(records)} records need {needed} bytes; a batch holds {bytes_max}"
             )
         return bytes_max
 
@@ -189,7 +189,7 @@ class Appender:
         needed = size_bytes(records) if isinstance(records, list) else records.size_bytes
         batch = self.batch
         if batch is None or batch.bytes_left < needed:
-            bytes_max = self._check_size(needed, len(records))
+            bytes_max = self._check_size(needed, records)
             batch = self._room_for(needed, now_ms, producer, bytes_max)
         self._replay_into(batch, result.records, records, needed)
         return batch
