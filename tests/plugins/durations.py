@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from tests.plugins.scopes import scope_of
+
 TABLE = Path(__file__).parents[1] / "durations.json"
 WRITE = os.environ.get("KOHORT_DURATIONS", "")
 """Where a complete run writes its measurements (`make durations`)."""
@@ -25,7 +27,7 @@ BUDGET_FACTOR = 2.0
 BUDGET_LEAST_S = 60.0
 """No room has a smaller budget: one slow start of a JVM is no finding."""
 _OTHERS_MAX = 0.75
-_CALIBRATION_ROUNDS = 600_000
+_CALIBRATION_ROUNDS = 60_000
 _REPORTED_FILES = 20
 _RECORDED_LEAST_S = 0.5
 
@@ -47,10 +49,11 @@ class Table:
         content = json.loads(path.read_text()) if path.exists() else {}
         self.calibration_s: float = content.get("calibration_s", 0.0)
         self.files: dict[str, float] = content.get("files", {})
+        self._middle_s = statistics.median(self.files.values()) if self.files else 0.0
 
-    def middle(self) -> float:
-        """The seconds assumed for a file that is not in the table."""
-        return statistics.median(self.files.values()) if self.files else 0.0
+    def of(self, file: str) -> float:
+        """The seconds of a file; the middle of all for one that is not in the table."""
+        return self.files.get(file, self._middle_s)
 
     def rooms(self) -> Counter[str]:
         return by_room(self.files.items())
@@ -122,10 +125,18 @@ class Measuring:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Put the longest file first, so that no worker begins a long file when the others have finished."""
+        """Put the longest scope first, so that no worker begins a long one when the others have finished."""
         if self._is_worker:
-            middle = self._table.middle()
-            items.sort(key=lambda item: -self._table.files.get(item.nodeid.split("::")[0], middle))
+            seconds = {file: self._table.of(file) for file in {item.nodeid.split("::")[0] for item in items}}
+            scopes: Counter[str] = Counter()
+            for file, taken in seconds.items():
+                scopes[scope_of(file)] += taken  # type: ignore[assignment]  # a Counter of seconds
+
+            def place(item: pytest.Item) -> tuple[float, float]:
+                file = item.nodeid.split("::")[0]
+                return -scopes[scope_of(file)], -seconds[file]
+
+            items.sort(key=place)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self) -> Generator[None, Any, Any]:

@@ -11,6 +11,7 @@ import pytest
 
 from kohort.compiled import is_compiled
 from tests.plugins.durations import BUDGET_LEAST_S, Table, by_room, machine_s, over_budget
+from tests.plugins.scopes import SPARK, scope_of
 from tools import mutants
 
 ROOT = Path(__file__).parents[2]
@@ -75,6 +76,12 @@ def test_the_work_of_other_processes_is_measured() -> None:
 def test_seconds_by_room() -> None:
     files = [("tests/a/b/test_one.py", 1.5), ("tests/a/test_two.py", 2.0), ("tests/test_three.py", 4.0)]
     assert by_room(files) == {"tests/a": 3.5, "tests/test_three.py": 4.0}
+
+
+def test_files_that_share_a_spark_session_are_one_scope() -> None:
+    assert scope_of("tests/pipeline/test_library.py") == scope_of("tests/pipeline/checkpoints/test_engines.py") == SPARK
+    for alone in ("tests/pipeline/test_zipped.py", "tests/testing/test_plugins.py"):
+        assert scope_of(alone) == alone
 
 
 def run_pytest(directory: Path, test: str, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
