@@ -72,6 +72,8 @@ test-ci: $(READY) $(WITH_TEST_BUILD) ## the tests of .ci/run: plain and compiled
 	  $(MAKE) --no-print-directory test-plain || status=$$?; \
 	  $(MAKE) --no-print-directory test-compiled || status=$$?; $(END)
 
+# Many tests wait for processes and timers: one worker more than processors keeps them busy, and two where most tests do so.
+test-plain: WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 test-plain: $(READY) java-note
 	@$(PYTEST) $(TESTS) $(if $(COMPILER),$(PROCESSES:%=--ignore=%))
 
@@ -111,8 +113,7 @@ $(COMPILED)/.ready $(TEST_BUILD)/.ready: $(READY) pyproject.toml hatch_build.py 
 
 test-build: $(WITH_TEST_BUILD)
 
-# Most of these tests wait for processes and timers: one worker more than processors keeps them busy.
-test-compiled: WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+test-compiled: WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 test-compiled: $(WITH_TEST_BUILD) ## the tests of compiled modules and of served processes, on the compiled build
 	@if [ -n "$(COMPILER)" ]; then PYTHONPATH=$(TEST_BUILD) $(PYTEST) $(TESTS_COMPILED); \
 	  elif [ -n "$(CI)" ]; then echo "CI needs a C compiler: the compiled build is not tested." >&2; exit 1; \
