@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from xdist.scheduler import LoadFileScheduling
+from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]  # it has none
 
 ROOT = Path(__file__).parents[2]
 SPARK = "files with the fixture `spark`"
@@ -23,7 +23,7 @@ def scope_of(file: str) -> str:
     return SPARK if file.startswith("tests/pipeline/") and _SPARK.search((ROOT / file).read_text()) else file
 
 
-class Scheduling(LoadFileScheduling):
+class Scheduling(LoadFileScheduling):  # type: ignore[misc]  # of no type
     """xdist's `--dist loadfile`, with `scope_of`."""
 
     def _split_scope(self, nodeid: str) -> str:
@@ -34,7 +34,7 @@ class Scopes:
     """The side of the xdist controller."""
 
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: object) -> Scheduling | None:
-        return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None  # type: ignore[arg-type]  # its Producer
+        return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def register(config: pytest.Config) -> None:

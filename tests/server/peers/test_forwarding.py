@@ -453,6 +453,7 @@ def test_a_node_asks_for_itself() -> None:
         assert not answer.done()
         cluster[2].behind.pop()()
         assert codes(await answer) == [0]
+        cluster[2].is_behind = False
         node = await with_fake(cluster)
         lost = ask_controller(cluster)
         (await node.asked.get()).cut()
