@@ -16,6 +16,15 @@ LONG = bool(os.environ.get("KOHORT_LONG"))
 NIGHTLY = pytest.mark.skipif(bool(os.environ.get("CI")) and not LONG, reason="make test-long: the long run only")
 """Tests that run in `make test` and in the long tier, and not in `.ci/run`, whose minutes are bounded."""
 
+_IS_AGAIN = bool(os.environ.get("CI")) and not LONG and is_compiled()
+"""Whether this is the second run of `.ci/run`. Its rooms have run on plain Python before, with all of their random examples."""
+
+
+def examples(count: int) -> int:
+    """How many of a test's random examples run: all, and a quarter in the second run of `.ci/run`."""
+    return count // 4 if _IS_AGAIN else count
+
+
 SKIPS_ALLOWED = {
     "make test-long|the long run only": "the long tier runs these",
     "make spark-versions": "the matrix of Spark's versions runs these, with the package index",
@@ -36,7 +45,12 @@ watches_calls = pytest.mark.skipif(
 # The duration of an example depends on the load of the machine; a test checks results. Examples are new in every run. A failing
 # one is printed with the decorator that repeats it.
 settings.register_profile(
-    "kohort", deadline=None, derandomize=False, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+    "kohort",
+    deadline=None,
+    derandomize=False,
+    max_examples=examples(100),
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("kohort")
 

@@ -22,7 +22,7 @@ from tests.broker.access.scanning_authorizer import Rule, ScanningAuthorizer
 from tests.broker.admin_requests import admin_requests
 from tests.broker.harness import Asker, Harness, batch, produce_request, through_wire
 from tests.broker.recorded import WIRE, frames
-from tests.conftest import LONG
+from tests.conftest import LONG, examples
 
 WEEK_MS = 7 * 24 * 3_600_000
 NEWEST = RELEASES[-1]
@@ -192,7 +192,7 @@ RULES = st.lists(
     st.lists(st.tuples(st.integers(0, 999), st.integers(0, 255)), max_size=4),
     st.none() | RULES,
 )
-@settings(max_examples=20_000 if LONG else 500, deadline=None)
+@settings(max_examples=20_000 if LONG else examples(500), deadline=None)
 def test_any_request_is_answered_once(data: st.DataObject, changes: list[Change], rules: list[Rule] | None) -> None:
     """As without an authorizer, so with any rules of one."""
     frame = bytearray(data.draw(st.sampled_from(samples())))

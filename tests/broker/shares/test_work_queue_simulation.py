@@ -8,9 +8,9 @@ from collections import Counter
 import pytest
 
 from tests.broker.shares.work_queue_simulation import simulate
-from tests.conftest import LONG
+from tests.conftest import LONG, examples
 
-SEEDS = 2_000 if LONG else 100
+SEEDS = 2_000 if LONG else examples(100)
 ONE = os.environ.get("KOHORT_SEED")
 EVENTS = ("heartbeat", "expired member", "delivery", "acknowledgement", "refused acknowledgement", "move", "crash")
 
