@@ -215,5 +215,5 @@ def test_damaged_records_are_left_to_the_schema(record: values.TransactionLog, d
 
 
 def test_the_caches_are_bounded() -> None:
-    for name in ("_cached_key", "_cached_topic"):
+    for name in ("_cached_key", "_cached_topic", "_only_partition"):
         assert getattr(transaction_logs, name).cache_info().maxsize <= 16_384

@@ -11,7 +11,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from kohort.storage.cleaning.compaction import compact
@@ -22,6 +21,7 @@ from kohort.storage.producer_states import AbortedTxn
 from kohort.storage.producers import ProducerStateManager
 from kohort.storage.segments.aborted import from_bytes
 from kohort.testing.clock import ManualClock
+from kohort.wire.batch_header import FIELDS, HEADER
 from kohort.wire.batches import iter_batches, read_records
 
 RECORDED = Path(__file__).parents[1] / "data" / "compaction" / "recorded.tar.xz"
@@ -50,7 +50,7 @@ def batches_of(path: Path) -> list[dict[str, Any]]:
     """Every batch, field by field but for what its compressor decides, with its records."""
     data, found = path.read_bytes(), []
     for position, header in iter_batches(data):
-        row = msgspec.structs.asdict(header)
+        row = dict(zip([name for name, _ in FIELDS], HEADER.unpack_from(data, position), strict=True))
         if header.codec:
             del row["crc"], row["length"]
         records = read_records(memoryview(data)[position:], header=header)

@@ -109,6 +109,12 @@ def test_shapes_are_frozen_and_take_keywords_only() -> None:
         messages.HeartbeatResponse().error_code = 1  # type: ignore[misc]
 
 
+def test_field_names_are_the_objects_that_keyword_arguments_are() -> None:
+    names = dict.fromkeys(("partition_index", "committed_offset", "metadata"))
+    found = [name for name in messages.OffsetFetchResponsePartitions.__struct_fields__ if name in names]
+    assert {id(name) for name in found} == {id(name) for name in names}
+
+
 def test_an_array_is_any_sequence() -> None:
     """A list without elements is as much the default of a tagged field as the tuple."""
     encode = response_encoder(ApiKey.API_VERSIONS, 4)

@@ -63,6 +63,12 @@ def _cached_topic(topic: str) -> bytes:
     return _topic(topic)
 
 
+@lru_cache(maxsize=16_384)
+def _only_partition(partition: TopicPartition) -> bytes:
+    """The array of topics of a transaction in one partition."""
+    return _ONE + _cached_topic(partition.topic) + _ONE + _INDEX_END.pack(partition.partition, 0)
+
+
 def _topic(topic: str) -> bytes:
     text = bytearray()
     write_compact_string(text, topic)
@@ -94,8 +100,7 @@ def encode_transaction(
     elif not partitions:
         section = _NO_PARTITIONS
     elif len(partitions) == 1:
-        topic, index = next(iter(partitions))
-        section = _ONE + _cached_topic(topic) + _ONE + _INDEX_END.pack(index, 0)
+        section = _only_partition(next(iter(partitions)))
     else:
         section = _several(partitions)
     value: bytes = _HEAD.pack(_NEWEST, producer_id, producer_epoch, timeout_ms, status)

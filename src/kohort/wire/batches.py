@@ -83,22 +83,61 @@ class BatchRecord(msgspec.Struct, frozen=True):
     timestamp_ms: int | None = None
 
 
-class BatchHeader(msgspec.Struct, frozen=True, gc=False):
-    """The header of a batch, field by field."""
+class BatchHeader:
+    """
+    The header of the batch at a position, field by field.
 
-    base_offset: int
-    length: int
-    partition_leader_epoch: int
-    magic: int
-    crc: int
-    attributes: int
-    last_offset_delta: int
-    base_timestamp: int
-    max_timestamp: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    record_count: int
+    A plain class and no `msgspec.Struct`: compiled code reads its attributes from fixed places. Nothing changes one.
+
+    Raises:
+        struct.error: there are fewer bytes than a header has.
+    """
+
+    __slots__ = (
+        "attributes",
+        "base_offset",
+        "base_sequence",
+        "base_timestamp",
+        "crc",
+        "last_offset_delta",
+        "length",
+        "magic",
+        "max_timestamp",
+        "partition_leader_epoch",
+        "producer_epoch",
+        "producer_id",
+        "record_count",
+    )
+
+    def __init__(self, buffer: Buffer, position: int) -> None:
+        self.base_offset: int
+        self.length: int
+        self.partition_leader_epoch: int
+        self.magic: int
+        self.crc: int
+        self.attributes: int
+        self.last_offset_delta: int
+        self.base_timestamp: int
+        self.max_timestamp: int
+        self.producer_id: int
+        self.producer_epoch: int
+        self.base_sequence: int
+        self.record_count: int
+        (
+            self.base_offset,
+            self.length,
+            self.partition_leader_epoch,
+            self.magic,
+            self.crc,
+            self.attributes,
+            self.last_offset_delta,
+            self.base_timestamp,
+            self.max_timestamp,
+            self.producer_id,
+            self.producer_epoch,
+            self.base_sequence,
+            self.record_count,
+        ) = HEADER.unpack_from(buffer, position)
 
     @property
     def size_bytes(self) -> int:
@@ -150,7 +189,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
         CorruptError: there are fewer bytes than a header has.
     """
     try:
-        return BatchHeader(*HEADER.unpack_from(buffer, position))
+        return BatchHeader(buffer, position)
     except error:
         raise CorruptError(f"{len(buffer) - position} bytes are too short for a batch") from None
 

@@ -137,20 +137,31 @@ def _compact_text(text: str) -> bytes:
     return compact
 
 
-def _write_long_length(out: bytearray, length: int) -> None:
+_SHORT: Final = tuple(bytes((number,)) for number in range(128))
+"""Numbers of one byte, as unsigned varints."""
+
+
+def _uvarint(number: int) -> bytes:
+    out = bytearray()
+    write_uvarint(out, number)
+    return bytes(out)
+
+
+def _string_length(length: int) -> bytes:
     if length > STRING_BYTES_MAX + 1:
         raise struct.error(f"a string of {length - 1} bytes")
-    write_uvarint(out, length)
+    return _uvarint(length)
 
 
 class _EncoderWriter:
     """
-    Writes the source of an encoder, which appends to the bytearray `out`.
+    Writes the source of an encoder, which appends bytes to the list `out` and joins them at the end.
 
     Attributes:
         run: fields of fixed width that are visited and not yet written: format character and expression.
-        has_records: whether there are record batches, which are joined to the rest in one copy at the end.
+        has_records: whether there are record batches, which are copied once only.
         is_begun: whether `out` exists.
+        is_frame: whether the size comes first.
         is_gradual: whether the encoder is a generator that yields after some elements.
         is_response: whether long strings are cut.
     """
@@ -167,28 +178,31 @@ class _EncoderWriter:
             field.type == "records" and field.is_in(version) for fields in schema.structs.values() for field in fields
         )
         self.is_begun = False
+        self.is_frame = True
         self.depth = 1
         self.names = 0
         self.lines: list[str] = []
         self.out = "out"
         self.namespace: dict[str, Any] = {
-            "write_uvarint": write_uvarint,
-            "write_long_length": _write_long_length,
+            "SHORT": _SHORT,
+            "uvarint": _uvarint,
+            "string_length": _string_length,
             "cut_utf8": cut_utf8,
             "known_text": _texts.get,
             "compact_text": _compact_text,
             "NO_UUID": bytes(16),
             "pack": struct.pack,
-            "pack_into": struct.pack_into,
+            "PACK_i": struct.Struct(">i").pack,
         }
 
     def compile(self, arguments: str, *, is_frame: bool = True) -> Any:
         """The encoder as a function of `arguments`, of which `x0` is the message."""
+        self.is_frame = is_frame
         if self.is_gradual:
-            self.lines += ["    s = 0", "    if s: yield"]
+            self.lines += ["    s = 0; parts = []", "    if s: yield"]
         self.struct(self.schema.name, "x0")
         if self.is_begun:
-            self.finish(is_frame=is_frame)
+            self.finish()
         elif not is_frame:
             self.emit(f"return {self.packed()}")
         else:
@@ -199,17 +213,14 @@ class _EncoderWriter:
         exec(compile(source, f"<encoder of {self.schema.name} v{self.version}>", "exec"), self.namespace)  # noqa: S102
         return self.namespace["encode"]
 
-    def finish(self, *, is_frame: bool) -> None:
+    def finish(self) -> None:
         self.flush()
-        if not is_frame:
-            self.emit("return bytes(out)")
-        elif self.has_records:
-            self.emit("parts.append(out)")
-            self.emit("pack_into('>i', parts[0], 0, sum(map(len, parts)) - 4)")
-            self.emit("return b''.join(parts)")
-        else:
-            self.emit("pack_into('>i', out, 0, len(out) - 4)")
-            self.emit("return bytes(out)")
+        if self.is_gradual:
+            self.emit("out[:0] = parts")
+        if self.is_frame and self.has_records:
+            self.emit("out.insert(0, PACK_i(sum(map(len, out))))")
+        self.emit("out = b''.join(out)")
+        self.emit(f"return {'PACK_i(len(out)) + ' if self.is_frame and not self.has_records else ''}out")
 
     # Writing code
 
@@ -234,11 +245,14 @@ class _EncoderWriter:
     def flush(self) -> None:
         if not self.is_begun:
             self.is_begun = True
-            self.emit(f"out = bytearray({self.packed()})")
-            if self.has_records:
-                self.emit("parts = []")
+            if self.is_frame:
+                del self.run[0]
+            self.emit(f"out = [{self.packed()}]")
         elif self.run:
-            self.emit(f"{self.out} += {self.packed()}")
+            self.write(self.packed())
+
+    def write(self, expression: str) -> None:
+        self.emit(f"{self.out}.append({expression})")
 
     def struct(self, struct_name: str, value: str) -> None:
         fields = self.schema.fields(struct_name, self.version)
@@ -261,7 +275,7 @@ class _EncoderWriter:
             # If only newer versions have null, older versions write the empty string (JoinGroup's protocol name before 7).
             self.text(value if is_nullable or field.nullable is None else f"({value} or '')", is_nullable=is_nullable)
         else:
-            self.blob(field, value, is_nullable=is_nullable)
+            self.blob(value, is_nullable=is_nullable)
 
     def fixed(self, type_: str, value: str) -> tuple[str, str]:
         if type_ == "uuid":
@@ -274,15 +288,15 @@ class _EncoderWriter:
             return
         name = self.name()
         self.flush()
-        self.null_branch(name, value, "append(0)", is_nullable=is_nullable)
+        self.null_branch(name, value, b"\0", is_nullable=is_nullable)
         if self.is_response:
             if not is_nullable:
                 self.emit(f"{name} = {value}")
-            self.emit(f"{self.out} += known_text({name}) or compact_text({name})")
+            self.write(f"known_text({name}) or compact_text({name})")
         else:
             self.emit(f"{name} = {name}.encode()" if is_nullable else f"{name} = {value}.encode()")
             self.compact_length(f"len({name})", is_string=True)
-            self.emit(f"{self.out} += {name}")
+            self.write(name)
         self.depth -= is_nullable
 
     def legacy_text(self, value: str, *, is_nullable: bool) -> None:
@@ -294,53 +308,48 @@ class _EncoderWriter:
             self.cut(f"{name} is not None and len({name})", name)
             self.run.append(("h", f"len({name}) if {name} is not None else -1"))
             self.flush()
-            self.emit(f"if {name}: {self.out} += {name}")
+            self.emit(f"if {name}: {self.out}.append({name})")
         else:
             self.emit(f"{name} = {value}.encode()")
             self.cut(f"len({name})", name)
             self.run.append(("h", f"len({name})"))
             self.flush()
-            self.emit(f"{self.out} += {name}")
+            self.write(name)
 
     def cut(self, length: str, name: str) -> None:
         if self.is_response:
             self.emit(f"if {length} > {STRING_BYTES_MAX}: {name} = cut_utf8({name})")
 
-    def blob(self, field: Field, value: str, *, is_nullable: bool) -> None:
-        """Bytes or record batches; record batches become a separate part."""
+    def blob(self, value: str, *, is_nullable: bool) -> None:
+        """Bytes or record batches."""
         name = self.name()
         if not is_nullable:
             self.emit(f"{name} = {value}")
         self.counted(name, value, is_nullable=is_nullable)
-        if field.type == "records":
-            self.emit(f"parts += (out, {name})")
-            self.emit("out = bytearray()")
-        else:
-            self.emit(f"{self.out} += {name}")
+        self.write(name)
         self.depth -= is_nullable
 
-    def null_branch(self, name: str, value: str, null: str, *, is_nullable: bool) -> None:
+    def null_branch(self, name: str, value: str, null: bytes, *, is_nullable: bool) -> None:
         """For a nullable value: bind it, write null, and open the branch for a value that is not null."""
         if is_nullable:
             self.emit(f"{name} = {value}")
-            self.emit(f"if {name} is None: {self.out}.{null}")
+            self.emit(f"if {name} is None: {self.out}.append({null!r})")
             self.emit("else:")
             self.depth += 1
 
     def counted(self, name: str, value: str, *, is_nullable: bool) -> None:
         """Write the length of bytes or an array, or null; what follows is for a value that is not null."""
         self.flush()
-        null = "append(0)" if self.is_flexible else "extend(b'\\xff\\xff\\xff\\xff')"
+        null = b"\0" if self.is_flexible else b"\xff\xff\xff\xff"
         self.null_branch(name, value, null, is_nullable=is_nullable)
         if self.is_flexible:
             self.compact_length(f"len({name})")
         else:
-            self.emit(f"{self.out} += pack('>i', len({name}))")
+            self.write(f"PACK_i(len({name}))")
 
     def compact_length(self, length: str, *, is_string: bool = False) -> None:
         self.emit(f"n = {length} + 1")
-        self.emit(f"if n < 128: {self.out}.append(n)")
-        self.emit(f"else: {'write_long_length' if is_string else 'write_uvarint'}({self.out}, n)")
+        self.write(f"SHORT[n] if n < 128 else {'string_length' if is_string else 'uvarint'}(n)")
 
     def nested(self, field: Field, value: str, *, is_nullable: bool) -> None:
         if not is_nullable:
@@ -349,8 +358,8 @@ class _EncoderWriter:
         name = self.name()
         self.flush()
         # One byte says whether a struct follows: -1 for null, but 0 in a tagged field.
-        self.null_branch(name, value, "append(255)" if field.tag is None else "append(0)", is_nullable=True)
-        self.emit(f"{self.out}.append(1)")
+        self.null_branch(name, value, b"\xff" if field.tag is None else b"\0", is_nullable=True)
+        self.write(r"b'\x01'")
         self.struct(field.type, name)
         self.flush()
         self.depth -= 1
@@ -374,13 +383,14 @@ class _EncoderWriter:
         element = self.name()
         if field.type in self.schema.structs and self.is_fixed(field.type) and not self.is_gradual:
             self.struct(field.type, element)
-            self.emit(f"{self.out} += b''.join([{self.packed()} for {element} in {array}])")
+            self.emit(f"{self.out} += [{self.packed()} for {element} in {array}]")
             return
         self.emit(f"for {element} in {array}:")
         self.depth += 1
         if self.is_gradual:
             self.emit("s += 1")
-            self.emit(f"if s >= {STEP_ELEMENTS}: s = 0; yield")
+            join = "" if self.has_records else " parts.append(b''.join(out)); out.clear();"
+            self.emit(f"if s >= {STEP_ELEMENTS}: s = 0;{join} yield")
         if field.type in self.schema.structs:
             self.struct(field.type, element)
         elif field.type == "uuid":
@@ -392,11 +402,11 @@ class _EncoderWriter:
 
     def numbers(self, array: str, form: str) -> None:
         if not self.is_gradual:
-            self.emit(f"if {array}: {self.out} += pack(f'>{{len({array})}}{form}', *{array})")
+            self.emit(f"if {array}: {self.out}.append(pack(f'>{{len({array})}}{form}', *{array}))")
             return
         self.emit(f"for n in range(0, len({array} or ()), {STEP_ELEMENTS}):")
         self.emit(
-            f"    {self.out} += pack(f'>{{len({array}[n:n + {STEP_ELEMENTS}])}}{form}', *{array}[n:n + {STEP_ELEMENTS}])"
+            f"    {self.out}.append(pack(f'>{{len({array}[n:n + {STEP_ELEMENTS}])}}{form}', *{array}[n:n + {STEP_ELEMENTS}]))"
         )
         self.emit("    yield")
 
@@ -419,23 +429,22 @@ class _EncoderWriter:
             return
         self.flush()
         count, section = self.name(), self.name()
-        self.emit(f"{count} = 0; {section} = bytearray()")
+        self.emit(f"{count} = 0; {section} = []")
         for field in tagged:
             name, content, default = self.name(), self.name(), self.name().upper()
             self.namespace[default] = default_value(field, self.classes)
             self.emit(f"{name} = {value}.{field.name}")
             self.emit(f"if {name} is not {default} and {self.differs(field, name, default)}:")
             self.depth += 1
-            self.emit(f"{count} += 1; {content} = bytearray()")
+            self.emit(f"{count} += 1; {content} = []")
             outer, self.out = self.out, content
             self.field(field, name)
             self.flush()
             self.out = outer
-            self.emit(f"write_uvarint({section}, {field.tag}); write_uvarint({section}, len({content}))")
-            self.emit(f"{section} += {content}")
+            self.emit(f"{content} = b''.join({content})")
+            self.emit(f"{section} += ({_uvarint(field.tag or 0)!r}, uvarint(len({content})), {content})")
             self.depth -= 1
-        self.emit(f"{self.out}.append({count})")
-        self.emit(f"{self.out} += {section}")
+        self.emit(f"{self.out} += (SHORT[{count}], *{section})")
 
     def differs(self, field: Field, name: str, default: str) -> str:
         """Whether a value is not its default; an array of any kind without elements equals the empty one."""

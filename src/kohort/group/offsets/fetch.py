@@ -11,6 +11,7 @@ Source: Kafka OffsetMetadataManager.fetchOffsets, fetchAllOffsets.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from typing import Final
 
 from kohort.group.context import GroupContext
 from kohort.group.offsets.offsets import NOTHING, CommittedOffset, GroupOffsets, Offsets, Partition
@@ -88,8 +89,9 @@ class _View:
             yield m.OffsetFetchResponseTopics(name=topic, partitions=partitions)
 
 
-_NONE = int(ErrorCode.NONE)
-_UNSTABLE = int(ErrorCode.UNSTABLE_OFFSET_COMMIT)
+_NONE: Final = int(ErrorCode.NONE)
+_UNSTABLE: Final = int(ErrorCode.UNSTABLE_OFFSET_COMMIT)
+_Partition: Final = m.OffsetFetchResponsePartitions
 
 
 def _nothing(_: Partition) -> None:
@@ -97,7 +99,7 @@ def _nothing(_: Partition) -> None:
 
 
 def _partition(index: int, offset: CommittedOffset, error_code: int = _NONE) -> m.OffsetFetchResponsePartitions:
-    return m.OffsetFetchResponsePartitions(
+    return _Partition(
         partition_index=index,
         committed_offset=offset.offset,
         committed_leader_epoch=offset.leader_epoch,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kohort.broker.broker import Broker
@@ -86,7 +86,7 @@ class Coordinators:
         hosted = self._hosted.get(topic)
         return None if hosted is None else hosted.marker_writer
 
-    @property
+    @cached_property
     def verification(self) -> Verification | None:
         found = (hosted.verification for hosted in self._hosted.values() if hosted.entry.has_verification)
         return next(found, None)
