@@ -1,12 +1,14 @@
 """The part of a service that every API of a coordinator needs: the partition of a key, and whether the node coordinates any."""
 
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from kohort.machine.shard import Runner
 from kohort.model.errors import ErrorCode
 from kohort.model.ids import coordinator_partition
 
 S = TypeVar("S")
+
+_NONE: Final = ErrorCode.NONE
 
 
 class Front(Generic[S]):
@@ -31,4 +33,4 @@ class Front(Generic[S]):
         """The code with which a request is refused before the shard is asked; NONE if it is not refused."""
         if not self.is_active:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        return ErrorCode.NONE if key else self._empty_key
+        return _NONE if key else self._empty_key

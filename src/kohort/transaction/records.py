@@ -46,7 +46,7 @@ class TransactionRecordSerde:
         Raises:
             CoordinatorError: UNSUPPORTED_VERSION: the client speaks transaction version 2, and the finalised level is 0.
         """
-        if isinstance(record, TransactionLogTombstone):
+        if not isinstance(record, Transaction):
             return encode_record(record)
         version = 1 if self._level() >= 1 else 0
         if version == 0 and record.client_version:

@@ -10,6 +10,9 @@ A string of a response is cut to the size that the protocol allows: a message ab
 request, and earlier versions stored longer names. Any other value that the protocol cannot express (an integer that is too
 large, null in a field that is not nullable, a long string in a request) is a defect of the caller. It raises the error of
 Python: `struct.error`, `TypeError`, `AttributeError`.
+
+The interpreter reads the names in the namespace of an encoder from fixed places, and the attributes of messages, too. It does
+not if mypyc compiles this module: a dict display of compiled code is a dict for keys of any type.
 """
 
 import struct
