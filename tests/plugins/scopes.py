@@ -17,8 +17,8 @@ def scope_of(file: str) -> str:
     """
     The scope of a file, by its path from the root of the repository; its own path if it shares nothing.
 
-    A session takes 8 seconds of the processor to start, and as many again until its code is loaded: a session in each worker
-    would do so once more.
+    A session takes 7 seconds of the processor to start, and 22 with its first three tables. A session in each worker would take
+    them again.
     """
     return SPARK if file.startswith("tests/pipeline/") and _SPARK.search((ROOT / file).read_text()) else file
 
