@@ -24,7 +24,8 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from itertools import count, groupby, islice
+from dataclasses import replace
+from itertools import count, cycle, groupby, islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -55,6 +56,11 @@ from kohort.wire.batches import BatchRecord
 
 OFFSETS_PARTITIONS: Final = 50
 CONNECTIONS: Final = 16
+BEATING: Final = 512
+"""
+Connections with heartbeats. Each has one in flight, so that fewer of them would send less than the rate beside turns of some
+milliseconds.
+"""
 CAPACITY_SECONDS: Final = 1.0
 QUIET_SECONDS: Final = 5.0
 WARM_UP: Final = 50
@@ -331,8 +337,9 @@ def _serve(work: Work, directory: Path, turns: Path | None) -> Iterator[Server]:
 def _beat(port: int, rate: int) -> None:
     """Print the capacity without a rate; with one send heartbeats until the input ends, and print percentiles."""
     with ExitStack() as opened:
-        sockets = [opened.enter_context(open_socket(port)) for _ in range(GROUPS)]
-        lanes = heartbeat_lanes(sockets, GROUPS, opened)
+        sockets = [opened.enter_context(open_socket(port)) for _ in range(BEATING)]
+        members = cycle(heartbeat_lanes(sockets[:GROUPS], GROUPS, opened))
+        lanes = [replace(member, connection=each) for member, each in zip(members, sockets, strict=False)]
         run(lanes, CAPACITY_SECONDS / 4)
         if not rate:
             print(round(run(lanes, CAPACITY_SECONDS).per_second))
