@@ -172,7 +172,12 @@ class Coordinator:
         self.restart()
 
     def restart(self, config: GroupConfig | None = None, *, is_tail_lost: bool = False) -> None:
-        """Forget everything but the log, and load it; without its uncommitted tail, as after a power cut."""
+        """
+        Forget everything but the log, and load it; without its uncommitted tail, as after a power cut.
+
+        No background task waits then: loads from a database are background tasks, too.
+        """
+        self.is_background_held = False
         if config is not None:
             self.config = config
         if hasattr(self, "runtime"):

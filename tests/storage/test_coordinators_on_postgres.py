@@ -38,6 +38,15 @@ def test_a_coordinator_keeps_its_promises_on_a_database(machine: type[RuleBasedS
     assert loads, "and there were loads"
 
 
+def test_a_load_waits_for_no_background_task_of_the_process_before() -> None:
+    with loads_from_database():
+        state = Members()
+        state.start(count=1, is_classic=False, assignment_interval_ms=0)
+        state.hold_background()
+        state.restart(is_tail_lost=True)
+        state.a_loaded_shard_equals_the_live_one()
+
+
 def loaded(log: RawLog, buffer_bytes: int) -> tuple[GroupShard, LoadSummary]:
     """A shard that is loaded from a database, as a node does it, and what the load tells."""
     node, shard, summary = VirtualNode(), fresh(), LoadSummary()
