@@ -92,6 +92,16 @@ def test_a_total_is_over_all_partitions() -> None:
     assert (total.offset_commits, total.offset_expirations, total.offset_deletions) == (5, 0, 1)
 
 
+def test_a_total_has_every_counter() -> None:
+    one = GroupCounters()
+    names = [name for name in dir(one) if isinstance(getattr(one, name), int)]
+    for number, name in enumerate(names, 1):
+        setattr(one, name, number)
+    total = GroupCounters.total([one, one])
+    assert {name: getattr(total, name) for name in names} == {name: 2 * number for number, name in enumerate(names, 1)}
+    assert len(names) >= 3
+
+
 def test_a_new_epoch_counts_unless_a_member_left() -> None:
     counts = EventCounts()
     for member_id in ("m", "n", None):

@@ -62,7 +62,7 @@ class LogConfig(msgspec.Struct, frozen=True):
 
 class AppendLimits:
     """
-    What an append reads of a `LogConfig`. A plain class: compiled code reads its attributes from fixed places.
+    The fields of a `LogConfig` that an append reads. A plain class: compiled code reads its attributes from fixed places.
 
     Attributes:
         is_flushed_by_count: whether `flush.messages` has the log flushed.
