@@ -1,7 +1,7 @@
 """
 Generates docs/apis.md: the versions of every API by release, compared with those of Apache Kafka
 (`tests/data/api-versions-*.json`), what a user needs (`kohort.broker.access.table`), and what its requests may cost
-(`kohort.broker.api_table`).
+(`kohort.broker.apis.api_table`).
 
     .venv/bin/python tools/api_table.py
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from kohort.broker.access.checks import Need, Open
 from kohort.broker.access.table import ACCESS_TABLE
-from kohort.broker.api_table import API_TABLE, BYTES_OF_UNIT, LISTENER_TABLE, UNITS_OF_CLASS, Cost, served_versions
+from kohort.broker.apis.api_table import API_TABLE, BYTES_OF_UNIT, LISTENER_TABLE, UNITS_OF_CLASS, Cost, served_versions
 from kohort.wire.apis import RELEASES, ApiKey, short_name
 
 ROOT = Path(__file__).resolve().parent.parent

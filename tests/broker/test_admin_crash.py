@@ -14,8 +14,8 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kohort.broker.catalog import CATALOG
-from kohort.broker.catalog_view import Topic
+from kohort.broker.catalog.catalog import CATALOG
+from kohort.broker.catalog.view import Topic
 from kohort.storage.disk import DiskStore
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey

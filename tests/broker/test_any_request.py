@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kohort.broker.api_table import served_versions
+from kohort.broker.apis.api_table import served_versions
 from kohort.broker.ports import NoResponse
 from kohort.model.errors import WireError
 from kohort.model.principals import Principal

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kohort.broker.catalog import CATALOG, CATALOG_ID, Catalog, new_topic_id
-from kohort.broker.catalog_view import CatalogChange, Setting, Topic
+from kohort.broker.catalog.catalog import CATALOG, CATALOG_ID, Catalog, new_topic_id
+from kohort.broker.catalog.view import CatalogChange, Setting, Topic
 from kohort.model.errors import ConfigError, ErrorCode, StorageError
 from kohort.model.ids import TopicPartition
 from kohort.storage.log import LogConfig

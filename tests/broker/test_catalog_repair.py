@@ -6,9 +6,9 @@ from uuid import UUID
 
 import pytest
 
-from kohort.broker.catalog import CATALOG, Catalog, new_topic_id
-from kohort.broker.catalog_repair import CatalogRescue
-from kohort.broker.catalog_view import CatalogChange, ConfiguredGroup, Topic
+from kohort.broker.catalog.catalog import CATALOG, Catalog, new_topic_id
+from kohort.broker.catalog.repair import CatalogRescue
+from kohort.broker.catalog.view import CatalogChange, ConfiguredGroup, Topic
 from kohort.model.errors import ErrorCode
 from kohort.model.ids import TopicPartition
 from kohort.storage.batchset import iter_spans

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kohort.broker.configs.definitions import BrokerConfig
-from kohort.broker.log_maintenance import cleaner_config
+from kohort.broker.partitions.maintenance import cleaner_config
 from kohort.model.ids import TopicPartition
 from kohort.storage.disk import DiskStore
 from kohort.storage.logs.disklog import DiskLog

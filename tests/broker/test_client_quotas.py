@@ -3,7 +3,7 @@
 import pytest
 
 from kohort.broker.broker import Broker
-from kohort.broker.catalog_view import CatalogChange
+from kohort.broker.catalog.view import CatalogChange
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.quotas.limits import QUOTAS, ClientLimits, quota_setting
 from kohort.broker.quotas.rates import SampledRate, TokenBucket, Windows

@@ -5,7 +5,7 @@ from base64 import b64encode
 
 import pytest
 
-from kohort.broker.credentials import BrokerCredentials
+from kohort.broker.catalog.credentials import BrokerCredentials
 from kohort.model.principals import Principal
 from kohort.security.sasl.authenticator import Step
 from kohort.security.sasl.listener import SaslConfig, SaslListener

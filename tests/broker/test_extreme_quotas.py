@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kohort.broker.broker import Broker
-from kohort.broker.catalog_view import CatalogChange
+from kohort.broker.catalog.view import CatalogChange
 from kohort.broker.quotas.limits import quota_setting
 from kohort.broker.quotas.rates import SampledRate, TokenBucket, Windows, whole_ms
 from kohort.model.errors import ErrorCode

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kohort.broker.catalog_view import CatalogChange, Setting
+from kohort.broker.catalog.view import CatalogChange, Setting
 from kohort.broker.features import FEATURES, SHARE_VERSION, TRANSACTION_VERSION, Features
 from kohort.model.errors import ConfigError, ErrorCode
 from kohort.wire import messages as m

@@ -320,7 +320,7 @@ def test_configurations_are_there_after_a_restart(tmp_path: Path, name: str) -> 
 
 def test_the_number_of_groups_with_configurations_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that have none any more do not count."""
-    monkeypatch.setattr("kohort.broker.catalog.CONFIGURED_GROUPS_MAX", 3)
+    monkeypatch.setattr("kohort.broker.catalog.catalog.CONFIGURED_GROUPS_MAX", 3)
     harness = Harness()
     for name in ("a", "b", "c"):
         assert alter(harness, (BEAT, SET, "5000"), name=name) == (0, None)

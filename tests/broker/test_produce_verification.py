@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kohort.broker.partitions import Partition
+from kohort.broker.partitions.partitions import Partition
 from kohort.broker.ports import NoResponse
 from kohort.machine.shard import Producer
 from kohort.model.errors import CoordinatorError, ErrorCode

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.broker.replicas import (
+from kohort.broker.partitions.replicas import (
     NO_LEADER,
     Election,
     Ids,

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from kohort.broker.catalog import Catalog
-from kohort.broker.catalog_view import SCRAM, CatalogChange, Setting
+from kohort.broker.catalog.catalog import Catalog
+from kohort.broker.catalog.view import SCRAM, CatalogChange, Setting
 from kohort.model.errors import ErrorCode
 from kohort.model.limits import SCRAM_NAME_LENGTH_MAX, SCRAM_SALT_BYTES_MAX, SCRAM_STORED_BYTES_MAX
 from kohort.storage.memory import MemoryStore

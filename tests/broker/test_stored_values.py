@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kohort.broker.catalog import topic_record
+from kohort.broker.catalog.catalog import topic_record
 from kohort.broker.features import Features
 from kohort.broker.quotas.limits import quota_values
 from kohort.model.errors import ConfigError

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.broker.catalog_view import CatalogChange, Setting
+from kohort.broker.catalog.view import CatalogChange, Setting
 from kohort.broker.configs.client_metrics import CLIENT_METRICS_KIND
 from kohort.broker.telemetry.instances import ClientInstance, ClientInstances
 from kohort.broker.telemetry.otlp import DataPoint, TooManyFieldsError, read_metrics

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import pytest
 
-from kohort.broker.catalog_view import TOKENS, CatalogChange, Setting
+from kohort.broker.catalog.view import TOKENS, CatalogChange, Setting
 from kohort.broker.tokens.token_apis import TokenApis
 from kohort.model.errors import ErrorCode
 from kohort.model.limits import (

@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from kohort.broker.catalog import CATALOG, CATALOG_ID
+from kohort.broker.catalog.catalog import CATALOG, CATALOG_ID
 from kohort.broker.controller.controller import Drain, Register, next_step
 from kohort.broker.controller.leases import LeaseWatch
 from kohort.broker.controller.registrations import registered

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from kohort.broker.api_table import LISTENER_TABLE, Listener
+from kohort.broker.apis.api_table import LISTENER_TABLE, Listener
 from kohort.model.limits import CONTROL_BODY_BYTES_MAX
 from tests.control.controlled import Stage, play
 from tests.server.requests.test_listener_costs import assert_within

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kohort.broker.api_table import served_versions
+from kohort.broker.apis.api_table import served_versions
 from kohort.model.errors import ErrorCode
 from kohort.model.fixed_context import FixedContext
 from kohort.server.requests.dispatch import Dispatch, Route

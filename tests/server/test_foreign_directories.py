@@ -13,8 +13,8 @@ from uuid import UUID
 
 import pytest
 
-from kohort.broker.catalog import CATALOG, Catalog
-from kohort.broker.catalog_view import CatalogChange, Topic
+from kohort.broker.catalog.catalog import CATALOG, Catalog
+from kohort.broker.catalog.view import CatalogChange, Topic
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.topics.directory_check import check_directory
 from kohort.cli.main import run

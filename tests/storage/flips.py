@@ -5,8 +5,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from kohort.broker.catalog import Catalog, new_topic_id
-from kohort.broker.catalog_view import CatalogChange, Topic
+from kohort.broker.catalog.catalog import Catalog, new_topic_id
+from kohort.broker.catalog.view import CatalogChange, Topic
 from kohort.broker.topics.directory_check import check_directory
 from kohort.broker.topics.strays import rename_strays
 from kohort.model.errors import KohortError, StorageError

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from kohort.broker.catalog import CATALOG
+from kohort.broker.catalog.catalog import CATALOG
 from kohort.storage.postgres.claims import claim, end_lease, join, look
 from kohort.storage.postgres.connect import Connection, Target, connect
 from kohort.storage.shared import Claim, NodeRow, NodeState, Registration, Renewal

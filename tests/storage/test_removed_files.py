@@ -14,8 +14,8 @@ from random import Random
 
 import pytest
 
-from kohort.broker.catalog import CATALOG
-from kohort.broker.catalog_repair import CatalogRescue
+from kohort.broker.catalog.catalog import CATALOG
+from kohort.broker.catalog.repair import CatalogRescue
 from kohort.cli.main import run
 from kohort.model.errors import UnavailableError
 from kohort.storage.files.checkpoint_formats import RECOVERY_POINTS

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
-from kohort.broker.catalog import Catalog, topic_record
-from kohort.broker.catalog_view import CatalogChange, Topic
+from kohort.broker.catalog.catalog import Catalog, topic_record
+from kohort.broker.catalog.view import CatalogChange, Topic
 from kohort.broker.cluster import Cluster, RegisteredBroker
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.configs.topic_configs import TopicConfigs
 from kohort.broker.controller.leaderships import CLAIMS_MAX
 from kohort.broker.controller.member import LOOKS_IN_LEASE
-from kohort.broker.replicas import PartitionState
-from kohort.broker.replication import ReplicationControl
+from kohort.broker.partitions.replicas import PartitionState
+from kohort.broker.partitions.replication import ReplicationControl
 from kohort.model.errors import ErrorCode
 from kohort.storage.memory import MemoryStore
 from kohort.testing.virtual import VirtualNode

@@ -14,7 +14,7 @@ from uuid import UUID
 
 import msgspec
 
-from kohort.broker.catalog import CATALOG, CATALOG_ID
+from kohort.broker.catalog.catalog import CATALOG, CATALOG_ID
 from kohort.model.ids import TopicPartition
 from kohort.storage.shared import NO_NODE, CatalogRow, Claim, NodeRow, NodeState, Registration, Renewal
 from kohort_lab.nodes.history import NodeGuaranteeError

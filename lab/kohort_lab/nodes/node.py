@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from kohort.broker.catalog import Catalog
+from kohort.broker.catalog.catalog import Catalog
 from kohort.broker.cluster import Cluster
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.configs.topic_configs import TopicConfigs
@@ -18,8 +18,8 @@ from kohort.broker.controller.leaderships import Leaderships
 from kohort.broker.controller.leases import Lease, LeaseWatch
 from kohort.broker.controller.member import Member
 from kohort.broker.controller.registrations import NODE_KIND, Registrations
-from kohort.broker.replicas import NO_LEADER
-from kohort.broker.replication import ReplicationControl
+from kohort.broker.partitions.replicas import NO_LEADER
+from kohort.broker.partitions.replication import ReplicationControl
 from kohort.model.ids import TopicPartition
 from kohort.model.image import ImageDelta
 from kohort.storage.shared import NodeRow, Registration
@@ -205,7 +205,7 @@ class SimulatedNode:
         return NO_LEADER if topic is None else self.catalog.state(topic, place.partition).leader
 
     def _log_of(self, place: TopicPartition) -> SimulatedLog | None:
-        """The log of a partition that this node leads. Source: `kohort.broker.partitions`."""
+        """The log of a partition that this node leads. Source: `kohort.broker.partitions.partitions`."""
         topic, log = self.catalog.topic(place.topic), self.store.logs.get(place)
         if topic is None or log is None or log.refusal is not None or log.topic_id != topic.topic_id:
             return None

@@ -17,11 +17,11 @@ from random import Random
 from typing import Final
 from uuid import UUID
 
-from kohort.broker.catalog import CATALOG, CATALOG_ID, Catalog
-from kohort.broker.catalog_view import CatalogChange, Setting, Topic
+from kohort.broker.catalog.catalog import CATALOG, CATALOG_ID, Catalog
+from kohort.broker.catalog.view import CatalogChange, Setting, Topic
 from kohort.broker.cluster import Cluster
 from kohort.broker.controller.leases import MARGIN
-from kohort.broker.replicas import first_state, placed
+from kohort.broker.partitions.replicas import first_state, placed
 from kohort.model.errors import ErrorCode
 from kohort.model.ids import TopicPartition
 from kohort.storage.shared import NodeRow

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Final, TypeAlias, cast
 from uuid import UUID
 
-from kohort.broker.catalog import CATALOG
+from kohort.broker.catalog.catalog import CATALOG
 from kohort.model.ids import TopicPartition
 from kohort.storage.batchset import Span
 from kohort.storage.epochs import EpochCache

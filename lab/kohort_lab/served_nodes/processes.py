@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from kohort.broker.catalog import CATALOG
+from kohort.broker.catalog.catalog import CATALOG
 from kohort.model.ids import CONSUMER_OFFSETS, coordinator_partition
 from kohort.storage.postgres.connect import Target, connect
 from kohort.storage.postgres.schema import SCHEMA

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from kohort.broker.broker_apis import BrokerApis, Handlers
+from kohort.broker.apis.broker_apis import BrokerApis, Handlers
 from kohort.broker.ports import Handler
 from kohort.broker.shared_parts import SharedParts
 from kohort.machine.shard import Reply

@@ -25,9 +25,9 @@ from typing import Final, Self
 
 import msgspec
 
-from kohort.broker.catalog import Catalog
-from kohort.broker.catalog_view import CatalogChange, Setting
-from kohort.broker.changes import DEFAULT_TIMEOUT_MS, Changes
+from kohort.broker.catalog.catalog import Catalog
+from kohort.broker.catalog.changes import DEFAULT_TIMEOUT_MS, Changes
+from kohort.broker.catalog.view import CatalogChange, Setting
 from kohort.broker.cluster import Cluster
 from kohort.broker.ports import Context, Handler
 from kohort.machine.shard import Reply

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
-from kohort.broker.catalog_view import Topic
+from kohort.broker.catalog.view import Topic
 from kohort.machine.ports import Persister, Verification
 from kohort.machine.shard import EndTransaction, Reply
 from kohort.model.context import RequestContext

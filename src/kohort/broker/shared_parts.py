@@ -1,7 +1,7 @@
 """
 What the brokers of one process share: catalog, configurations, topics, partitions, transactions, and services over them.
 
-A start does without some of it: that is a `cached_property`, which imports its module. `kohort.broker.broker_apis` tells why.
+A start does without some of it: that is a `cached_property`, which imports its module. `broker/apis/broker_apis.py` tells why.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from collections.abc import Callable
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
 
-from kohort.broker.api_table import served_versions
-from kohort.broker.catalog import Catalog
-from kohort.broker.changes import Changes
+from kohort.broker.apis.api_table import served_versions
+from kohort.broker.catalog.catalog import Catalog
+from kohort.broker.catalog.changes import Changes
 from kohort.broker.cluster import Cluster
 from kohort.broker.configs.broker_changes import check_start
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.configs.dynamic_configs import DynamicConfigs
 from kohort.broker.configs.group_configs import GroupConfigs
 from kohort.broker.features import SHARE_VERSION, Features
-from kohort.broker.log_maintenance import LogMaintenance
-from kohort.broker.partitions import Fetches, Partitions
+from kohort.broker.partitions.maintenance import LogMaintenance
+from kohort.broker.partitions.partitions import Fetches, Partitions
+from kohort.broker.partitions.replication import ReplicationControl
 from kohort.broker.ports import CallLater, CoordinatorDirectory, Elsewhere, Handler, NoCoordinators, at_once
 from kohort.broker.quotas.client_quotas import ClientQuotas
 from kohort.broker.records.log_reads import LogReads
-from kohort.broker.replication import ReplicationControl
 from kohort.broker.topics.creation import TopicCreation
 from kohort.broker.topics.publication import Publication
 from kohort.broker.topics.strays import refuse_missing, rename_strays
@@ -100,7 +100,7 @@ class SharedParts(ABC):
         self.cluster = cluster
         self.catalog = Catalog(None if cluster.is_shared else store, clock, cluster)
         if not self.catalog.is_new:
-            from kohort.broker.stored_values import set_aside_unusable  # with the checks of every kind of value
+            from kohort.broker.catalog.stored_values import set_aside_unusable  # with the checks of every kind of value
 
             set_aside_unusable(self.catalog, config)
         self.group_configs = GroupConfigs(config, self.catalog)

@@ -210,8 +210,8 @@ def repair_directory(
     Every batch with a right checksum is kept, and batches whose one wrong bit the checksum tells. The offsets of the others are
     lost, and damaged segments are kept as *.damaged. Of the catalog of topics every entry is kept that can be read.
     """
-    from kohort.broker.catalog import CATALOG
-    from kohort.broker.catalog_repair import CatalogRescue
+    from kohort.broker.catalog.catalog import CATALOG
+    from kohort.broker.catalog.repair import CatalogRescue
     from kohort.storage.files.checkpoint_formats import META_PROPERTIES, DirectoryLock
     from kohort.storage.tools.repair import find_damaged, repair
 

@@ -105,7 +105,7 @@ def accept_store(url: Url) -> None:
     Run it as the user of the node, and with its XDG_STATE_HOME.
     """
     with connected(url) as (connection, target):
-        from kohort.broker.catalog import CATALOG
+        from kohort.broker.catalog.catalog import CATALOG
         from kohort.storage.postgres.connect import check_schema
         from kohort.storage.postgres.known import KnownDatabase
 

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kohort.broker.broker import Broker
-from kohort.broker.catalog import forward_batch
+from kohort.broker.catalog.catalog import forward_batch
+from kohort.broker.catalog.credentials import BrokerCredentials
 from kohort.broker.cluster import Cluster, Endpoint, RegisteredBroker
 from kohort.broker.configs.definitions import BROKER_KEYS
-from kohort.broker.credentials import BrokerCredentials
 from kohort.broker.features import Features
 from kohort.model.errors import ConfigError, ErrorCode, StorageError
 from kohort.model.ids import INTERNAL_TOPICS

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 from uuid import uuid4
 
-from kohort.broker.catalog import CATALOG
+from kohort.broker.catalog.catalog import CATALOG
 from kohort.model.ids import TopicPartition, uuid_text
 from kohort.server.settings import Settings
 from kohort.server.turns import Turns

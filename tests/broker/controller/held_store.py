@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 from uuid import UUID
 
-from kohort.broker.catalog import CATALOG
+from kohort.broker.catalog.catalog import CATALOG
 from kohort.model.ids import TopicPartition
 from kohort.storage.log import Log
 from kohort.storage.shared import Claim, Look, NodeRow, Registration, Renewal

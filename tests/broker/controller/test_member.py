@@ -7,8 +7,8 @@ from uuid import UUID
 
 import msgspec
 
-from kohort.broker.catalog import CATALOG, CATALOG_ID, Catalog
-from kohort.broker.catalog_view import CatalogChange, Topic
+from kohort.broker.catalog.catalog import CATALOG, CATALOG_ID, Catalog
+from kohort.broker.catalog.view import CatalogChange, Topic
 from kohort.broker.cluster import Cluster
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.configs.topic_configs import TopicConfigs
@@ -17,8 +17,8 @@ from kohort.broker.controller.leaderships import Leaderships
 from kohort.broker.controller.leases import LeaseWatch
 from kohort.broker.controller.member import Member
 from kohort.broker.controller.registrations import Registrations, registered
-from kohort.broker.replicas import PartitionState
-from kohort.broker.replication import ReplicationControl
+from kohort.broker.partitions.replicas import PartitionState
+from kohort.broker.partitions.replication import ReplicationControl
 from kohort.model.errors import ErrorCode
 from kohort.model.ids import TopicPartition
 from kohort.storage.shared import Claim, NodeRow, NodeState, Registration, Renewal

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kohort.broker.controller.placement import balanced, candidates, leader_counts, least_loaded
-from kohort.broker.replicas import NO_LEADER, PartitionState
+from kohort.broker.partitions.replicas import NO_LEADER, PartitionState
 
 IDS = st.integers(1, 5)
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
-from kohort.broker.catalog import topic_record
-from kohort.broker.catalog_view import Topic
+from kohort.broker.catalog.catalog import topic_record
+from kohort.broker.catalog.view import Topic
 from kohort.model.ids import uuid_text
 from kohort.pipeline.sources.topic_ids import topic_ids
 from tests.pipeline.logbytes import batch

@@ -14,7 +14,7 @@ from uuid import UUID, uuid4
 import msgspec
 import pytest
 
-from kohort.broker.catalog import CATALOG, CATALOG_ID
+from kohort.broker.catalog.catalog import CATALOG, CATALOG_ID
 from kohort.model.errors import ConfigError, ErrorCode, NotLeaderError
 from kohort.model.ids import CONSUMER_OFFSETS, TopicPartition
 from kohort.server.cluster.processes import is_dead, this_process

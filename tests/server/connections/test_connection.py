@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from kohort.broker.api_table import served_versions
+from kohort.broker.apis.api_table import served_versions
 from kohort.model.limits import COUNTED_BYTES_MIN, SECTION_TAGS_MAX
 from kohort.server.connections.client_socket import ClientSocket
 from kohort.server.listeners.listener import connections_max

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kohort.broker.api_table import served_versions
+from kohort.broker.apis.api_table import served_versions
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.runtime.ready_queue import ReadyQueue
 from kohort.server.connections.client_connections import ClientConnections, ServedEndpoint

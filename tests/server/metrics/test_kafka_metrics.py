@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kohort.broker.replicas import NO_LEADER, PartitionState
+from kohort.broker.partitions.replicas import NO_LEADER, PartitionState
 from kohort.scrape import Family
 from kohort.server.metrics.families import replica_families
 from kohort.server.metrics.figures import exporter_name

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kohort.broker.api_table import API_TABLE
+from kohort.broker.apis.api_table import API_TABLE
 from kohort.model.errors import ErrorCode
 from kohort.model.ids import CONSUMER_OFFSETS
 from kohort.model.principals import ANONYMOUS

@@ -11,7 +11,7 @@ from itertools import count
 from typing import Any
 from uuid import UUID
 
-from kohort.broker.api_table import API_TABLE, served_versions
+from kohort.broker.apis.api_table import API_TABLE, served_versions
 from kohort.wire import messages as m
 from kohort.wire.apis import DEFAULT_RELEASE, ApiKey
 from kohort.wire.compression import Codec, compress

@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from kohort.broker.api_table import API_TABLE
+from kohort.broker.apis.api_table import API_TABLE
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.server.node import Node
 from kohort.server.settings import Settings

@@ -14,7 +14,7 @@ from itertools import count
 import pytest
 
 from kohort.broker.acls.authorizer import CLASS_NAME
-from kohort.broker.api_table import API_TABLE, LISTENER_TABLE, Api, Cost, Listener, served_versions
+from kohort.broker.apis.api_table import API_TABLE, LISTENER_TABLE, Api, Cost, Listener, served_versions
 from kohort.model.limits import CONTROL_BODY_BYTES_MAX
 from kohort.scrape import REQUEST_BYTES_MAX
 from kohort.server.control import LINE_BYTES_MAX

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from itertools import count
 
-from kohort.broker.api_table import API_TABLE
+from kohort.broker.apis.api_table import API_TABLE
 from kohort.server.node import Node
 from kohort.server.requests.slices import Slices
 from kohort.wire import messages as m

@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pytest
 
 from kohort import scrape
-from kohort.broker.api_table import LISTENER_TABLE, Cost, Listener
+from kohort.broker.apis.api_table import LISTENER_TABLE, Cost, Listener
 from kohort.scrape import ScrapeListener
 from kohort.server.control import LINE_BYTES_MAX, Control
 from kohort.server.node import Node

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kohort.broker.api_table import served_versions
+from kohort.broker.apis.api_table import served_versions
 from kohort.model.ids import INTERNAL_TOPICS
 from kohort.runtime.processors import InlineProcessor
 from kohort.server.coordinators.coordinators import Coordinators

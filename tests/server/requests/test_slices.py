@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kohort.broker.api_table import API_TABLE
+from kohort.broker.apis.api_table import API_TABLE
 from kohort.model.errors import WireError
 from kohort.model.limits import LONG_REQUESTS_MAX, REQUEST_ELEMENTS_MAX
 from kohort.server.node import Node

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from kohort.broker.api_table import API_TABLE
+from kohort.broker.apis.api_table import API_TABLE
+from kohort.broker.apis.request_rules import PART_ELEMENTS
 from kohort.broker.ports import NoResponse
-from kohort.broker.request_rules import PART_ELEMENTS
 from kohort.machine.gradual import LOOK_STEP, distinct
 from kohort.server.requests.splitting import in_parts
 from kohort.wire import messages as m

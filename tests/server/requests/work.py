@@ -22,7 +22,7 @@ from unittest.mock import patch
 import cramjam
 import re2
 
-from kohort.broker.api_table import BYTES_OF_UNIT, UNITS_OF_CLASS
+from kohort.broker.apis.api_table import BYTES_OF_UNIT, UNITS_OF_CLASS
 
 _TURN = BaseEventLoop._run_once.__code__  # type: ignore[attr-defined]
 

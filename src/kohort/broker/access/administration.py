@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from kohort.broker.access.checks import Check, Decision, Need, Refuse, adding, at_cluster, element_class, response_class
 from kohort.broker.access.requester import REFUSALS, SENTENCES, Requester, Steps
+from kohort.broker.apis.request_rules import with_field
 from kohort.broker.configs.resources import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
-from kohort.broker.request_rules import with_field
 from kohort.machine.gradual import HANDLER_STEP, distinct, gathered, gathered_by_topic
 from kohort.model.errors import ErrorCode
 from kohort.security.operations import CLUSTER_NAME, Operation, ResourceType

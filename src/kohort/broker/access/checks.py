@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import msgspec
 
 from kohort.broker.access.requester import REFUSALS, SENTENCES, Requester, Steps, Work, finished
-from kohort.broker.request_rules import with_field
+from kohort.broker.apis.request_rules import with_field
 from kohort.machine.gradual import HANDLER_STEP, chunks, gathered
 from kohort.model.errors import ErrorCode
 from kohort.security.operations import CLUSTER_NAME, Operation, ResourceType

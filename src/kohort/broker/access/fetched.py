@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from kohort.broker.access.requester import Requester, Resources
-from kohort.broker.partitions import Partition
+from kohort.broker.partitions.partitions import Partition
 from kohort.broker.ports import Context
 from kohort.broker.records.fetch_broker import Find, is_of_replica
 from kohort.broker.records.fetch_sessions import SessionPartition

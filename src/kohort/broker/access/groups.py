@@ -9,7 +9,7 @@ import msgspec
 
 from kohort.broker.access.checks import Check, Decision, Need, Refuse, TopicShape, Whole, at_cluster, element_class
 from kohort.broker.access.requester import REFUSALS, SENTENCES, Requester, Steps, Work, finished
-from kohort.broker.request_rules import with_field
+from kohort.broker.apis.request_rules import with_field
 from kohort.machine.gradual import HANDLER_STEP
 from kohort.model.errors import ErrorCode
 from kohort.security.operations import Operation, ResourceType

@@ -8,7 +8,7 @@ from typing import Any
 from kohort.broker.access.checks import Check, Complete, Decision
 from kohort.broker.access.requester import Requester, Resources, Steps, Work, finished, result_of
 from kohort.broker.access.table import ACCESS_TABLE
-from kohort.broker.api_table import API_TABLE
+from kohort.broker.apis.api_table import API_TABLE
 from kohort.broker.ports import Context, Handler, NoResponse
 from kohort.security.authorization import Authorizer
 from kohort.wire.apis import ApiKey

@@ -15,7 +15,7 @@ from kohort.security.operations import CLUSTER_NAME, Operation, ResourceType
 from kohort.wire.generated.gradual import drain
 
 if TYPE_CHECKING:
-    from kohort.broker.catalog import Catalog
+    from kohort.broker.catalog.catalog import Catalog
     from kohort.broker.configs.definitions import BrokerConfig
     from kohort.model.context import RequestContext
 

@@ -9,7 +9,7 @@ import msgspec
 
 from kohort.broker.access.checks import Check, Complete, Decision, Need, TopicShape, adding
 from kohort.broker.access.requester import Requester, Steps
-from kohort.broker.request_rules import with_field
+from kohort.broker.apis.request_rules import with_field
 from kohort.machine.gradual import HANDLER_STEP
 from kohort.model.errors import ErrorCode
 from kohort.security.operations import Operation, ResourceType

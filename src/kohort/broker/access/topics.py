@@ -11,7 +11,7 @@ import msgspec
 
 from kohort.broker.access.checks import Check, Decision, Need, adding, at_cluster
 from kohort.broker.access.requester import SENTENCES, Requester, Steps
-from kohort.broker.request_rules import with_field
+from kohort.broker.apis.request_rules import with_field
 from kohort.machine.gradual import LOOK_STEP, gathered
 from kohort.model.errors import ErrorCode
 from kohort.security.operations import Operation, ResourceType

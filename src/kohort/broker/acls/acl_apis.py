@@ -15,8 +15,8 @@ from functools import partial
 from typing import Final, TypeAlias, TypeVar
 
 from kohort.broker.acls.stored_acls import StoredAcls, check_name, checked, deleted, stored
-from kohort.broker.catalog_view import CatalogChange
-from kohort.broker.changes import DEFAULT_TIMEOUT_MS, Changes, Decided, verdict
+from kohort.broker.catalog.changes import DEFAULT_TIMEOUT_MS, Changes, Decided, verdict
+from kohort.broker.catalog.view import CatalogChange
 from kohort.broker.ports import Context, NoResponse
 from kohort.machine.gradual import HANDLER_STEP, chunks, has_any
 from kohort.machine.shard import Reply

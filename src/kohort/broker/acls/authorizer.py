@@ -6,7 +6,7 @@ from copy import copy
 from typing import Final
 
 from kohort.broker.acls.stored_acls import StoredAcls
-from kohort.broker.catalog import Catalog
+from kohort.broker.catalog.catalog import Catalog
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.configs.loggers import AUDIT_LOG, TRACE
 from kohort.model.errors import ConfigError

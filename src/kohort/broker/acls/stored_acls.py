@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
-from kohort.broker.catalog import Catalog
-from kohort.broker.catalog_view import Setting
+from kohort.broker.catalog.catalog import Catalog
+from kohort.broker.catalog.view import Setting
 from kohort.model.errors import ConfigError
 from kohort.model.limits import ACL_BYTES_MAX, ACL_PREFIX_LENGTH_MAX
 from kohort.security.acls.acl import Acl, PatternType

@@ -13,9 +13,9 @@ from ipaddress import ip_address
 from operator import itemgetter
 from typing import Any, Final
 
-from kohort.broker.catalog import NO_CHANGE, Catalog
-from kohort.broker.catalog_view import CatalogChange, Setting
-from kohort.broker.changes import DEFAULT_TIMEOUT_MS, Changes, Decided, accepted, verdict
+from kohort.broker.catalog.catalog import NO_CHANGE, Catalog
+from kohort.broker.catalog.changes import DEFAULT_TIMEOUT_MS, Changes, Decided, accepted, verdict
+from kohort.broker.catalog.view import CatalogChange, Setting
 from kohort.broker.ports import Context
 from kohort.broker.quotas.limits import (
     CLIENT_ID,

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable
 
-from kohort.broker.catalog import Catalog
+from kohort.broker.catalog.catalog import Catalog
 from kohort.broker.cluster import Cluster
-from kohort.broker.partitions import LocalPartitions
+from kohort.broker.partitions.partitions import LocalPartitions
 from kohort.broker.ports import Context
 from kohort.machine.gradual import HANDLER_STEP, gathered, gathered_by_topic
 from kohort.machine.shard import Reply

@@ -18,8 +18,8 @@ from collections.abc import Generator
 from typing import Final
 from uuid import UUID
 
-from kohort.broker.catalog import Catalog
-from kohort.broker.catalog_view import CatalogChange, Setting
+from kohort.broker.catalog.catalog import Catalog
+from kohort.broker.catalog.view import CatalogChange, Setting
 from kohort.broker.cluster import Cluster
 from kohort.broker.controller.registrations import NODE_KIND
 from kohort.broker.ports import Context

@@ -14,12 +14,11 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from kohort.broker.catalog import Catalog
-from kohort.broker.catalog_view import CatalogChange, Topic
-from kohort.broker.changes import Changes
+from kohort.broker.catalog.catalog import Catalog
+from kohort.broker.catalog.changes import Changes
+from kohort.broker.catalog.view import CatalogChange, Topic
 from kohort.broker.cluster import Cluster
-from kohort.broker.ports import Context
-from kohort.broker.replicas import (
+from kohort.broker.partitions.replicas import (
     Election,
     PartitionState,
     assignment_error,
@@ -28,7 +27,8 @@ from kohort.broker.replicas import (
     original_replicas,
     reassigned,
 )
-from kohort.broker.replication import ReplicationControl
+from kohort.broker.partitions.replication import ReplicationControl
+from kohort.broker.ports import Context
 from kohort.machine.gradual import gathered_by_topic
 from kohort.machine.shard import Reply
 from kohort.model.errors import CoordinatorError, ErrorCode

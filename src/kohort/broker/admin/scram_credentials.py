@@ -15,9 +15,9 @@ from collections.abc import Callable, Generator, Mapping
 from functools import partial
 from typing import Final
 
-from kohort.broker.catalog import NO_CHANGE, Catalog
-from kohort.broker.catalog_view import SCRAM, CatalogChange, Setting
-from kohort.broker.changes import DEFAULT_TIMEOUT_MS, Changes, Decided, accepted, verdict
+from kohort.broker.catalog.catalog import NO_CHANGE, Catalog
+from kohort.broker.catalog.changes import DEFAULT_TIMEOUT_MS, Changes, Decided, accepted, verdict
+from kohort.broker.catalog.view import SCRAM, CatalogChange, Setting
 from kohort.broker.ports import Context
 from kohort.machine.gradual import HANDLER_STEP, chunks, gathered
 from kohort.machine.shard import Reply

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import msgspec
 
-from kohort.broker.catalog import NO_CHANGE, Catalog
-from kohort.broker.catalog_view import CatalogChange, ConfiguredGroup, Setting, Topic
-from kohort.broker.changes import DEFAULT_TIMEOUT_MS, Changes, Decided, accepted, decide_each, verdict
+from kohort.broker.catalog.catalog import NO_CHANGE, Catalog
+from kohort.broker.catalog.changes import DEFAULT_TIMEOUT_MS, Changes, Decided, accepted, decide_each, verdict
+from kohort.broker.catalog.view import CatalogChange, ConfiguredGroup, Setting, Topic
 from kohort.broker.cluster import Cluster
 from kohort.broker.configs import broker_changes, client_metrics, loggers
 from kohort.broker.configs.client_metrics import CLIENT_METRICS_KIND

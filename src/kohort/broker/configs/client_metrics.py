@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kohort.broker.catalog import Catalog
+from kohort.broker.catalog.catalog import Catalog
 from kohort.broker.configs.definitions import CLIENT_METRICS_KEYS
 from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode
 from kohort.model.expressions import Expression, ExpressionError, unicode_classes

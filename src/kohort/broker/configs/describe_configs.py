@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kohort.broker.catalog import Catalog
+from kohort.broker.apis.find_coordinator import MALFORMED
+from kohort.broker.catalog.catalog import Catalog
 from kohort.broker.cluster import Cluster
 from kohort.broker.configs import loggers
 from kohort.broker.configs.client_metrics import CLIENT_METRICS_KIND
@@ -42,7 +43,6 @@ from kohort.broker.configs.resources import (
 )
 from kohort.broker.configs.topic_configs import BROKER_SYNONYMS, ConfigSource, Synonym, TopicConfigs
 from kohort.broker.configs.values import text_of
-from kohort.broker.find_coordinator import MALFORMED
 from kohort.broker.ports import Context
 from kohort.broker.topics.topic_names import name_error
 from kohort.machine.gradual import HANDLER_STEP

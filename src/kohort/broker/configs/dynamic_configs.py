@@ -11,8 +11,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from kohort.broker.catalog import Catalog
-from kohort.broker.catalog_view import Setting
+from kohort.broker.catalog.catalog import Catalog
+from kohort.broker.catalog.view import Setting
 from kohort.broker.cluster import Cluster
 from kohort.broker.configs.broker_changes import CORDONED
 from kohort.broker.configs.definitions import BROKER_KEYS, BrokerConfig, bound_keys

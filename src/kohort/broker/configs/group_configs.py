@@ -12,8 +12,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from kohort.broker.catalog import Catalog
-from kohort.broker.catalog_view import ConfiguredGroup
+from kohort.broker.catalog.catalog import Catalog
+from kohort.broker.catalog.view import ConfiguredGroup
 from kohort.broker.configs.definitions import BROKER_KEYS, GROUP_KEYS, BrokerConfig, ConfigKey, bound_keys
 from kohort.broker.configs.topic_configs import ConfigSource, Synonym, TopicConfigs
 from kohort.broker.configs.values import Value, check_filled, invalid, parse_list, text_of

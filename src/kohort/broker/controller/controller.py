@@ -17,12 +17,12 @@ from uuid import UUID
 
 import msgspec
 
-from kohort.broker.catalog import CATALOG, Catalog
-from kohort.broker.catalog_view import CatalogChange, Setting, Topic
+from kohort.broker.catalog.catalog import CATALOG, Catalog
+from kohort.broker.catalog.view import CatalogChange, Setting, Topic
 from kohort.broker.controller.leases import LeaseWatch
 from kohort.broker.controller.registrations import RegisteredNode, Registrations, registered
+from kohort.broker.partitions.replication import ReplicationControl
 from kohort.broker.ports import CallLater
-from kohort.broker.replication import ReplicationControl
 from kohort.model.errors import ErrorCode
 from kohort.model.ids import TopicPartition
 from kohort.model.image import ImageDelta

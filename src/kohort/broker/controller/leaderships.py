@@ -16,8 +16,8 @@ from uuid import UUID
 
 import msgspec
 
-from kohort.broker.catalog import Catalog
-from kohort.broker.catalog_view import Topic
+from kohort.broker.catalog.catalog import Catalog
+from kohort.broker.catalog.view import Topic
 from kohort.model.errors import StorageError
 from kohort.model.ids import TopicPartition
 from kohort.model.image import ImageDelta

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 from uuid import UUID
 
-from kohort.broker.catalog import CATALOG, CATALOG_ID, Catalog
+from kohort.broker.catalog.catalog import CATALOG, CATALOG_ID, Catalog
 from kohort.broker.cluster import Cluster
 from kohort.broker.controller.controller import Controller
 from kohort.broker.controller.leaderships import Leaderships

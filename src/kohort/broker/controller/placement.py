@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from kohort.broker.replicas import NO_LEADER, PartitionState
+from kohort.broker.partitions.replicas import NO_LEADER, PartitionState
 
 
 def candidates(state: PartitionState, active: Collection[int]) -> list[int]:

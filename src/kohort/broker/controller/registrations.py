@@ -12,8 +12,8 @@ from uuid import UUID
 
 import msgspec
 
-from kohort.broker.catalog import Catalog
-from kohort.broker.catalog_view import Setting
+from kohort.broker.catalog.catalog import Catalog
+from kohort.broker.catalog.view import Setting
 from kohort.broker.cluster import Cluster, Endpoint, RegisteredBroker
 from kohort.storage.shared import NodeRow, Registration
 

@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from kohort.broker.catalog import Catalog
+from kohort.broker.catalog.catalog import Catalog
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.ports import Context
 from kohort.broker.quotas.limits import (

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from ipaddress import ip_address
 from typing import Final, TypeAlias
 
-from kohort.broker.catalog_view import Setting
+from kohort.broker.catalog.view import Setting
 from kohort.model.numbers import double_text, parse_double
 
 QUOTAS: Final = "quota"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from kohort.broker.partitions import LocalPartitions, Partition
+from kohort.broker.partitions.partitions import LocalPartitions, Partition
 from kohort.broker.ports import FLUSH_MS_MIN, CallLater, Cancel, Context
 from kohort.machine.shard import Reply
 from kohort.model.errors import CoordinatorError, ErrorCode, StorageError

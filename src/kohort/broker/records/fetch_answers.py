@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from kohort.broker.partitions import Partition
+from kohort.broker.partitions.partitions import Partition
 from kohort.model.errors import ErrorCode
 from kohort.storage.log import NO_EPOCH, Log
 from kohort.storage.producer_states import AbortedTxn

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from kohort.broker.catalog import Catalog
+from kohort.broker.catalog.catalog import Catalog
 from kohort.broker.cluster import Cluster
 from kohort.broker.configs.definitions import BrokerConfig
-from kohort.broker.partitions import Fetches, LocalPartitions, Partition
+from kohort.broker.partitions.partitions import Fetches, LocalPartitions, Partition
 from kohort.broker.ports import Context, Leadership
 from kohort.broker.quotas.client_quotas import ClientQuotas
 from kohort.broker.records.fetch_answers import LEADER_ERRORS, TOPIC_IDS_SINCE

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from kohort.broker.partitions import Partition
+from kohort.broker.partitions.partitions import Partition
 from kohort.broker.ports import Context
 from kohort.broker.records.fetch_answers import (
     LEADER_ERRORS,

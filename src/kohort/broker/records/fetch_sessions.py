@@ -35,7 +35,7 @@ from kohort.storage.log import NO_EPOCH
 from kohort.wire import messages as m
 
 if TYPE_CHECKING:
-    from kohort.broker.partitions import Partition
+    from kohort.broker.partitions.partitions import Partition
 
     Requested = m.FetchRequestFetchPartition
     Data = m.FetchResponsePartitionData

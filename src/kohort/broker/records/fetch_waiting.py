@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from functools import partial
 
-from kohort.broker.partitions import Partition
+from kohort.broker.partitions.partitions import Partition
 from kohort.broker.ports import Context, wait_at
 from kohort.broker.records.fetch_answers import is_urgent, size
 from kohort.broker.records.fetch_read import FetchRead

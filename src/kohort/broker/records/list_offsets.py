@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-from kohort.broker.partitions import LocalPartitions, Partition
+from kohort.broker.partitions.partitions import LocalPartitions, Partition
 from kohort.broker.ports import Context
 from kohort.broker.records.large_batches import Steps
 from kohort.broker.records.log_reads import AbandonedError, LogRead, LogReads

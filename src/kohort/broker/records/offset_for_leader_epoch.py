@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kohort.broker.partitions import LocalPartitions
+from kohort.broker.partitions.partitions import LocalPartitions
 from kohort.broker.ports import Context
 from kohort.machine.shard import Reply
 from kohort.model.errors import ErrorCode, StorageError

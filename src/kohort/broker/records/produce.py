@@ -22,9 +22,9 @@ from uuid import UUID
 
 import msgspec
 
-from kohort.broker.catalog import Catalog
+from kohort.broker.catalog.catalog import Catalog
 from kohort.broker.cluster import Cluster
-from kohort.broker.partitions import LocalPartitions, Partition
+from kohort.broker.partitions.partitions import LocalPartitions, Partition
 from kohort.broker.ports import CallLater, Context, Leadership, NoResponse, wait_at
 from kohort.broker.records.large_batches import LargeBatches, Steps
 from kohort.broker.records.produce_refusals import (

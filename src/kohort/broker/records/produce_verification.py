@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from kohort.broker.configs.definitions import BrokerConfig
-from kohort.broker.partitions import Partition
+from kohort.broker.partitions.partitions import Partition
 from kohort.broker.ports import CallLater
 from kohort.machine.ports import Verification
 from kohort.machine.shard import Producer

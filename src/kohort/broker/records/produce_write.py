@@ -13,7 +13,7 @@ from uuid import UUID
 
 import msgspec
 
-from kohort.broker.partitions import Partition
+from kohort.broker.partitions.partitions import Partition
 from kohort.broker.ports import FLUSH_MS_MIN, CallLater, Cancel, Context
 from kohort.broker.records.produce_refusals import is_one_batch
 from kohort.broker.records.produce_verification import Verified

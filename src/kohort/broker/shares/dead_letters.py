@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, Protocol
 
-from kohort.broker.catalog import Catalog
-from kohort.broker.catalog_view import CatalogChange, Topic
+from kohort.broker.catalog.catalog import Catalog
+from kohort.broker.catalog.view import CatalogChange, Topic
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.configs.topic_configs import TopicConfigs
 from kohort.broker.ports import CallLater, Leadership

@@ -13,7 +13,7 @@ from collections.abc import Generator, Hashable, Sequence
 from functools import partial
 from typing import Any
 
-from kohort.broker.partitions import Partition
+from kohort.broker.partitions.partitions import Partition
 from kohort.broker.ports import Context
 from kohort.broker.records.log_reads import LogRead
 from kohort.broker.shares.acquisition import Acquisition, archive_aborted

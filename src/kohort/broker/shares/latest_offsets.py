@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from kohort.broker.partitions import Partition
+from kohort.broker.partitions.partitions import Partition
 from kohort.model.errors import CoordinatorError, ErrorCode, StorageError
 from kohort.model.ids import TopicPartition
 

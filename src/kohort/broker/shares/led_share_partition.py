@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
-from kohort.broker.partitions import Partition
+from kohort.broker.partitions.partitions import Partition
 from kohort.broker.ports import CallLater, Cancel
 from kohort.broker.records.log_reads import LogRead, LogReads
 from kohort.broker.shares.acknowledgement import (

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from kohort.broker.catalog import Catalog
+from kohort.broker.catalog.catalog import Catalog
 from kohort.broker.ports import CallLater
 from kohort.broker.topics.creation import TopicCreation
 from kohort.machine.ports import Persister, SharePartitionKey, SharePartitionState

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from kohort.broker.catalog import Catalog
+from kohort.broker.catalog.catalog import Catalog
 from kohort.broker.cluster import Cluster
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.features import FEATURE_KIND
-from kohort.broker.partitions import LocalPartitions, Partition
+from kohort.broker.partitions.partitions import LocalPartitions, Partition
 from kohort.broker.ports import Context, Leadership
 from kohort.broker.records.fetch_broker import FetchBroker
 from kohort.broker.shares.acknowledgement import AcknowledgementBatch

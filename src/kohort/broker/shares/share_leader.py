@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from kohort.broker.partitions import LocalPartitions, Partition
+from kohort.broker.partitions.partitions import LocalPartitions, Partition
 from kohort.broker.shares.led_share_partition import LeaderServices, LedSharePartition
 from kohort.broker.shares.share_sessions import ShareSession
 from kohort.machine.ports import SharePartitionKey

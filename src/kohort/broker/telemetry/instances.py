@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
-from kohort.broker.catalog_view import Setting
+from kohort.broker.catalog.view import Setting
 from kohort.broker.configs.client_metrics import INTERVAL_DEFAULT_MS, Subscription
 from kohort.model.errors import ConfigError, CoordinatorError, ErrorCode
 from kohort.model.limits import CLIENT_INSTANCES_MAX

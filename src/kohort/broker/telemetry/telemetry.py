@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final
 from uuid import UUID
 
-from kohort.broker.catalog import Catalog, new_topic_id
+from kohort.broker.catalog.catalog import Catalog, new_topic_id
 from kohort.broker.configs.client_metrics import CLIENT_METRICS_KIND
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.ports import Context

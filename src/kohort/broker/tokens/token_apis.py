@@ -14,9 +14,9 @@ from collections.abc import Callable, Generator
 from typing import Final, TypeVar
 from uuid import UUID
 
-from kohort.broker.catalog import new_topic_id
-from kohort.broker.catalog_view import TOKENS, CatalogChange, Setting
-from kohort.broker.changes import DEFAULT_TIMEOUT_MS, Changes
+from kohort.broker.catalog.catalog import new_topic_id
+from kohort.broker.catalog.changes import DEFAULT_TIMEOUT_MS, Changes
+from kohort.broker.catalog.view import TOKENS, CatalogChange, Setting
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.ports import Context
 from kohort.broker.tokens.token import Token, check_principals, least_end, same

@@ -10,8 +10,8 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from typing import Final
 
-from kohort.broker.catalog import Catalog
-from kohort.broker.catalog_view import TOKENS, CatalogChange, Setting
+from kohort.broker.catalog.catalog import Catalog
+from kohort.broker.catalog.view import TOKENS, CatalogChange, Setting
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.ports import CallLater
 from kohort.broker.tokens.token import Token, secret_of, token_of

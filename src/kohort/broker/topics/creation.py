@@ -12,11 +12,11 @@ from uuid import UUID
 
 import msgspec
 
-from kohort.broker.catalog import Catalog, new_topic_id
-from kohort.broker.catalog_view import CatalogChange, Topic
+from kohort.broker.catalog.catalog import Catalog, new_topic_id
+from kohort.broker.catalog.view import CatalogChange, Topic
 from kohort.broker.cluster import Cluster
 from kohort.broker.configs.topic_configs import TopicConfigs
-from kohort.broker.replicas import NO_LEADER, PartitionState, assignment_error, first_state, placed
+from kohort.broker.partitions.replicas import NO_LEADER, PartitionState, assignment_error, first_state, placed
 from kohort.broker.topics.publication import Publication
 from kohort.broker.topics.topic_names import colliding, name_error
 from kohort.model.context import RequestContext

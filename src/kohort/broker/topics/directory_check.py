@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from kohort.broker.catalog import CATALOG
+from kohort.broker.catalog.catalog import CATALOG
 from kohort.broker.topics.strays import catalog_missing
 from kohort.model.errors import CorruptError
 from kohort.model.ids import TopicPartition

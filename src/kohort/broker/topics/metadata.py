@@ -18,8 +18,8 @@ from heapq import merge
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from uuid import UUID
 
-from kohort.broker.catalog import Catalog
-from kohort.broker.catalog_view import Topic
+from kohort.broker.catalog.catalog import Catalog
+from kohort.broker.catalog.view import Topic
 from kohort.broker.cluster import (
     CLUSTER_OPERATIONS,
     NO_AUTHORIZED_OPERATIONS,

@@ -10,7 +10,7 @@ Clients that retry after a back-off of 50 or 100 ms lose no time.
 from typing import Final
 from uuid import UUID
 
-from kohort.broker.catalog_view import Topic
+from kohort.broker.catalog.view import Topic
 from kohort.model.limits import UNPUBLISHED_TOPICS_MAX
 from kohort.runtime.ports import Clock
 

@@ -12,8 +12,8 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
-from kohort.broker.catalog import CATALOG, Catalog
-from kohort.broker.catalog_view import Topic
+from kohort.broker.catalog.catalog import CATALOG, Catalog
+from kohort.broker.catalog.view import Topic
 from kohort.model.errors import ConfigError, StorageError
 from kohort.model.ids import TopicPartition
 from kohort.storage.log import LogConfig, LogStore

@@ -19,9 +19,9 @@ from uuid import UUID
 
 import msgspec
 
-from kohort.broker.catalog import Catalog
-from kohort.broker.catalog_view import CatalogChange, Topic
-from kohort.broker.changes import Changes, Decided, accepted, decide_each, verdict
+from kohort.broker.catalog.catalog import Catalog
+from kohort.broker.catalog.changes import Changes, Decided, accepted, decide_each, verdict
+from kohort.broker.catalog.view import CatalogChange, Topic
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.configs.topic_configs import TopicConfigs
 from kohort.broker.ports import Context

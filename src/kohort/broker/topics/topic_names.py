@@ -7,7 +7,7 @@ Source: Kafka org.apache.kafka.common.internals.Topic.
 import re
 from collections.abc import Iterable
 
-from kohort.broker.catalog import CATALOG
+from kohort.broker.catalog.catalog import CATALOG
 
 CLUSTER_METADATA = "__cluster_metadata"
 """The topic of Kafka's metadata log. Clients can create neither this topic nor the catalog's."""

@@ -6,8 +6,8 @@ Source: KIP-664; Kafka KafkaApis.handleDescribeProducersRequest, UnifiedLog.acti
 
 from __future__ import annotations
 
-from kohort.broker.catalog import Catalog
-from kohort.broker.partitions import LocalPartitions
+from kohort.broker.catalog.catalog import Catalog
+from kohort.broker.partitions.partitions import LocalPartitions
 from kohort.broker.ports import Context
 from kohort.broker.topics.topic_names import name_error
 from kohort.machine.shard import Reply

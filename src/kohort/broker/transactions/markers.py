@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from kohort.broker.partitions import Partition
+from kohort.broker.partitions.partitions import Partition
 from kohort.broker.ports import CoordinatorDirectory
 from kohort.machine.shard import EndTransaction
 from kohort.model.errors import CoordinatorError, ErrorCode, NotLeaderError, NotReplicaError, StorageError

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from shlex import quote
 from typing import Any, Final, NamedTuple
 
-from kohort.broker.catalog import CATALOG
+from kohort.broker.catalog.catalog import CATALOG
 from kohort.model.errors import ConfigError
 from kohort.storage.postgres.claims import lease_ms
 from kohort.storage.postgres.connect import Connection, check_schema

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import msgspec
 
-from kohort.broker.catalog_view import CatalogChange, Topic
-from kohort.broker.partitions import Partition
-from kohort.broker.replicas import NO_LEADER, PartitionState
+from kohort.broker.catalog.view import CatalogChange, Topic
+from kohort.broker.partitions.partitions import Partition
+from kohort.broker.partitions.replicas import NO_LEADER, PartitionState
 from kohort.control.cluster.groups import Groups
 from kohort.control.cluster.inside import ELSEWHERE, Inside
 from kohort.control.web.problems import Problem, invalid, not_found

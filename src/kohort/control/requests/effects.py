@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from kohort.broker.apis.request_rules import with_field
 from kohort.broker.ports import NoResponse
-from kohort.broker.request_rules import with_field
 from kohort.control.requests.answers import answer_of, reads
 from kohort.control.requests.faults import Fault
 from kohort.control.requests.filters import Call

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from typing import Any, Final
 from uuid import UUID
 
+from kohort.broker.apis.request_rules import with_field
 from kohort.broker.broker import Broker
 from kohort.broker.records.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH
-from kohort.broker.request_rules import with_field
 from kohort.control.requests.filters import Call
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey

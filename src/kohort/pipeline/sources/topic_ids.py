@@ -4,7 +4,7 @@ Topic ids of a source: a broker stores the id in each log directory, and returns
 Kohort creates the directory of a partition with its first record, so its catalog of topics is read too: a group may be assigned
 partitions without records.
 
-Source: Kafka PartitionMetadataFile; KIP-516 (Metadata version 10 and later); `kohort.broker.catalog` (the format of a record).
+Source: Kafka PartitionMetadataFile; KIP-516 (Metadata version 10 and later); records: `broker/catalog/catalog.py`.
 """
 
 import json

@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 
 from kohort import __version__
 from kohort.broker.broker import Broker
-from kohort.broker.catalog import CATALOG
+from kohort.broker.catalog.catalog import CATALOG
 from kohort.broker.controller.controller import Controller
 from kohort.broker.controller.leaderships import Leaderships
 from kohort.broker.controller.leases import LeaseWatch

@@ -14,7 +14,7 @@ from collections import deque
 from time import perf_counter
 from typing import Any, Final
 
-from kohort.broker.api_table import API_TABLE
+from kohort.broker.apis.api_table import API_TABLE
 from kohort.broker.ports import NoResponse
 from kohort.model.context import ClientInformation
 from kohort.model.errors import WireError

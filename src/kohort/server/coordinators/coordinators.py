@@ -8,9 +8,9 @@ from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kohort.broker.broker import Broker
-from kohort.broker.partitions import Partition
+from kohort.broker.partitions.partitions import Partition
+from kohort.broker.partitions.replicas import NO_LEADER
 from kohort.broker.ports import Cancel, Handler, MarkerWriter
-from kohort.broker.replicas import NO_LEADER
 from kohort.machine.ports import Persister, Verification
 from kohort.model.errors import NotLeaderError, NotYetError, StorageError
 from kohort.model.image import ImageDelta

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 from uuid import uuid4
 
 from kohort.broker.broker import Broker
-from kohort.broker.catalog import new_topic_id
+from kohort.broker.catalog.catalog import new_topic_id
 from kohort.broker.configs.definitions import BrokerConfig
 from kohort.broker.configs.group_configs import check_broker
 from kohort.broker.features import GROUP_VERSION

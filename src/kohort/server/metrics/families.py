@@ -16,9 +16,9 @@ from prometheus_client.samples import Sample
 
 from kohort.broker.acls.authorizer import AclAuthorizer
 from kohort.broker.broker import Broker
+from kohort.broker.partitions.replicas import NO_LEADER, PartitionState
 from kohort.broker.records.produce_verification import VerificationMetrics
 from kohort.broker.records.traffic import TopicTraffic, Traffic
-from kohort.broker.replicas import NO_LEADER, PartitionState
 from kohort.broker.telemetry.received import Series
 from kohort.broker.telemetry.telemetry import Telemetry
 from kohort.model.text import printable

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Hashable
 from typing import Any, ClassVar
 
-from kohort.broker.api_table import API_TABLE
+from kohort.broker.apis.api_table import API_TABLE
 from kohort.broker.ports import Context, NoResponse
 from kohort.machine.shard import Reply
 from kohort.model.context import ClientInformation

@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any, Final
 
-from kohort.broker.api_table import API_TABLE
+from kohort.broker.apis.api_table import API_TABLE
 from kohort.broker.configs.resources import BROKER, BROKER_LOGGER, NamedResource
 from kohort.broker.ports import CallLater, Context, NoResponse
 from kohort.machine.shard import Reply

@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any, Final, Protocol
 
-from kohort.broker.catalog import Catalog
+from kohort.broker.catalog.catalog import Catalog
 from kohort.broker.cluster import NO_NODE_ID, Cluster, Endpoint
 from kohort.server.peers.peer import IN_FLIGHT_MAX, Connecting, Done, Lost, Peer
 from kohort.wire.apis import ApiKey

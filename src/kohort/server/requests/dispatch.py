@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Mapping
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
-from kohort.broker.api_table import API_TABLE
+from kohort.broker.apis.api_table import API_TABLE
 from kohort.broker.ports import Handler
 from kohort.model.errors import WireError
 from kohort.server.metrics.latency import TIMED_AT_FIRST, TIMED_EVERY, LatencyHistogram

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from kohort.broker.request_rules import with_field
+from kohort.broker.apis.request_rules import with_field
 from kohort.model.errors import ErrorCode
 from kohort.wire.apis import ApiKey
 from kohort.wire.message_classes import message_classes

@@ -1,13 +1,13 @@
-"""Handlers behind the rules of `kohort.broker.request_rules`: long requests in parts, and repeated elements once."""
+"""Handlers behind the rules of `kohort.broker.apis.request_rules`: long requests in parts, and repeated elements once."""
 
 from collections.abc import Generator, Hashable, Sequence
 from typing import Any
 
 import msgspec
 
-from kohort.broker.api_table import API_TABLE
+from kohort.broker.apis.api_table import API_TABLE
+from kohort.broker.apis.request_rules import LOOK_STEP, Split, with_field
 from kohort.broker.ports import Handler, NoResponse
-from kohort.broker.request_rules import LOOK_STEP, Split, with_field
 from kohort.machine.gradual import distinct
 from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.wire.apis import ApiKey

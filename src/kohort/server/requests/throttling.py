@@ -1,7 +1,7 @@
 """
 Handlers that throttle clients whose requests exceed a quota: by produced bytes, and by the time that requests take.
 
-Without quotas no handler is wrapped, and requests cost nothing. The rows of `kohort.broker.api_table` say what counts.
+Without quotas no handler is wrapped, and requests cost nothing. The rows of `kohort.broker.apis.api_table` say what counts.
 
 Source: KIP-124, KIP-219; Kafka RequestHandlerHelper, KafkaApis.handleProduceRequest.
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from kohort.broker.api_table import API_TABLE
+from kohort.broker.apis.api_table import API_TABLE
 from kohort.broker.ports import Context, Handler, NoResponse
 from kohort.broker.quotas.client_quotas import ClientQuotas
 from kohort.server.requests.dispatch import Throttle

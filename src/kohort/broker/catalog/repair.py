@@ -13,8 +13,8 @@ from uuid import UUID
 
 import msgspec
 
-from kohort.broker.catalog import CATALOG, entry_key, topic_record
-from kohort.broker.catalog_view import Topic
+from kohort.broker.catalog.catalog import CATALOG, entry_key, topic_record
+from kohort.broker.catalog.view import Topic
 from kohort.model.errors import ConfigError
 from kohort.model.ids import INTERNAL_TOPICS
 from kohort.storage.batchset import assign_offsets

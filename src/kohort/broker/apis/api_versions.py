@@ -15,8 +15,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from kohort.broker.api_table import API_TABLE
-from kohort.broker.catalog import Catalog
+from kohort.broker.apis.api_table import API_TABLE
+from kohort.broker.catalog.catalog import Catalog
 from kohort.broker.cluster import NO_NODE_ID, Cluster
 from kohort.broker.configs.client_metrics import CLIENT_METRICS_KIND
 from kohort.broker.features import Features

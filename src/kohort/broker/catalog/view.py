@@ -6,7 +6,7 @@ from uuid import UUID
 
 import msgspec
 
-from kohort.broker.replicas import PartitionState
+from kohort.broker.partitions.replicas import PartitionState
 from kohort.model.image import ImageDelta
 from kohort.model.limits import SCRAM_STORED_BYTES_MAX
 

@@ -12,10 +12,10 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
 
 from kohort.broker.admin.absent_apis import WHILE_ENABLED, StepwiseWhileEnabled, WhileEnabled, absent_handlers
-from kohort.broker.api_versions import ApiVersions
+from kohort.broker.apis.api_versions import ApiVersions
 from kohort.broker.cluster import Cluster
 from kohort.broker.features import SHARE_VERSION
-from kohort.broker.partitions import LocalPartitions
+from kohort.broker.partitions.partitions import LocalPartitions
 from kohort.broker.ports import Handler
 from kohort.broker.shared_parts import SharedParts
 from kohort.wire.apis import ApiKey
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from kohort.broker.admin.quorum import Quorum
     from kohort.broker.admin.reassignments import Reassignments
     from kohort.broker.admin.scram_credentials import ScramCredentials
+    from kohort.broker.apis.find_coordinator import FindCoordinator
     from kohort.broker.configs.alter_configs import AlterConfigs
     from kohort.broker.configs.describe_configs import DescribeConfigs
     from kohort.broker.features import UpdateFeatures
-    from kohort.broker.find_coordinator import FindCoordinator
     from kohort.broker.records.delete_records import DeleteRecords
     from kohort.broker.records.fetch import Fetch
     from kohort.broker.records.fetch_broker import FetchBroker
@@ -272,7 +272,7 @@ class BrokerApis:
 
     @cached_property
     def find_coordinator(self) -> FindCoordinator:
-        from kohort.broker.find_coordinator import FindCoordinator
+        from kohort.broker.apis.find_coordinator import FindCoordinator
 
         shared = self.shared
         return FindCoordinator(shared.catalog, shared.partitions, shared.creation, self.cluster, shared.coordinators)

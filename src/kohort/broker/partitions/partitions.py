@@ -19,14 +19,14 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from kohort.broker.catalog import Catalog
-from kohort.broker.catalog_view import Topic
+from kohort.broker.catalog.catalog import Catalog
+from kohort.broker.catalog.view import Topic
 from kohort.broker.cluster import Cluster
 from kohort.broker.configs.topic_configs import DEFAULTS_OF_TOPICS, TopicConfigs
+from kohort.broker.partitions.replicas import NO_LEADER, PartitionState
 from kohort.broker.ports import CallLater, PartitionLeader
 from kohort.broker.records.produce_rules import ProduceRules
 from kohort.broker.records.traffic import TopicTraffic, Traffic
-from kohort.broker.replicas import NO_LEADER, PartitionState
 from kohort.broker.topics.deletions import Deletions
 from kohort.machine.shard import EndTransaction
 from kohort.model.errors import (

@@ -9,8 +9,8 @@ when its turn comes, and answers REQUEST_TIMED_OUT for the whole request.
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Final, TypeAlias, TypeVar
 
-from kohort.broker.catalog import NO_CHANGE, Catalog
-from kohort.broker.catalog_view import CatalogChange
+from kohort.broker.catalog.catalog import NO_CHANGE, Catalog
+from kohort.broker.catalog.view import CatalogChange
 from kohort.broker.ports import FLUSH_MS_MIN, CallLater
 from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.machine.shard import Reply

@@ -14,7 +14,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-from kohort.broker.request_rules import (
+from kohort.broker.apis.request_rules import (
     GROUP_IDS_ONCE,
     GROUPS_ONCE,
     OFFSETS_OF_GROUPS,

@@ -10,8 +10,8 @@ record has the whole new state of one entry, so the log can be compacted:
 |                   | replicas and leaders                         |                       |
 | `group:<id>`      | group id, configuration                      | -                     |
 | `producer-ids`    | the first producer id beyond all id blocks   | -                     |
-| `setting:<kind>:` | kind, name and fields (`catalog_view`);      | the setting was       |
-| `<name>`          | for example a client quota                   | deleted               |
+| `setting:<kind>:` | kind, name and fields (`kohort.broker`        | the setting was       |
+| `<name>`          | `.catalog.view`), for example a client quota | deleted               |
 
 Leader epochs rise with every start of the process, without a record for each partition: a setting counts the starts, and the
 record of a topic has the number of the start to which its leader epochs refer.
@@ -33,7 +33,7 @@ from uuid import UUID, uuid4
 
 import msgspec
 
-from kohort.broker.catalog_view import (
+from kohort.broker.catalog.view import (
     SETTING_PREFIX,
     CatalogChange,
     CatalogView,
@@ -44,7 +44,7 @@ from kohort.broker.catalog_view import (
     is_too_large,
 )
 from kohort.broker.cluster import Cluster
-from kohort.broker.replicas import NO_LEADER, PartitionState
+from kohort.broker.partitions.replicas import NO_LEADER, PartitionState
 from kohort.model.errors import ConfigError, CorruptError, ErrorCode, StorageError
 from kohort.model.ids import TopicPartition
 from kohort.model.image import ImageDelta

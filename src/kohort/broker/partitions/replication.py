@@ -13,12 +13,12 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable
 from typing import Final, TypeAlias
 
-from kohort.broker.catalog import Catalog
-from kohort.broker.catalog_view import CatalogChange, Topic
+from kohort.broker.catalog.catalog import Catalog
+from kohort.broker.catalog.view import CatalogChange, Topic
 from kohort.broker.cluster import Cluster, RegisteredBroker
 from kohort.broker.configs.topic_configs import TopicConfigs
 from kohort.broker.controller.placement import balanced, leader_counts, least_loaded
-from kohort.broker.replicas import NO_LEADER, Election, PartitionState, adopted, caught_up, change, led_by
+from kohort.broker.partitions.replicas import NO_LEADER, Election, PartitionState, adopted, caught_up, change, led_by
 from kohort.model.errors import ErrorCode
 
 _log = logging.getLogger("kohort.broker")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from kohort.broker.catalog import Catalog
+from kohort.broker.catalog.catalog import Catalog
 from kohort.broker.cluster import NO_NODE_ID, Cluster, Endpoint
 from kohort.broker.ports import Context, CoordinatorDirectory, Leadership
 from kohort.broker.topics.creation import TopicCreation

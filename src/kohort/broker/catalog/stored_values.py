@@ -17,8 +17,8 @@ import msgspec
 from kohort.broker.acls.stored_acls import ACLS, acl_of
 from kohort.broker.admin.client_quotas import check_quota
 from kohort.broker.admin.scram_credentials import check_credential
-from kohort.broker.catalog import Catalog
-from kohort.broker.catalog_view import SCRAM, TOKENS, CatalogChange, Setting
+from kohort.broker.catalog.catalog import Catalog
+from kohort.broker.catalog.view import SCRAM, TOKENS, CatalogChange, Setting
 from kohort.broker.configs import client_metrics
 from kohort.broker.configs.broker_changes import usable
 from kohort.broker.configs.client_metrics import CLIENT_METRICS_KIND

@@ -1,5 +1,5 @@
 """
-Rules about the elements of requests, for the table of APIs (`kohort.broker.api_table`).
+Rules about the elements of requests, for the table of APIs (`kohort.broker.apis.api_table`).
 
 `Split` cuts a long request into parts for a handler that knows nothing of slices. This is right for APIs whose elements are
 independent of each other: Kafka answers each of them as if it were alone. A part has at most `PART_ELEMENTS` elements, and the

@@ -13,7 +13,7 @@ import logging
 from collections import deque
 
 from kohort.broker.configs.definitions import BrokerConfig
-from kohort.broker.partitions import Partitions
+from kohort.broker.partitions.partitions import Partitions
 from kohort.broker.ports import CallLater, Cancel
 from kohort.model.errors import StorageError
 from kohort.model.ids import TopicPartition

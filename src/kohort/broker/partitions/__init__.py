@@ -1,0 +1,1 @@
+"""The partitions of topics: their logs and leaders, replicas and their transitions, and periodic maintenance."""
