@@ -36,7 +36,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     names = tuple(rival.name for rival in RIVALS)
     parser.add_argument("--rivals", default=",".join(names), metavar="NAMES", help=f"only these, of {','.join(names)}")
-    parser.add_argument("--flush", choices=("os", "commit"), help="only this flush mode")
+    parser.add_argument("--flush", choices=("memory", "os", "commit"), help="only this flush mode")
     parser.add_argument("--only", metavar="NAME", choices=NAMES, help=f"only this measure: {', '.join(NAMES)}")
     parser.add_argument("--connections", type=int, metavar="N", help="only measures with N connections")
     parser.add_argument("--rounds", type=int, default=PLAN.rounds)

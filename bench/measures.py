@@ -79,6 +79,12 @@ def _counted(count: int, noun: str) -> str:
 
 # fmt: off
 MEASURES: Final = (
+    Measure("commit", "memory", 1),
+    Measure("commit", "memory", 8),
+    Measure("commit", "memory", 64),
+    Measure(TRANSACTIONS, "memory", 1),
+    Measure(TRANSACTIONS, "memory", 8),
+    Measure(TRANSACTIONS, "memory", 32),
     Measure("heartbeat", "os", 64, 90_000),
     Measure(CONSUMER_HEARTBEAT, "os", 64, 94_000),
     Measure("commit", "os", 1, 10_000),
@@ -208,6 +214,8 @@ def measure_all(
         with ExitStack() as running:
             servers: dict[Rival, Server] = {}
             for rival in rivals:
+                if flush not in rival.modes:
+                    continue
                 try:
                     servers[rival] = running.enter_context(fresh(rival, flush))
                     prepare(servers[rival].port)

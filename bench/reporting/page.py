@@ -83,6 +83,7 @@ def _made(run: Mapping[str, Any]) -> str:
 
 def _sections(results: Sequence[Entry]) -> list[str]:
     meant = {
+        "memory": "nothing is on the disk",
         "os": "acknowledged after the write to the page cache",
         "commit": "acknowledged after a flush to disk",
     }

@@ -1,13 +1,14 @@
 """
 The rivals: Kohort, Apache Kafka and kfake, each as a process with its own directory.
 
-A flush mode means the same for each: `os` acknowledges after the write to the page cache, `commit` after a flush to disk.
+A flush mode means the same for each: `memory` keeps no files, `os` acknowledges after the write to the page cache, `commit`
+after a flush to disk.
 
-| rival | os | commit |
-|---|---|---|
-| Kohort | `--flush os` | `--flush commit`: one fdatasync for all waiting writes |
-| Apache Kafka | its default | `log.flush.interval.messages=1`: an fsync for every append |
-| kfake | `DataDir`, its default | `DataDir` and `SyncWrites`: an fsync for every batch and commit |
+| rival | memory | os | commit |
+|---|---|---|---|
+| Kohort | `--memory` | `--flush os` | `--flush commit`: one fdatasync for all waiting writes |
+| Apache Kafka | - | its default | `log.flush.interval.messages=1`: an fsync for every append |
+| kfake | no `DataDir`, its default | `DataDir` | `DataDir` and `SyncWrites`: an fsync for every batch and commit |
 """
 
 import shutil
@@ -60,6 +61,7 @@ class Rival:
     Attributes:
         ready: prepares it; raises `AbsentRivalError`.
         has_jit: it has a just-in-time compiler and needs a longer warm-up.
+        modes: the flush modes that it has.
     """
 
     name: str
@@ -67,6 +69,7 @@ class Rival:
     start: Starter
     ready: Callable[[], object] = lambda: None
     has_jit: bool = False
+    modes: tuple[str, ...] = ("memory", "os", "commit")
 
 
 @contextmanager
@@ -85,8 +88,9 @@ def start_kohort(flush: str, directory: Path, *, prefix: Sequence[str] = ()) -> 
     Args:
         prefix: command that runs Kohort, for example an interpreter with a profiler.
     """
-    command = [*prefix, KOHORT_COMMAND, "serve", "--host", "127.0.0.1", "--port", "0", "--flush", flush]
-    command += ["--data-dir", str(directory / "data"), "--set", "group.initial.rebalance.delay.ms=0"]
+    command = [*prefix, KOHORT_COMMAND, "serve", "--host", "127.0.0.1", "--port", "0"]
+    command += ["--set", "group.initial.rebalance.delay.ms=0"]
+    command += ["--memory"] if flush == "memory" else ["--data-dir", str(directory / "data"), "--flush", flush]
     with running(command, directory) as server:
         yield server
 
@@ -183,7 +187,9 @@ def ready_kfake() -> None:
 
 @contextmanager
 def start_kfake(flush: str, directory: Path) -> Iterator[Server]:
-    command = [str(KFAKE_BINARY), "-data", str(directory / "data"), *(["-sync"] if flush == "commit" else [])]
+    command = [str(KFAKE_BINARY)]
+    if flush != "memory":
+        command += ["-data", str(directory / "data"), *(["-sync"] if flush == "commit" else [])]
     with running(command, directory) as server:
         yield server
 
@@ -199,7 +205,7 @@ def _kfake_version() -> str:
 
 
 KOHORT: Final = Rival("kohort", _kohort_version, start_kohort)
-KAFKA: Final = Rival("kafka", lambda: RELEASE, start_kafka, ready_kafka, has_jit=True)
+KAFKA: Final = Rival("kafka", lambda: RELEASE, start_kafka, ready_kafka, has_jit=True, modes=("os", "commit"))
 KFAKE: Final = Rival("kfake", _kfake_version, start_kfake, ready_kfake)
 RIVALS: Final = (KOHORT, KAFKA, KFAKE)
 

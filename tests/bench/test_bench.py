@@ -43,7 +43,7 @@ def test_no_server_deletes_what_is_produced_while_it_is_measured() -> None:
     assert abs(time.time() - read_header(batch()).max_timestamp / 1000) < 86_400
 
 
-@pytest.mark.parametrize("flush", ["os", "commit"])
+@pytest.mark.parametrize("flush", ["memory", "os", "commit"])
 def test_every_measure_runs(flush: str, tmp_path: Path) -> None:
     bench("--rivals", "kohort", "--flush", flush, "--no-growth", "--no-start", "--out", str(tmp_path))
     (written,) = tmp_path.glob("*.json")
