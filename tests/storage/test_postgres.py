@@ -341,7 +341,9 @@ def test_a_name_that_is_used_again_is_another_log(stored: Stored) -> None:
         ("attempt = 1", "another node has written to it"),
     ],
 )
-def test_a_log_that_another_node_has_changed_is_refused_alone(stored: Stored, change: str, reason: str) -> None:
+def test_a_log_that_another_node_has_changed_is_refused_alone(
+    stored: Stored, change: str, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
     changed, other = stored.fill(0, 3), stored.fill(1, 3)
     offline: list[str] = []
     changed.when_offline(lambda: offline.append(changed.refusal or ""))
@@ -350,6 +352,7 @@ def test_a_log_that_another_node_has_changed_is_refused_alone(stored: Stored, ch
         log.append(batch("late"), leader_epoch=0)
     stored.owner.wait_for(lambda: other.high_watermark == 4 and bool(offline))
     assert reason in offline[0]
+    assert [it.getMessage().split()[0] for it in caplog.records if it.levelname == "ERROR"] == ["log.failed"]
     assert changed.high_watermark == 3
     with pytest.raises(UnavailableError, match=reason):
         changed.append(batch("more"), leader_epoch=0)
@@ -370,6 +373,20 @@ def test_a_late_claim_of_this_node_fences_it_from_nothing(stored: Stored) -> Non
     log.append(batch("more"), leader_epoch=5)
     stored.owner.wait_for(lambda: log.high_watermark == 2 or log.refusal is not None)
     assert (log.refusal, values(log)) == (None, [b"late", b"more"])
+
+
+def test_a_node_that_another_leader_fences_has_no_fault(stored: Stored, caplog: pytest.LogCaptureFixture) -> None:
+    """A node may append before it hears that the controller has moved a leader."""
+    store = stored.open_store(is_shared=True)
+    (loaded,) = claim(stored.sql, 1, [Claim(PARTITION, TOPIC_ID, 5)]).values()
+    log = store.log_of(loaded)
+    store.lead(log)
+    claim(stored.sql, 2, [Claim(PARTITION, TOPIC_ID, 6)])
+    with caplog.at_level("INFO", logger="kohort.storage"):
+        log.append(batch("late"), leader_epoch=5)
+        stored.owner.wait_for(lambda: log.refusal is not None)
+    assert [(it.levelname, it.getMessage().split()[0]) for it in caplog.records] == [("INFO", "log.fenced")]
+    assert "another node leads it" in (log.refusal or "")
 
 
 def test_a_row_that_is_locked_delays_its_own_log_only(stored: Stored) -> None:

@@ -394,10 +394,18 @@ class PostgresLog(PostgresReads):
 
     # Ends
 
-    def fail(self, reason: str) -> None:
-        """Go offline: the database has not taken an append, and never will."""
+    def fail(self, reason: str, *, is_led_elsewhere: bool = False) -> None:
+        """
+        Go offline: the database has not taken an append, and never will.
+
+        Args:
+            is_led_elsewhere: another node has become the leader before this one heard of it. Clients look for it.
+        """
         if self.refusal is None:
-            _log.error("log.failed partition=%s reason=%r", self.topic_partition, reason)
+            if is_led_elsewhere:
+                _log.info("log.fenced partition=%s reason=%r", self.topic_partition, reason)
+            else:
+                _log.error("log.failed partition=%s reason=%r", self.topic_partition, reason)
             self._refuse(reason)
         else:
             self.end_leave()

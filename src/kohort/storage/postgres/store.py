@@ -266,9 +266,9 @@ class PostgresStore:
             log.tail.forget(count)
             self._kept_bytes -= cost
 
-    def _on_failed(self, write: LogWrite, reason: str) -> None:
+    def _on_failed(self, write: LogWrite, reason: str, is_led_elsewhere: bool) -> None:
         self._gathering.unwritten_bytes -= write.size_bytes
-        write.log.fail(reason)
+        write.log.fail(reason, is_led_elsewhere=is_led_elsewhere)
 
     def _on_removed(self, log: PostgresLog, size_bytes: int) -> None:
         """On the thread that removes."""

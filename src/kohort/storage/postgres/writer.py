@@ -54,7 +54,8 @@ class Writer:
         is_shared: whether other nodes use the store, so that leader epochs tell nodes apart, not attempts.
         post: lets the owner's thread call something.
         on_written: called on the owner's thread with writes that are committed.
-        on_failed: called on the owner's thread with a write that the database will never take, and the reason, a sentence.
+        on_failed: called on the owner's thread with a write that the database will never take, the reason, a sentence, and
+            whether another node leads the log now, which is no fault.
         on_offline: called on the owner's thread with the reason, a sentence, when this node must not write any more.
         on_removal: called on the writer's thread with the id of a log and the offset before which its batches go, None for all
             of it, and with what is to be called with the bytes that have gone.
@@ -75,7 +76,7 @@ class Writer:
         is_shared: bool,
         post: Callable[[Callable[[], None]], None],
         on_written: Callable[[list[LogWrite]], None],
-        on_failed: Callable[[LogWrite, str], None],
+        on_failed: Callable[[LogWrite, str, bool], None],
         on_offline: Callable[[str], None],
         on_removal: Callable[[int, int | None, Callable[[int], None]], None],
     ) -> None:
@@ -187,7 +188,7 @@ class Writer:
             for write in taken:
                 reason = self._failed.get(write.log)
                 if reason is not None:
-                    self._post(partial(self._on_failed, write, reason))
+                    self._post(partial(self._on_failed, write, reason, False))
                 elif write.log in self._locked:
                     self._locked[write.log].append(write)
                 else:
@@ -263,12 +264,13 @@ class Writer:
 
     def _refuse(self, write: LogWrite, row: sql.Row | None) -> None:
         """Fail a write that the row of its log does not allow."""
-        self.fenced += row is not None and row.leader_epoch > write.stored_epoch
-        self._fail(write, _difference(write, row))
+        is_fenced = row is not None and row.leader_epoch > write.stored_epoch
+        self.fenced += is_fenced
+        self._fail(write, _difference(write, row), is_led_elsewhere=is_fenced and self._is_shared)
 
-    def _fail(self, write: LogWrite, reason: str) -> None:
+    def _fail(self, write: LogWrite, reason: str, *, is_led_elsewhere: bool = False) -> None:
         reason = self._failed[write.log] = f"{write.log.topic_partition}: {reason}"
-        self._post(partial(self._on_failed, write, reason))
+        self._post(partial(self._on_failed, write, reason, is_led_elsewhere))
 
     def _move_start(self, item: NewStart) -> bool:
         """Raise a log start; False if the row of the log is locked."""
