@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import profiling
+from bench import memory, profiling
 from bench.alone import alone
 from bench.failures import FAILURES
 from bench.figures import SMALL, Scale, figures
@@ -122,6 +122,9 @@ def run_benchmark(console: Console, arguments: argparse.Namespace, plan: Plan) -
     names = arguments.rivals.split(",")
     with console.status("preparing rivals") as status:
         rivals: list[Rival] = present(names, lambda name, reason: console.print(f"{name} is skipped: {reason}"))
+        if not arguments.quick:
+            status.update("using memory once")
+            memory.use()
         taken: Report = measure_all(
             chosen(arguments), rivals, plan, lambda measure: status.update(f"{measure.flush}: {measure.title()}")
         )
