@@ -277,6 +277,18 @@ def test_deadline(acks: int, timeout_ms: int, waited_ms: int, codes: list[int]) 
     assert len(answers) == 1, "answered once, late or not"
 
 
+def test_at_the_deadline_each_partition_is_told_its_own_outcome() -> None:
+    harness = Harness()
+    harness.create("t", 2)
+    partition = harness.broker.partitions.find("t", 1)
+    assert partition is not None
+    partition.log.hold_flush = lambda _partition, _go: True
+    answers = harness.begin(ApiKey.PRODUCE, produce_request("t", {0: GOOD, 1: GOOD}, timeout_ms=9_000), version=12)
+    harness.node.advance(9_001)
+    (answer,) = answers
+    assert [each.error_code for each in answer.responses[0].partition_responses] == [0, ErrorCode.REQUEST_TIMED_OUT]
+
+
 def test_deleted_while_waiting() -> None:
     harness = Harness()
     harness.create("t")

@@ -33,6 +33,8 @@ read_front: Final = fields_struct("base_offset", "crc").unpack_from
 read_deltas: Final = fields_struct("last_offset_delta", "max_timestamp").unpack_from
 """Last offset delta, base timestamp, largest timestamp: from byte 23 on."""
 DELTAS_BEGIN: Final = LAST_OFFSET_DELTA_AT
+_SIGN_MAX: Final = 0x7F
+"""The largest first byte of a number that is not negative. Producers send the leader epoch -1."""
 _read_some: Final = Struct(">8xi4xb6xi8xq").unpack_from
 """Length, magic, last offset delta, largest timestamp."""
 _read_placed: Final = Struct(">qiib6xi8xq").unpack_from
@@ -85,7 +87,7 @@ def placed_span(batch: bytes, base_offset: int, leader_epoch: int, batch_bytes_m
     of it is to be changed. None for anything else.
     """
     size = len(batch)
-    if size < HEADER_BYTES or size > batch_bytes_max:
+    if size < HEADER_BYTES or size > batch_bytes_max or batch[LEADER_EPOCH_AT] > _SIGN_MAX:
         return None
     found_offset: int  # declared, as above
     length: int

@@ -19,17 +19,19 @@ from kohort.wire.batch_header import (
     MAGIC_AT,
 )
 from kohort.wire.batches import BatchHeader, read_header
-from kohort.wire.compression import Buffer, Codec
+from kohort.wire.compression import Codec
 from kohort.wire.native import crc32c
 from kohort.wire.primitives import INT32
 
 _ZSTD: Final = int(Codec.ZSTD)
 
+_COPIED_BYTES_MAX: Final = 1_024
+"""A copy of fewer bytes takes less time than a view of them."""
 _LENGTH_MIN: Final = 14
 """The least length in the oldest format."""
 
 
-def validate_produced(records: Buffer | None, *, api_version: int, batch_bytes_max: int | None = None) -> BatchHeader:
+def validate_produced(records: bytes | None, *, api_version: int, batch_bytes_max: int | None = None) -> BatchHeader:
     """
     Check what a producer sent for one partition by its header and checksum, in Kafka's order, and return the header.
 
@@ -54,13 +56,16 @@ def validate_produced(records: Buffer | None, *, api_version: int, batch_bytes_m
     size = header.length + LOG_OVERHEAD_BYTES
     if batch_bytes_max is not None and size > batch_bytes_max:
         raise CoordinatorError(ErrorCode.MESSAGE_TOO_LARGE)
-    if size < HEADER_BYTES or crc32c(memoryview(data)[ATTRIBUTES_AT:size]) != header.crc:
+    if size < HEADER_BYTES:
+        raise CoordinatorError(ErrorCode.CORRUPT_MESSAGE)
+    covered = data[ATTRIBUTES_AT:size] if size <= _COPIED_BYTES_MAX else memoryview(data)[ATTRIBUTES_AT:size]
+    if crc32c(covered) != header.crc:
         raise CoordinatorError(ErrorCode.CORRUPT_MESSAGE)
     _validate_batch(header)
     return header
 
 
-def _only_batch(data: Buffer) -> BatchHeader:
+def _only_batch(data: bytes) -> BatchHeader:
     """The one batch that a producer may send for a partition."""
     if len(data) >= HEADER_BYTES:
         header = read_header(data)

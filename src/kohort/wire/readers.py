@@ -16,9 +16,10 @@ from types import UnionType
 from typing import Any, TypeAlias
 from uuid import UUID
 
+from kohort.compiled import is_compiled
 from kohort.model.errors import WireError
 from kohort.model.limits import SHORT_ELEMENTS_MAX, STRING_BYTES_MAX
-from kohort.wire.apis import API_KEYS
+from kohort.wire.apis import API_KEYS, ApiKey
 from kohort.wire.generated.gradual import GradualReader, compile_gradual_reader, drain
 from kohort.wire.generated.guards import Guard, LongMessage, compile_guard
 from kohort.wire.message_classes import default_value, message_classes
@@ -53,7 +54,12 @@ def request_reader(api_key: int, version: int) -> Reader:
     Raises:
         WireError: there is no such request, or no such version of it.
     """
-    return _reader(_api_message(api_key, version, "Request"), version, SHORT_ELEMENTS_MAX)
+    read = _reader(_api_message(api_key, version, "Request"), version, SHORT_ELEMENTS_MAX)
+    if api_key == ApiKey.PRODUCE and ApiKey.PRODUCE.is_flexible(version) and is_compiled():
+        from kohort.wire.produce_codec import ProduceReader
+
+        return ProduceReader(version, _decoded_classes("ProduceRequest", version), read).read
+    return read
 
 
 @cache

@@ -73,8 +73,8 @@ _NO_FAILURES: Final = frozenset(
 )
 """Errors that do not count as failed Produce requests."""
 
-_TopicKey = tuple[str, UUID | None]
-_Topics = dict[_TopicKey, dict[int, "Data"]]
+_Topics = list[tuple[str, UUID | None, dict[int, "Data"]]]
+"""Name or id of each topic, and its partitions by index."""
 
 
 class Produce:
@@ -130,7 +130,7 @@ class Produce:
         try:
             if self.hold is not None:
                 raise LargeBatch
-            for (name, topic_id), partitions in topics.items():
+            for name, topic_id, partitions in topics:
                 topic = self._name(name, topic_id, write.api_version)
                 answers = write.begin_topic(name, topic_id)
                 for data in partitions.values():
@@ -146,7 +146,7 @@ class Produce:
     def _appended(self, write: ProduceWrite, reply: Reply[m.ProduceResponse]) -> m.ProduceResponse | NoResponse | None:
         if write.acks == NONE:
             return NoResponse.CLOSE_CONNECTION if write.has_error else NoResponse.NO_OP
-        if write.pending:
+        if write.pending_count:
             write.wait(reply, self._call_later)
             return None
         return write.response()
@@ -162,7 +162,7 @@ class Produce:
         write.watch()
         try:
             yield None
-            for place, ((name, topic_id), partitions) in enumerate(topics.items()):
+            for place, (name, topic_id, partitions) in enumerate(topics):
                 answers = write.answers_of(place) if place < len(write.topics) else write.begin_topic(name, topic_id)
                 for data in islice(partitions.values(), len(answers), None):
                     topic = self._name(name, topic_id, write.api_version)
@@ -290,7 +290,7 @@ class Produce:
     def _transactional_batches(self, topics: _Topics, write: ProduceWrite) -> list[TransactionalBatch]:
         """The batches to verify. Batches that are refused whatever the coordinator says are left to `_append`."""
         found = []
-        for (name, topic_id), partitions in topics.items():
+        for name, topic_id, partitions in topics:
             topic = self._name(name, topic_id, write.api_version)
             for index, data in partitions.items():
                 records = data.records or b""
@@ -319,19 +319,22 @@ def _refuse_all(request: m.ProduceRequest, error: CoordinatorError) -> m.Produce
                 topic_id=topic_id,
                 partition_responses=[refusal(index, error, log_start_offset=NO_OFFSET) for index in partitions],
             )
-            for (name, topic_id), partitions in _by_topic(request).items()
+            for name, topic_id, partitions in _by_topic(request)
         ]
     )
 
 
 def _by_topic(request: m.ProduceRequest) -> _Topics:
     """Group the request by topic. Of a partition that is listed twice the last entry counts."""
-    topics: _Topics = {}
+    if len(request.topic_data) == 1:  # without the hash of its id, which is a call of Python
+        (topic,) = request.topic_data
+        return [(topic.name, topic.topic_id, {data.index: data for data in topic.partition_data})]
+    found: dict[tuple[str, UUID | None], dict[int, Data]] = {}
     for topic in request.topic_data:
-        partitions = topics.setdefault((topic.name, topic.topic_id), {})
+        partitions = found.setdefault((topic.name, topic.topic_id), {})
         for data in topic.partition_data:
             partitions[data.index] = data
-    return topics
+    return [(name, topic_id, partitions) for (name, topic_id), partitions in found.items()]
 
 
 class _AfterVerification:

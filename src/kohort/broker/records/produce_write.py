@@ -6,8 +6,6 @@ Source: Kafka ReplicaManager.appendRecords, DelayedProduce.
 
 from __future__ import annotations
 
-from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -56,11 +54,45 @@ _NOTHING_VERIFIED: Final = Verified()
 _PartitionAnswer: Final = m.ProduceResponsePartitionProduceResponse
 
 
+class WaitingBatch:
+    """
+    A batch that waits for the high watermark. The partition calls it with NONE, or with the error that prevents the wait's end.
+
+    Attributes:
+        topic_place, index: the place of the topic in the response, and the index of the partition.
+        end_offset: the offset to wait for.
+    """
+
+    __slots__ = ("_write", "end_offset", "index", "is_answered", "partition", "topic_place")
+
+    def __init__(self, write: ProduceWrite, partition: Partition, end_offset: int, index: int) -> None:
+        self._write = write
+        self.partition = partition
+        self.end_offset = end_offset
+        self.topic_place = len(write.topics) - 1
+        self.index = index
+        self.is_answered = False
+
+    def __call__(self, code: ErrorCode) -> None:
+        write = self._write
+        if write.is_complete:
+            return
+        self.is_answered = True
+        write.pending_count -= 1
+        if code:
+            write.fail(self, code)
+        if not write.pending_count and write.reply is not None:
+            write.complete(write.reply)
+
+
 class ProduceWrite:
     """
     One request in progress: its answers, and which of them wait for the high watermark.
 
     Attributes:
+        pending_count: how many batches wait.
+        reply: takes the response, once everything is appended.
+        is_complete: whether the response was given to it.
         verified: the outcome of the verification of the transactional batches.
         endpoints: the leaders of the partitions that this broker does not lead.
         is_in_steps: whether batches are appended in later turns.
@@ -70,9 +102,8 @@ class ProduceWrite:
 
     __slots__ = (
         "_cancel",
-        "_is_complete",
-        "_reply",
         "_request",
+        "_waiting",
         "_watched",
         "_work_left",
         "acks",
@@ -80,9 +111,11 @@ class ProduceWrite:
         "context",
         "endpoints",
         "has_error",
+        "is_complete",
         "is_in_steps",
         "now_ms",
-        "pending",
+        "pending_count",
+        "reply",
         "topics",
         "verified",
     )
@@ -94,15 +127,15 @@ class ProduceWrite:
         self.api_version = context.api_version
         self.now_ms = now_ms
         self._work_left = _WORK_AT_ONCE
-        self._is_complete = False
+        self.is_complete = False
         self._watched = 0
         self.is_in_steps = False
-        self._reply: Reply[m.ProduceResponse] | None = None
+        self.reply: Reply[m.ProduceResponse] | None = None
         self._cancel: Cancel | None = None
         self.has_error = False
         self.topics: list[m.ProduceResponseTopicProduceResponse] = []
-        self.pending: dict[tuple[int, int], tuple[Partition, int]] = {}
-        """By place of the topic in the response and partition index: the partition, and the end offset to wait for."""
+        self.pending_count = 0
+        self._waiting: list[WaitingBatch] = []
         self.verified = _NOTHING_VERIFIED
         self.endpoints: dict[int, m.ProduceResponseNodeEndpoint] = {}
 
@@ -153,9 +186,10 @@ class ProduceWrite:
             CoordinatorError: the batch is refused.
         """
         records = data.records or b""
-        unverified = self.verified.errors.get(partition.topic_partition)
-        if unverified is not None:
-            raise unverified
+        if self.verified is not _NOTHING_VERIFIED:
+            unverified = self.verified.errors.get(partition.topic_partition)
+            if unverified is not None:
+                raise unverified
         if self.acks not in _ACKS and is_one_batch(records):
             raise CoordinatorError(ErrorCode.INVALID_REQUIRED_ACKS)
         batch_bytes_max = partition.log.config.max_message_bytes
@@ -188,7 +222,7 @@ class ProduceWrite:
         traffic.bytes_in += len(batch)
         index = data.index
         if self.acks != NONE:
-            self.pending[len(self.topics) - 1, index] = partition, end_offset
+            self._wait_for(partition, end_offset, index)
         return _PartitionAnswer(
             index=index,
             base_offset=end_offset - header.record_count,
@@ -196,11 +230,15 @@ class ProduceWrite:
             log_start_offset=log.log_start_offset,
         )
 
+    def _wait_for(self, partition: Partition, end_offset: int, index: int) -> None:
+        self._waiting.append(WaitingBatch(self, partition, end_offset, index))
+        self.pending_count += 1
+
     def _answer_duplicate(self, partition: Partition, data: Data, duplicate: BatchMetadata) -> Answer:
         """Answer with the offset of the batch in the log, which may not be durable yet."""
         partition.traffic.produce_requests += 1
         if self.acks != NONE and duplicate.last_offset >= partition.log.high_watermark:
-            self.pending[len(self.topics) - 1, data.index] = partition, duplicate.last_offset + 1
+            self._wait_for(partition, duplicate.last_offset + 1, data.index)
         return _PartitionAnswer(
             index=data.index,
             base_offset=duplicate.first_offset,
@@ -228,45 +266,37 @@ class ProduceWrite:
         Reply when the high watermark has passed every pending batch, at the latest after the request's timeout, or
         `FLUSH_MS_MIN` if that is less.
         """
-        self._reply = reply
+        self.reply = reply
         self._cancel = call_later(max(self._request.timeout_ms, FLUSH_MS_MIN), self._on_deadline)
         if not self.is_in_steps:
             self.watch()
 
     def watch(self) -> None:
         """Watch the high watermark for the pending batches that are not watched yet, in the turn of their append."""
-        pending = self.pending
-        for place, (partition, end_offset) in islice(pending.items(), self._watched, None):
-            partition.when_replicated(end_offset, partial(self._on_replicated, place))
-        self._watched = len(pending)
-
-    def _on_replicated(self, place: tuple[int, int], code: ErrorCode) -> None:
-        if self._is_complete:
-            return
-        del self.pending[place]
-        self._watched -= 1
-        if code:
-            self._fail(place, code)
-        if not self.pending and self._reply is not None:
-            self._complete(self._reply)
+        waiting = self._waiting
+        while self._watched < len(waiting):
+            batch = waiting[self._watched]
+            self._watched += 1
+            batch.partition.when_replicated(batch.end_offset, batch)
 
     def _on_deadline(self) -> None:
-        if self._reply is not None:
-            for place in self.pending:
-                self._fail(place, ErrorCode.REQUEST_TIMED_OUT)
-            self._complete(self._reply)
+        if self.reply is not None:
+            for batch in self._waiting:
+                if not batch.is_answered:
+                    self.fail(batch, ErrorCode.REQUEST_TIMED_OUT)
+            self.complete(self.reply)
 
-    def _fail(self, place: tuple[int, int], code: ErrorCode) -> None:
+    def fail(self, batch: WaitingBatch, code: ErrorCode) -> None:
         """Put an error into an answer. The batch stays in the log, but the client cannot know that."""
-        topic_place, index = place
-        answers = self.answers_of(topic_place)
+        answers = self.answers_of(batch.topic_place)
         for number, answer in enumerate(answers):
-            if answer.index == index:
+            if answer.index == batch.index:
                 answers[number] = msgspec.structs.replace(answer, error_code=code)
 
-    def _complete(self, reply: Reply[m.ProduceResponse]) -> None:
-        self._reply = None
-        self._is_complete = True
+    def complete(self, reply: Reply[m.ProduceResponse]) -> None:
+        self.reply = None
+        self.is_complete = True
+        self._waiting.clear()  # They refer to this object, which would be left to the garbage collector.
         if self._cancel is not None:
             self._cancel()
         reply(self.response())
