@@ -20,7 +20,7 @@ LONGEST = {                                # calls, files, changes of rooms; a r
     "OffsetCommit, 1 partition":            (128, 36,  50),
     "OffsetCommit, 100 partitions":         (131, 36,  52),
     "OffsetCommit, 1 partition, 10 groups": (170, 42,  62),
-    "JoinGroup and SyncGroup":              (370, 47, 162),
+    "JoinGroup and SyncGroup":              (366, 47, 158),
     "Produce, 1 record":                    (85,  25,  29),
     "Fetch, records at hand":               (77,  24,  19),
     "Transaction":                          (573, 59, 218),

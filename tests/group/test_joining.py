@@ -201,6 +201,14 @@ def test_members_must_share_a_protocol() -> None:
     assert coordinator.join(protocol_type="connect").code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
+def test_a_member_that_joins_again_may_have_other_protocols() -> None:
+    coordinator = Coordinator()
+    (member,) = coordinator.stable(1, protocols=(("range", b""), ("roundrobin", b"")))
+    coordinator.join(member, protocols=(("range", b""), ("sticky", b"")))
+    assert coordinator.join(protocols=(("roundrobin", b""),)).code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert coordinator.join(protocols=(("sticky", b""),)).code is ErrorCode.MEMBER_ID_REQUIRED
+
+
 def vote(*members: list[str]) -> str:
     group = ClassicGroup("group", SnapshotRegistry())
     for index, names in enumerate(members):

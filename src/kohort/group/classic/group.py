@@ -281,8 +281,9 @@ class ClassicGroup(TimelineFields):
     ) -> ClassicMember:
         """Replace a member's protocols and timeouts."""
         if protocols != member.protocols:
-            self._count(member.protocols, -1)
-            self._count(protocols, 1)
+            if _names(protocols) != _names(member.protocols):
+                self._count(member.protocols, -1)
+                self._count(protocols, 1)
         elif (rebalance_timeout_ms, session_timeout_ms) == (member.rebalance_timeout_ms, member.session_timeout_ms):
             return member
         updated = member.changed(
@@ -348,9 +349,8 @@ class ClassicGroup(TimelineFields):
         return frozenset(topics)
 
     def _count(self, protocols: Sequence[Protocol], step: int) -> None:
-        # A name listed twice counts once. Kafka counts it twice, and no vote succeeds from then on.
         supporters = self._supporters
-        for name in {name for name, _ in protocols}:
+        for name in _names(protocols):
             count = supporters.get(name, 0) + step
             if count:
                 supporters.put(name, count)
@@ -424,6 +424,11 @@ class ClassicGroup(TimelineFields):
         )
         if is_changed:
             self.change(subscribed_topics=self.read_subscribed_topics(protocol))
+
+
+def _names(protocols: Sequence[Protocol]) -> set[str]:
+    """A name listed twice counts once. Kafka counts it twice, and no vote succeeds from then on."""
+    return {name for name, _ in protocols}
 
 
 def _is_stored(member: ClassicMember, stored: GroupMetadataMember, protocol: str | None) -> bool:
