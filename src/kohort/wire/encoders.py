@@ -20,7 +20,6 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, TypeAlias
 
-from kohort.compiled import is_compiled
 from kohort.model.errors import WireError
 from kohort.model.limits import STRING_BYTES_MAX
 from kohort.wire.apis import API_KEYS, ApiKey
@@ -54,11 +53,13 @@ def response_encoder(api_key: int, version: int) -> ResponseEncoder:
         WireError: there is no such API, or no such version of it.
     """
     encoder: ResponseEncoder = _response_writer(api_key, version).compile("correlation_id, x0")
-    if api_key == ApiKey.PRODUCE and ApiKey.PRODUCE.is_flexible(version) and is_compiled():
+    if api_key == ApiKey.PRODUCE and ApiKey.PRODUCE.is_flexible(version):
+        from kohort.compiled import is_compiled
         from kohort.wire.produce_codec import ProduceEncoder
 
-        answer: Any = message_classes("ProduceResponse")["ProduceResponsePartitionProduceResponse"]()
-        return ProduceEncoder(version, answer.current_leader, encoder).encode
+        if is_compiled():
+            answer: Any = message_classes("ProduceResponse")["ProduceResponsePartitionProduceResponse"]()
+            return ProduceEncoder(version, answer.current_leader, encoder).encode
     return encoder
 
 

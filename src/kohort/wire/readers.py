@@ -16,7 +16,6 @@ from types import UnionType
 from typing import Any, TypeAlias
 from uuid import UUID
 
-from kohort.compiled import is_compiled
 from kohort.model.errors import WireError
 from kohort.model.limits import SHORT_ELEMENTS_MAX, STRING_BYTES_MAX
 from kohort.wire.apis import API_KEYS, ApiKey
@@ -55,10 +54,12 @@ def request_reader(api_key: int, version: int) -> Reader:
         WireError: there is no such request, or no such version of it.
     """
     read = _reader(_api_message(api_key, version, "Request"), version, SHORT_ELEMENTS_MAX)
-    if api_key == ApiKey.PRODUCE and ApiKey.PRODUCE.is_flexible(version) and is_compiled():
+    if api_key == ApiKey.PRODUCE and ApiKey.PRODUCE.is_flexible(version):
+        from kohort.compiled import is_compiled
         from kohort.wire.produce_codec import ProduceReader
 
-        return ProduceReader(version, _decoded_classes("ProduceRequest", version), read).read
+        if is_compiled():
+            return ProduceReader(version, _decoded_classes("ProduceRequest", version), read).read
     return read
 
 
