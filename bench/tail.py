@@ -15,7 +15,7 @@ so latencies mean nothing.
 
 import argparse
 import json
-import select
+import os
 import signal
 import socket
 import subprocess
@@ -23,16 +23,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from functools import cache
 from itertools import count, cycle, groupby, islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from bench.consumer_groups import GROUP, TOPICS, Member, settle
+from bench.load.beat import beat
 from bench.load.client import open_socket, send, send_all_until_ready, send_until_ready
-from bench.load.closed_loop import run
-from bench.load.open_loop import latencies_at_rate
 from bench.load.requests import (
     GROUPS,
     PARTITIONS,
@@ -67,6 +67,7 @@ WARM_UP: Final = 50
 SETTLE_SECONDS: Final = 0.5
 WAIT_SECONDS_MAX: Final = 300.0
 GOAL_MS: Final = 10.0
+PERCENTS: Final = (50, 99, 99.9, 100)
 TEN_TOPICS: Final = [f"deleted-{number}" for number in range(10)]
 RETENTION_MS: Final = 1
 PRODUCED_TOGETHER: Final = 500
@@ -111,6 +112,7 @@ class Work(NamedTuple):
     restarts: bool = False
 
 
+@cache
 def _groups_of_one_partition(number: int, prefix: str) -> list[str]:
     names = (f"{prefix}-{each}" for each in count())
     return list(islice((it for it in names if coordinator_partition(it, OFFSETS_PARTITIONS) == LONG_PARTITION), number))
@@ -193,7 +195,11 @@ def _commit_to_compact(server: Server, scale: Scale) -> None:
 
 def _log_bytes(server: Server) -> int:
     directory = server.directory / "data" / f"__consumer_offsets-{LONG_PARTITION}"
-    return sum(path.stat().st_size for path in directory.glob("*.log"))
+    size = 0
+    for path in directory.glob("*.log"):
+        with suppress(FileNotFoundError):  # a cleaned segment has replaced it
+            size += path.stat().st_size
+    return size
 
 
 def _compact(server: Server, _scale: Scale) -> None:
@@ -254,7 +260,13 @@ def _delete(server: Server, _scale: Scale) -> None:
     if any(it.error_code for it in answer.responses):
         raise RuntimeError(f"a topic cannot be deleted: {answer}")
     data = server.directory / "data"
-    _await(lambda: not any(data.glob("deleted-*")), "the deletion of files")
+    _await(lambda: not _has_deleted(data), "the deletion of files")
+
+
+def _has_deleted(data: Path) -> bool:
+    """Whether a directory of the deleted topics is there; looks no further, because this takes time of the server's machine."""
+    with os.scandir(data) as entries:
+        return any(entry.name.startswith("deleted-") for entry in entries)
 
 
 def _create_for_members(server: Server, scale: Scale) -> None:
@@ -340,17 +352,17 @@ def _beat(port: int, rate: int) -> None:
         sockets = [opened.enter_context(open_socket(port)) for _ in range(BEATING)]
         members = cycle(heartbeat_lanes(sockets[:GROUPS], GROUPS, opened))
         lanes = [replace(member, connection=each) for member, each in zip(members, sockets, strict=False)]
-        run(lanes, CAPACITY_SECONDS / 4)
+        beat(lanes, 0, seconds=CAPACITY_SECONDS / 4)
         if not rate:
-            print(round(run(lanes, CAPACITY_SECONDS).per_second))
+            print(round(beat(lanes, 0, seconds=CAPACITY_SECONDS).answers / CAPACITY_SECONDS))
             return
         print("ready", flush=True)
-        found = latencies_at_rate(lanes, rate, goes_on=lambda: not select.select([sys.stdin], [], [], 0)[0])
-        print(json.dumps([found.get_value_at_percentile(it) / 1e3 for it in (50, 99, 99.9, 100)]))
+        found = beat(lanes, rate, stop_fd=sys.stdin.fileno())
+        print(json.dumps([*map(found.latency_ms, PERCENTS), found.late_ms(PERCENTS[-2])]))
 
 
 def _percentiles(port: int, rate: int, run_work: Callable[[], None]) -> list[float]:
-    """Milliseconds: the median, the 99th and 99.9th percentile, and the longest, beside a work."""
+    """Milliseconds: latencies at `PERCENTS` beside a work, and the lateness of the generator at the last but one of them."""
     command = [sys.executable, "-m", "bench.tail", "--beat", str(port), "--rate", str(rate)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None, "it has a pipe"
@@ -422,7 +434,9 @@ def main() -> None:
         _beat(options.beat, options.rate)
         return
     if not options.turns:
-        print(f"{'beside':32} {'took':>10} {'heartbeats':>10}{'p50 ms':>11}{'p99':>10}{'p99.9':>10}{'max':>10}")
+        print(
+            f"{'beside':32} {'took':>10} {'heartbeats':>10}{'p50 ms':>11}{'p99':>10}{'p99.9':>10}{'max':>10}{'late':>10}"
+        )
     for work in WORKS:
         if work.name.startswith(options.only or ""):
             print(measure(work, SMALL if options.quick else Scale(), options.rate, is_turns=options.turns), flush=True)

@@ -2,6 +2,7 @@
 
 import math
 import os
+import sys
 import threading
 from collections.abc import Callable
 from errno import ENOENT
@@ -14,10 +15,10 @@ from hypothesis import strategies as st
 
 from kohort.storage.cleaning.cleaner import CLEANER_OFFSETS
 from kohort.storage.cleaning.compaction import group_segments
-from kohort.storage.cleaning.job import CleanerJob, SourceSegment
+from kohort.storage.cleaning.job import CleanerJob, SegmentGroup, SourceSegment
 from kohort.storage.cleaning.log_to_clean import job_of
 from kohort.storage.cleaning.offset_map import DictMap, HashMap, OffsetMap, make_offset_map
-from kohort.storage.cleaning.process import Throttler
+from kohort.storage.cleaning.process import CleanerProcess, Throttler
 from kohort.storage.disk import DiskStore
 from kohort.storage.files.checkpoint_formats import read_offsets
 from kohort.storage.log import LONG_MAX, CleanerConfig, LogConfig
@@ -327,6 +328,28 @@ def test_a_process_gets_any_configuration(tmp_path: Path, rate: float) -> None:
     job = job_of(dirty, CleanerConfig(io_max_bytes_per_second=rate), now_ms=owner.clock.now_ms())()
     assert msgspec.json.decode(msgspec.json.encode(job), type=CleanerJob) == job
     store.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the scheduler of Linux")
+def test_the_process_of_a_pass_gives_way_to_the_broker(tmp_path: Path) -> None:
+    owner = Owner()
+    store = owner.disk(tmp_path)
+    log = open_log(store)
+    for number in range(100):
+        put(log, ("same", f"{number}"))
+    make_durable(owner, store)
+    job = job_of(store.cleaner.look_at(log), CleanerConfig(), now_ms=owner.clock.now_ms())()
+    store.close()
+    process, found = CleanerProcess(), set[tuple[int, int]]()
+
+    def look(_group: SegmentGroup) -> None:
+        process_id = process.id or 0
+        found.add((os.getsid(process_id), os.getpgid(process_id) - process_id))
+        found.add((os.sched_getscheduler(process_id), os.getpriority(os.PRIO_PROCESS, process_id)))
+
+    process.run(job, look)
+    policy = os.SCHED_IDLE if len(os.sched_getaffinity(0)) > 1 else os.SCHED_OTHER
+    assert found == {(os.getsid(0), 0), (policy, 19)}, "signals of a terminal do not reach it"
 
 
 @pytest.mark.parametrize("process_bytes", [0, 1 << 40], ids=["process", "thread"])

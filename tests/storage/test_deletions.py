@@ -9,11 +9,12 @@ from uuid import UUID
 import pytest
 
 from kohort.model.errors import UnavailableError
-from kohort.storage.disk import DiskStore
+from kohort.model.ids import TopicPartition
+from kohort.storage.disk import DiskStore, open_logs
 from kohort.storage.durability.checkpoints import write_epochs
 from kohort.storage.durability.flush_coordinator import BULK_BYTES, CHECKPOINT_INTERVAL_MS
 from kohort.storage.epochs import CHECKPOINT_NAME
-from kohort.storage.files.checkpoint_formats import PARTITION_METADATA
+from kohort.storage.files.checkpoint_formats import PARTITION_METADATA, RECOVERY_POINTS
 from kohort.storage.log import LogConfig
 from kohort_lab.faulty_files import FaultyFiles, fail_on
 from tests.storage.owner import PARTITION, WAIT_SECONDS, Owner, batch
@@ -55,9 +56,45 @@ def with_deleted(tmp_path: Path, *, is_succeeded: bool) -> tuple[Path, Path]:
 
 def await_background(store: DiskStore) -> None:
     """Wait until the directories of deleted partitions are removed."""
-    is_done = threading.Event()
-    store._flush_coordinator.submit(is_done.set)
-    assert is_done.wait(WAIT_SECONDS)
+    for submit in (store._flush_coordinator.submit, store._opened._removals._thread.submit):
+        is_done = threading.Event()
+        submit(is_done.set)
+        assert is_done.wait(WAIT_SECONDS)
+
+
+@pytest.mark.parametrize("process_min", [1, 6], ids=["by a process", "by the thread"])
+def test_partitions_that_are_deleted_together_are_taken_out_of_the_checkpoint_files_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, process_min: int
+) -> None:
+    """The files name all partitions of the directory, so a write for each one takes as long as their square."""
+    monkeypatch.setattr(open_logs, "REMOVED_BY_PROCESS_MIN", process_min)
+    data_dir, owner = tmp_path / "data", Owner()
+    partitions = [TopicPartition("deleted", index) for index in range(5)]
+    store = owner.disk(data_dir)
+    for each in partitions:
+        store.open(each, FIRST, LogConfig()).append(batch("a"), leader_epoch=0)
+    store.close()
+    store = owner.disk(data_dir)
+    are_renamed, written = threading.Event(), list[str]()
+    store._flush_coordinator.submit(lambda: assert_set(are_renamed))
+
+    def note(call: str, path: Path) -> None:
+        if call == "rename":
+            written.append(path.name)
+
+    with FaultyFiles(data_dir, refuse=note):
+        for each in partitions:
+            store.delete(each)
+        store.flush()
+        are_renamed.set()
+        await_background(store)
+    assert not list(data_dir.glob("deleted-*"))
+    assert [name for name in written if name.startswith(RECOVERY_POINTS)] == [f"{RECOVERY_POINTS}.tmp"]
+    store.close()
+
+
+def assert_set(event: threading.Event) -> None:
+    assert event.wait(WAIT_SECONDS)
 
 
 def bring_back(kept: Path, data_dir: Path) -> Path:

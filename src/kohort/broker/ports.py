@@ -22,7 +22,10 @@ Cancel: TypeAlias = Callable[[], None]
 """Cancels a scheduled call; without effect once the call was made."""
 
 CallLater: TypeAlias = Callable[[int, Callable[[], None]], Cancel]
-"""`call_later(delay_ms, function)`: call the function once in `delay_ms`, on the event-loop thread."""
+"""
+`call_later(delay_ms, function)`: call the function once in `delay_ms`, on the event-loop thread. With 0 it is a step of a long
+work: it runs in a later turn, and requests go first.
+"""
 
 
 FLUSH_MS_MIN: Final = 5_000

@@ -14,7 +14,7 @@ from kohort.broker.ports import CallLater
 from kohort.model.ids import TopicPartition
 from kohort.storage.log import LogStore
 
-_STEP: Final = 100
+_STEP: Final = 25
 """Logs that are deleted at once."""
 Place: TypeAlias = tuple[str, int]
 """Topic and index."""

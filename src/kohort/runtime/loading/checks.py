@@ -12,7 +12,7 @@ from kohort.model.errors import CorruptError
 from kohort.wire.batch_header import ATTRIBUTES_AT, HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, fields_struct
 from kohort.wire.native import crc32c
 
-CHECKED_PER_STEP: Final = 1024
+CHECKED_PER_STEP: Final = 256
 """The batches that are checked between two yields."""
 _FRONT: Final[Struct] = fields_struct("base_offset", "last_offset_delta")
 _LENGTH_MIN: Final = HEADER_BYTES - LOG_OVERHEAD_BYTES

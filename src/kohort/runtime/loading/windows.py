@@ -24,7 +24,7 @@ _log = logging.getLogger("kohort.runtime")
 LOAD_BUFFER_BYTES = 5 * 1024 * 1024
 """The size of a window. Source: offsets.load.buffer.size."""
 REPLAYED_PER_STEP = 2048
-STEP_MS = 4
+STEP_MS = 1
 """A step ends when it has replayed so many records, or taken so long: the event loop is never held longer."""
 LOOKED_AT_EVERY = 128
 """How many records are replayed between two looks at the clock."""

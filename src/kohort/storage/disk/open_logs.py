@@ -7,10 +7,11 @@ The directory of a deleted log is renamed, then removed in the background. Sourc
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
 from operator import ne
 from pathlib import Path
 from queue import SimpleQueue
+from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
 from kohort.model.ids import TopicPartition, uuid_text
@@ -26,7 +27,13 @@ from kohort.storage.logs.disklog import DiskLog
 from kohort.storage.logs.recovery import LoadedPartition
 from kohort.storage.segments.file_handles import FileHandleCache
 
+if TYPE_CHECKING:
+    from kohort.storage.disk.removals import Removals
+
 _log = logging.getLogger("kohort.storage")
+
+REMOVED_BY_PROCESS_MIN = 50
+"""So many directories take as long as a process that removes them."""
 
 
 class OpenLogs:
@@ -62,6 +69,16 @@ class OpenLogs:
         """Directories of deleted partitions that are to be removed."""
         self._not_renamed: dict[Path, OSError] = {}
         """Directories of deleted partitions that could not be renamed; the disk thread's."""
+
+    @cached_property
+    def _removals(self) -> "Removals":
+        from kohort.storage.disk.removals import Removals  # few starts need it
+
+        return Removals()
+
+    def stop(self, timeout_s: float) -> bool:
+        """End the removal of directories when the background thread has ended; False if the disk does not answer in time."""
+        return "_removals" not in self.__dict__ or self._removals.stop(timeout_s)
 
     def add_loaded(self, topic_partition: TopicPartition, topic_id: UUID, loaded: LoadedPartition) -> None:
         self.logs[topic_partition] = self._make(topic_partition, topic_id, LogConfig(), loaded)
@@ -171,10 +188,13 @@ class OpenLogs:
         if renamed:
             with suppress(OSError):  # the next start removes them
                 syscalls.sync_directory(self._data_dir)
-                for topic_partition, path in renamed:
-                    # On this thread, so before any checkpoint that has a new partition of the same name: an entry without a
-                    # directory means that data is missing.
-                    self._flush_coordinator.checkpoints.files.forget((topic_partition,))
+                # On this thread, so before any checkpoint that has a new partition of the same name: an entry without a
+                # directory means that data is missing.
+                self._flush_coordinator.checkpoints.files.forget({topic_partition for topic_partition, _ in renamed})
+                if len(renamed) >= REMOVED_BY_PROCESS_MIN:
+                    self._removals.add([path for _, path in renamed])
+                    return
+                for _, path in renamed:
                     syscalls.remove_tree(path)
 
 

@@ -415,6 +415,8 @@ class DiskStore:
             self._flush_coordinator.stop(min(self._stop_s, 1.0))
             raise
         self._flush_coordinator.stop(self._stop_s)
+        if not self._opened.stop(self._stop_s):
+            raise UnavailableError(f"the disk of {self.data_dir} has not answered for {self._stop_s} s")
         self.cleaner.finish()
         logs = list(self._logs.values())
         for log in logs:

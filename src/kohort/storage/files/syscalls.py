@@ -191,11 +191,11 @@ def remove_files(paths: Iterable[Path]) -> None:
 def remove_tree(path: Path) -> None:
     """Remove a directory with its content; the rest after an error is left to the next start."""
     with suppress(OSError):
-        for entry in sorted(path.iterdir()):
-            if entry.is_dir() and not entry.is_symlink():
-                remove_tree(entry)
-            else:
-                unlink(entry)
+        with os.scandir(path) as entries:
+            # A look at each file would give the interpreter away three times for a file instead of once.
+            found = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
+        for name, is_directory in found:
+            (remove_tree if is_directory else unlink)(path / name)
         remove_directory(path)
 
 

@@ -13,7 +13,8 @@ Source: Kafka DefaultRecordBatch, DefaultRecord.
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import TypeAlias
+from io import BytesIO
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +30,7 @@ Headers: TypeAlias = npt.NDArray[np.void]
 
 PADDING_BYTES = 512
 """Padding after a buffer: a read of this many bytes may begin at any position inside."""
-ROWS_PER_STEP = 16_384
+ROWS_PER_STEP = 8192
 """Records between two yields."""
 
 _LOCKSTEP_MIN = 48
@@ -52,7 +53,7 @@ class BatchBuffer:
     def __init__(self) -> None:
         self.next_offset = -1
         self.size_bytes = 0
-        self._pieces: list[bytes] = []
+        self._pieces: Final = BytesIO()
         self._positions: list[int] = []
         self._unpacked: list[tuple[int, bytes]] = []
         """Index of a compressed batch, and its records."""
@@ -67,7 +68,7 @@ class BatchBuffer:
         Raises:
             CorruptError: the bytes are not batches of magic 2, or cannot be decompressed.
         """
-        begin = sum(map(len, self._pieces))
+        begin = self._pieces.tell()
         positions, unpack = self._positions, _PREFIX.unpack_from
         at, size, room = 0, len(piece), bytes_max - self.size_bytes
         base_offset = delta = 0
@@ -87,7 +88,7 @@ class BatchBuffer:
             at = after
         if at:
             self.next_offset = base_offset + delta + 1
-            self._pieces.append(piece[:at] if at < size else piece)
+            self._pieces.write(piece if at == size else memoryview(piece)[:at])
             self.size_bytes = bytes_max - room + at
         return at > 0
 
@@ -98,9 +99,11 @@ class BatchBuffer:
         Raises:
             CorruptError: records do not fit into their batch.
         """
-        ends_at = sum(map(len, self._pieces))
-        raw = b"".join([*self._pieces, *(records for _, records in self._unpacked), bytes(PADDING_BYTES)])
-        self._pieces.clear()
+        ends_at = self._pieces.tell()
+        for _, records in self._unpacked:
+            self._pieces.write(records)
+        self._pieces.write(bytes(PADDING_BYTES))
+        raw = self._pieces.getvalue()  # not a copy
         data = np.frombuffer(raw, np.uint8)
         positions = np.array(self._positions, np.int64)
         headers = _headers(data, positions)
