@@ -8,7 +8,7 @@ due, so waiting for a free connection is included. Latencies are recorded in an 
 import select
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import cycle
 from typing import Final
 
@@ -17,7 +17,6 @@ from hdrh.histogram import HdrHistogram
 from bench.load.closed_loop import STALLED_SECONDS, Lane, LoadError, Round, expect, undisturbed
 
 LONGEST_US: Final = 120_000_000
-CHUNK_SECONDS: Final = 0.25
 NOTHING_DUE_NS: Final = 1 << 62
 
 
@@ -46,16 +45,6 @@ def run_at_rate(lanes: Sequence[Lane], seconds: float, rate: int) -> Round:
         load_cpu=load_cpu,
         late_us=_histogram(late_ns).get_value_at_percentile(99) if late_ns else 0.0,
     )
-
-
-def latencies_at_rate(lanes: Sequence[Lane], rate: int, *, goes_on: Callable[[], bool]) -> HdrHistogram:
-    """Send requests as `run_at_rate` does, in rounds of `CHUNK_SECONDS`, while a function says so; latencies in µs."""
-    latencies_ns: list[int] = []
-    with undisturbed():
-        while goes_on():
-            begun_ns = time.perf_counter_ns()
-            latencies_ns += _Schedule(lanes, begun_ns, rate, max(int(CHUNK_SECONDS * rate), 1)).drive()[0]
-    return _histogram(latencies_ns)
 
 
 def _histogram(values_ns: Sequence[int]) -> HdrHistogram:
