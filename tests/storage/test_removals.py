@@ -79,10 +79,12 @@ def test_a_stop_kills_the_process_and_leaves_its_directories_to_the_next_start(
     assert found[0].exists(), "nor is one begun afterwards"
 
 
-def test_a_path_that_was_cut_off_is_not_removed(tmp_path: Path) -> None:
+def test_a_path_that_was_cut_off_or_is_no_deleted_partitions_is_not_removed(tmp_path: Path) -> None:
     """The broker was killed while it wrote."""
-    first, second = directories(tmp_path, 2)
-    cut = os.fsencode(first) + b"\0" + os.fsencode(second.parent)
-    subprocess.run([sys.executable, "-P", "-c", _PROGRAM], input=cut, check=True)
+    first, second, third = directories(tmp_path, 3)
+    other = third.rename(tmp_path / "t-2")
+    cut = os.fsencode(first) + b"\0" + os.fsencode(other) + b"\0" + os.fsencode(second)
+    subprocess.run([sys.executable, "-P", "-c", _PROGRAM], input=cut, check=True, cwd=tmp_path)
     assert not first.exists()
+    assert other.exists(), "no directory of a deleted partition"
     assert second.exists()

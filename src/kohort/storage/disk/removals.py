@@ -25,7 +25,8 @@ import os, sys
 from pathlib import Path
 from kohort.storage.files.syscalls import remove_tree
 for each in sys.stdin.buffer.read().split(b"\\0")[:-1]:
-    remove_tree(Path(os.fsdecode(each)))
+    if each.endswith(b"-delete"):
+        remove_tree(Path(os.fsdecode(each)))
 """
 """Each path has an end, so that one that was cut off with the life of the broker is not taken for another directory."""
 
