@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from functools import partial
 
+import pytest
+
 from kohort.runtime.ready_queue import ReadyQueue
 from kohort.server.turns import IDLE_SECONDS, OTHERS_TIMES, TURN_SECONDS, BackgroundSteps
 
@@ -111,7 +113,7 @@ def test_a_step_that_fails_or_is_cancelled_does_not_stop_the_others() -> None:
     assert loop.names == "ba"
 
 
-def test_a_step_may_be_cancelled_in_the_turn_that_would_take_it() -> None:
+def test_a_step_may_be_cancelled_in_the_turn_that_would_take_it(caplog: pytest.LogCaptureFixture) -> None:
     loop = Loop()
     step = partial(loop.step, "a")
     loop.steps.add(step)
@@ -121,6 +123,7 @@ def test_a_step_may_be_cancelled_in_the_turn_that_would_take_it() -> None:
     loop.steps.add(partial(loop.step, "b"))
     loop.run()
     assert loop.names == "b"
+    assert not caplog.records
 
 
 def test_short_steps_of_several_works_share_a_turn() -> None:
