@@ -122,6 +122,9 @@ def test_a_step_may_be_cancelled_in_the_turn_that_would_take_it(caplog: pytest.L
     loop.run()
     loop.steps.add(partial(loop.step, "b"))
     loop.run()
+    loop.steps.add(lambda: loop.steps.cancel(step))
+    loop.steps.add(step)
+    loop.run()
     assert loop.names == "b"
     assert not caplog.records
 
