@@ -19,6 +19,8 @@ PROCESSES := tests/clients tests/crash $(wildcard tests/conformance/test_recorde
 TESTS_COMPILED ?= $(IN_PROCESS) $(PROCESSES)
 SIMULATIONS := $(wildcard tests/testing/test_*simulation.py tests/broker/shares/test_*simulation.py) tests/examples/test_locks.py
 WORKERS ?= auto
+# Python keeps the byte code of a module when it is first imported. That of all packages takes half the time of the installation.
+NO_BYTE_CODE := $(if $(CI),--no-compile)
 SPARK ?= 3.5.9 4.0.5 4.1.4 4.2.1 4.3.0
 # The pipeline does not run on these, and reads the checkpoints of their queries.
 SPARK_OLD ?= 3.3.4 3.4.4
@@ -31,7 +33,7 @@ BEGIN := mkdir -p build; rm -f $(FAILED); status=0;
 END := $(if $(KOHORT_FAILED),,if [ $$status != 0 ] && [ -s $(FAILED) ]; then echo "Failed:"; cat $(FAILED); fi;) exit $$status
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo cluster test test-ci test-long spark-versions test-plain test-compiled durations largest-requests mutants crash torture torture-shares torture-nodes history decisions simulate fuzz fuzz-decoders lint compiled format configuration serve bench bench-java bench-secured bench-shares bench-compare instructions growth tail charts profile conformance conformance-record lock clean wheel
+.PHONY: help setup demo cluster rewritten test test-ci test-long spark-versions test-plain test-compiled durations largest-requests mutants crash torture torture-shares torture-nodes history decisions simulate fuzz fuzz-decoders lint compiled format configuration serve bench bench-java bench-secured bench-shares bench-compare instructions growth tail charts profile conformance conformance-record lock clean wheel
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -46,7 +48,7 @@ $(READY): requirements/dev.lock pyproject.toml lab/pyproject.toml
 	@$(PYTHON) -m venv $(VENV) || { \
 	  echo "Python cannot make virtual environments here. Debian: apt-get install python3-venv" >&2; exit 2; }
 	@echo "Installing the locked dependencies into $(VENV) (some minutes the first time: PySpark is 450 MB) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes $(NO_BYTE_CODE) -r requirements/dev.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . --editable ./lab
 	@touch $(READY)
 
@@ -71,6 +73,10 @@ test-ci: $(READY) $(WITH_TEST_BUILD) ## the tests of .ci/run: plain and compiled
 	@$(BEGIN) export KOHORT_FAILED=$(FAILED); \
 	  $(MAKE) --no-print-directory test-plain || status=$$?; \
 	  $(MAKE) --no-print-directory test-compiled || status=$$?; $(END)
+
+# Workers that collect at the same time would all rewrite the assertions of all test files. pytest keeps what it has rewritten.
+rewritten: $(READY)
+	@$(BIN)/python -m pytest --collect-only $(TESTS) >/dev/null || echo "The tests cannot be collected: their run tells why." >&2
 
 # Many tests wait for processes and timers: one worker more than processors keeps them busy, and two where most tests do so.
 test-plain: WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)

@@ -86,20 +86,20 @@ def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[]
 
 
 @pytest.fixture(scope="session")
-def java() -> JavaTools:
+def java() -> Iterator[JavaTools]:
     """Apache Kafka's tools; skips without Java or Maven."""
     try:
-        return java_tools()
+        tools = java_tools()
     except UnavailableToolsError as exc:
         pytest.skip(str(exc))
+    yield tools
+    tools.close()
 
 
 @pytest.fixture(scope="session")
-def jvm(java: JavaTools) -> Iterator[Jvm]:
-    """A virtual machine with Apache Kafka's clients; skips without Java or Maven."""
-    del java
-    with Jvm() as made:
-        yield made
+def jvm(java: JavaTools) -> Jvm:
+    """The virtual machine of the tools, with Apache Kafka's clients; skips without Java or Maven."""
+    return java.jvm
 
 
 @pytest.fixture(scope="session")

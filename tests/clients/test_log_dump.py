@@ -12,12 +12,11 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from kohort.testing.served import ServedKohort
 from tests.clients.conftest import new_topic
-from tests.clients.java_tools import JavaTools
+from tests.clients.java_tools import DUMP, JavaTools
 from tests.clients.records import CODECS
 from tests.clients.share_states import GROUP, WRITES, write_states
 from tests.clients.waiting import PATIENCE_S, wait_until
 
-DUMP = "org.apache.kafka.tools.DumpLogSegments"
 GROUPS = {"group-one": "first", "group-two": "second", "group-three": ""}
 """Groups with the metadata of their commits."""
 SHARE_FORMATTER = "org.apache.kafka.tools.consumer.group.share.ShareGroupStateMessageFormatter"

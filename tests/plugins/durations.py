@@ -7,14 +7,15 @@ measured them. `make durations` writes it anew.
 
 import json
 import os
-import resource
 import statistics
 import time
 from collections import Counter
 from collections.abc import Generator, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.plugins.scopes import scope_of
@@ -99,9 +100,12 @@ def calibrate() -> float:
 
 
 def cpu_s() -> float:
-    """User and system seconds of this process and of the child processes that have ended."""
-    both = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(usage.ru_utime + usage.ru_stime for usage in both)
+    """User and system seconds of this process and of its child processes, those that have ended and those that run."""
+    seconds = sum(os.times()[:4])
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):  # it has ended
+            seconds += sum(child.cpu_times()[:4])
+    return seconds
 
 
 def machine_s() -> float:
@@ -121,7 +125,8 @@ class Measuring:
         self._is_worker = is_worker
         self._table = Table()
         self._cpu_s = cpu_s()
-        self._file = ""
+        self._collection_s = 0.0
+        self._ends_file = False
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -138,15 +143,26 @@ class Measuring:
 
             items.sort(key=place)
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self) -> Generator[None, Any, Any]:
-        report = yield
+    def pytest_collection_finish(self) -> None:
         now = cpu_s()
-        report.cpu_s, self._cpu_s = now - self._cpu_s, now
-        file = report.nodeid.split("::")[0]
-        if file != self._file and (is_ci() or WRITE):
-            self._file = file
-            report.calibration_s = calibrate()
+        self._collection_s, self._cpu_s = now - self._cpu_s, now
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, Any, Any]:
+        self._ends_file = nextitem is None or nextitem.path != item.path
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+        """The last report of a file has the seconds of the processors, the first one of a worker those of its collection."""
+        report = yield
+        if self._collection_s:
+            report.collection_s, self._collection_s = self._collection_s, 0.0
+        if call.when == "teardown" and self._ends_file:
+            now = cpu_s()
+            report.cpu_s, self._cpu_s = now - self._cpu_s, now
+            if is_ci() or WRITE:
+                report.calibration_s = calibrate()
         return report
 
 
@@ -161,6 +177,7 @@ class Reporting:
         self._config = config
         self._wall: Counter[str] = Counter()
         self._cpu: Counter[str] = Counter()
+        self._collections: list[float] = []
         self._calibrations: list[float] = []
         self._began = time.monotonic()
         self._machine_s = machine_s()
@@ -169,6 +186,8 @@ class Reporting:
         file = report.nodeid.split("::")[0]
         self._wall[file] += report.duration
         self._cpu[file] += getattr(report, "cpu_s", 0.0)  # type: ignore[assignment]  # a Counter of seconds
+        if hasattr(report, "collection_s"):
+            self._collections.append(report.collection_s)
         if hasattr(report, "calibration_s"):
             self._calibrations.append(report.calibration_s)
 
@@ -192,7 +211,8 @@ class Reporting:
     def _others(self) -> float:
         """The share of the processors that processes of others took during the run."""
         seconds = (time.monotonic() - self._began) * (os.cpu_count() or 1)
-        return max(machine_s() - self._machine_s - self._cpu.total(), 0.0) / seconds
+        ours = self._cpu.total() + sum(self._collections)
+        return max(machine_s() - self._machine_s - ours, 0.0) / seconds
 
     def _lines(self) -> list[str]:
         lines = [f"{'wall':>7} {'cpu':>7}  slowest files"]
@@ -202,10 +222,11 @@ class Reporting:
         lines.append(f"{'wall':>7} {'cpu':>7}  rooms")
         rooms, cpu = by_room(self._wall.items()), by_room(self._cpu.items())
         lines += [f"{wall:7.1f} {cpu[room]:7.1f}  {room}" for room, wall in rooms.most_common()]
+        collections = " + ".join(f"{each:.0f}" for each in self._collections)
         calibration_ms = 1000 * statistics.median(self._calibrations or [0.0])
         seconds = time.monotonic() - self._began
         lines.append(
-            f"{seconds:.0f} s in all; calibration loop {calibration_ms:.2f} ms;"
+            f"{seconds:.0f} s in all; collection {collections} s of the processors; calibration loop {calibration_ms:.2f} ms;"
             f" other processes took {self._others():.0%} of the processors"
         )
         return lines

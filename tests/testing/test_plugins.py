@@ -167,7 +167,7 @@ def test_the_checks_end_with_the_names_of_failed_tests(tmp_path: Path, makes_fai
     # On a busy machine bash may tell that it has lost sight of a process.
     lines = [line for line in done.stdout.splitlines() if "wait_for: No record of process" not in line]
     assert lines[-len(["output", "error", *ending]) :] == ["output", "make: Error 1", *ending]
-    made = {"setup", "lint", "test-build"} | ({"test-plain"} if makes_fail != "lint" else set())
+    made = {"setup", "lint", "test-build"} | ({"rewritten", "test-plain"} if makes_fail != "lint" else set())
     made |= {"test-compiled"} if is_of_tests else set()
     # The compilation may have been stopped before it began.
     assert set((tmp_path / "made").read_text().split()) | {"test-build"} == made

@@ -34,8 +34,12 @@ def test_an_open_transaction_is_listed_and_described(
         assert of_partition[0] == described[0][2]
         producer.commit()
     wait_until(lambda: last_stable_offset(broker.bootstrap, topic, 1) == 2, what="the commit marker")
-    (described_again,) = _rows(java.run(TRANSACTIONS, *words, "describe", "--transactional-id", transactional_id))
-    assert described_again[4] == "CompleteCommit"
+
+    def has_ended() -> bool:
+        (described,) = _rows(java.run(TRANSACTIONS, *words, "describe", "--transactional-id", transactional_id))
+        return described[4] == "CompleteCommit"
+
+    wait_until(has_ended, what="the end of the transaction")
 
 
 def _rows(output: str) -> list[list[str]]:
