@@ -11,7 +11,7 @@ COUNT, SIZE = 3, 3
 
 
 def batch(base_offset: int) -> bytes:
-    data = encode_batch([(b"key %d" % index, b"value") for index in range(SIZE)], 1000)
+    data = bytearray(encode_batch([(b"key %d" % index, b"value") for index in range(SIZE)], 1000))
     stamp(data, base_offset=base_offset, leader_epoch=5)
     return bytes(data)
 

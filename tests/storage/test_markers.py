@@ -33,16 +33,19 @@ def read(batch: bytes, base_offset: int, *, before: bytes = b"") -> StoredMarker
     return fast
 
 
-@given(ENDS, INT64)
-def test_encodes_as_the_general_code_does(end: EndTransaction, timestamp_ms: int) -> None:
-    assert marker_batch(end, timestamp_ms) == plain(end, timestamp_ms)
+@given(ENDS, INT64, st.integers(0, (1 << 63) - 1), st.integers(-1, (1 << 31) - 1))
+def test_encodes_as_the_general_code_does(
+    end: EndTransaction, timestamp_ms: int, offset: int, leader_epoch: int
+) -> None:
+    expected = bytearray(plain(end, timestamp_ms))
+    stamp(expected, base_offset=offset, leader_epoch=leader_epoch)
+    assert marker_batch(end, timestamp_ms, offset, leader_epoch) == expected
 
 
 @given(ENDS, INT64, st.integers(0, (1 << 63) - 1), st.binary(max_size=5))
 def test_reads_what_was_written(end: EndTransaction, timestamp_ms: int, offset: int, before: bytes) -> None:
-    batch = marker_batch(end, timestamp_ms)
-    stamp(batch, base_offset=offset, leader_epoch=3)
-    assert read(bytes(batch), offset, before=before) == (offset, timestamp_ms, end.coordinator_epoch, end.committed)
+    batch = marker_batch(end, timestamp_ms, offset, 3)
+    assert read(batch, offset, before=before) == (offset, timestamp_ms, end.coordinator_epoch, end.committed)
 
 
 @given(ENDS, st.integers(21, 77), st.integers(0, 255))

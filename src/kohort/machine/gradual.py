@@ -108,15 +108,26 @@ class Stepwise:
     `in_steps` is a generator function. Its generator yields None between two steps, or a function `wait(resume)`, as `Awaited`
     does, and returns the response. A call takes the steps of a short request at once; the server takes those of a long one in
     slices.
+
+    Args:
+        at_once: handles a short request in place of the steps, for an API whose requests are frequent and nearly all short.
     """
 
-    __slots__ = ("in_steps",)
+    __slots__ = ("_at_once", "in_steps")
 
-    def __init__(self, in_steps: Callable[[Any, Any, Any], Generator[Any, None, Any]]) -> None:
+    def __init__(
+        self,
+        in_steps: Callable[[Any, Any, Any], Generator[Any, None, Any]],
+        at_once: Callable[[Any, Any, Any], Any] | None = None,
+    ) -> None:
         self.in_steps = in_steps
+        self._at_once = at_once
 
     def __call__(self, request: Any, context: Any, reply: Any, /) -> Any:
         """Return the response, or None if it is given to `reply` later."""
+        at_once = self._at_once
+        if at_once is not None:
+            return at_once(request, context, reply)
         return take_steps(self.in_steps(request, context, reply), reply)
 
 

@@ -12,17 +12,15 @@ from typing import Final, TypeAlias
 
 from kohort.machine.shard import EndTransaction
 from kohort.wire.batch_header import (
-    ATTRIBUTES_AT,
     ATTRIBUTES_LOW_AT,
     BASE_TIMESTAMP_AT,
     CONTROL,
     COUNT_AT,
-    CRC_AT,
-    HEADER,
     HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
     MAGIC,
     TRANSACTIONAL,
+    fields_struct,
 )
 from kohort.wire.batches import ABORT, COMMIT, read_marker, read_records
 from kohort.wire.compression import Buffer
@@ -36,45 +34,41 @@ _FRONT: Final = b"\x20\x00\x00\x00\x08"
 _VALUE_LENGTH: Final = 0x0C
 _RECORD: Final = Struct(">5shhbhib")
 """The front; version and type, which are the key; length, version and coordinator epoch of the value; no headers."""
-_BATCH: Final = Struct(HEADER.format + _RECORD.format[1:])
+_FRONT_FIELDS: Final = fields_struct("base_offset", "crc")
+_COVERED: Final = Struct(fields_struct("attributes", "count").format + _RECORD.format[1:])
+"""The fields that the checksum covers, and the record."""
 _BATCH_BYTES: Final = 78
 _ATTRIBUTES: Final = 0x30
-_CRC: Final = Struct(">I")
 _TIMESTAMP: Final = Struct(">q")
 _COUNT: Final = Struct(">i")
 
-assert _BATCH.size == _BATCH_BYTES
+assert _FRONT_FIELDS.size + _COVERED.size == _BATCH_BYTES
 assert _ATTRIBUTES == CONTROL | TRANSACTIONAL
 
 
-def marker_batch(end: EndTransaction, timestamp_ms: int) -> bytearray:
-    """Encode a transaction marker as a control batch."""
-    batch = bytearray(
-        _BATCH.pack(
-            0,
-            _BATCH_BYTES - LOG_OVERHEAD_BYTES,
-            -1,
-            MAGIC,
-            0,
-            _ATTRIBUTES,
-            0,
-            timestamp_ms,
-            timestamp_ms,
-            end.producer_id,
-            end.producer_epoch,
-            -1,
-            1,
-            _FRONT,
-            0,
-            COMMIT if end.committed else ABORT,
-            _VALUE_LENGTH,
-            0,
-            end.coordinator_epoch,
-            0,
-        )
+def marker_batch(end: EndTransaction, timestamp_ms: int, base_offset: int, leader_epoch: int) -> bytes:
+    """Encode a transaction marker as a control batch with its place in the log."""
+    covered = _COVERED.pack(
+        _ATTRIBUTES,
+        0,
+        timestamp_ms,
+        timestamp_ms,
+        end.producer_id,
+        end.producer_epoch,
+        -1,
+        1,
+        _FRONT,
+        0,
+        COMMIT if end.committed else ABORT,
+        _VALUE_LENGTH,
+        0,
+        end.coordinator_epoch,
+        0,
     )
-    _CRC.pack_into(batch, CRC_AT, crc32c(batch[ATTRIBUTES_AT:]))
-    return batch
+    front: bytes = _FRONT_FIELDS.pack(
+        base_offset, _BATCH_BYTES - LOG_OVERHEAD_BYTES, leader_epoch, MAGIC, crc32c(covered)
+    )
+    return front + covered
 
 
 def stored_marker(data: Buffer, start: int, size: int, base_offset: int) -> StoredMarker | None:

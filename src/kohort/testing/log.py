@@ -88,7 +88,8 @@ class FaultyLog:
 
     def append_marker(self, end: EndTransaction, *, leader_epoch: int, timestamp_ms: int) -> int:
         self.producers.check_marker(end)
-        return self.append(marker_batch(end, timestamp_ms), leader_epoch=leader_epoch)
+        batch = marker_batch(end, timestamp_ms, self.end_offset, leader_epoch)
+        return self.append(batch, leader_epoch=leader_epoch)
 
     def read(self, offset: int, *, bytes_max: int, up_to: int | None = None) -> bytes:
         if not self.log_start_offset <= offset <= self.end_offset:

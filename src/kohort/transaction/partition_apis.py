@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from kohort.machine.front import Front
-from kohort.machine.gradual import CHUNK, HANDLER_STEP, Awaited, Stepwise, chunks
+from kohort.machine.gradual import CHUNK, HANDLER_STEP, Awaited, Stepwise, chunks, take_steps
 from kohort.machine.shard import Producer, Reply, Result, Runner
 from kohort.machine.steps import Operation
 from kohort.model.context import RequestContext
@@ -54,11 +54,27 @@ class PartitionApis:
     def handlers(self) -> dict[ApiKey, Callable[..., Any]]:
         """The method of each API."""
         return {
-            ApiKey.ADD_PARTITIONS_TO_TXN: Stepwise(self.add_partitions_to_txn),
+            ApiKey.ADD_PARTITIONS_TO_TXN: Stepwise(self.add_in_steps, self.add_at_once),
             ApiKey.ADD_OFFSETS_TO_TXN: self.add_offsets_to_txn,
         }
 
-    def add_partitions_to_txn(
+    def add_at_once(
+        self, request: m.AddPartitionsToTxnRequest, context: RequestContext, reply: Reply[m.AddPartitionsToTxnResponse]
+    ) -> m.AddPartitionsToTxnResponse | None:
+        """As `add_in_steps`, for a short request: that of a client in one step."""
+        version = context.api_version
+        if version >= _BATCHED_SINCE:
+            return take_steps(self.add_in_steps(request, context, reply), reply)
+        transaction = _transaction_of_client(request)
+        partitions: Added = {}
+        refused: Added = {}
+        for topic in transaction.topics:
+            self._check(topic.name, topic.partitions, version, partitions, refused)
+        answer = partial(_answer_client, transaction.topics, reply)
+        codes = self._add_checked(transaction, version, partitions, refused, answer)
+        return None if codes is None else _answer_of_client(transaction.topics, codes)
+
+    def add_in_steps(
         self, request: m.AddPartitionsToTxnRequest, context: RequestContext, _reply: Reply[m.AddPartitionsToTxnResponse]
     ) -> Generator[Any, None, m.AddPartitionsToTxnResponse]:
         """Each transaction gets its partitions at once. The versions of clients have one transaction."""
@@ -195,10 +211,10 @@ class PartitionApis:
         front = self._front
         partition = front.partition_for(transactional_id)
         addition = _Addition(front.runner, partition, transactional_id, operation, reply, on_error)
-        return front.runner.write(partition, addition.run, reply, on_error)
+        return front.runner.write(partition, addition, reply, on_error)
 
 
-class _Addition(Generic[T]):
+class _Addition(Operation):
     """
     An operation that adds partitions to a transaction.
 
@@ -214,9 +230,10 @@ class _Addition(Generic[T]):
         partition: int,
         transactional_id: str,
         operation: Operation,
-        reply: Reply[T],
-        on_error: Callable[[Exception], T],
+        reply: Reply[Any],
+        on_error: Callable[[Exception], Any],
     ) -> None:
+        super().__init__(operation.function, *operation.arguments)
         self._runner = runner
         self._partition = partition
         self._transactional_id = transactional_id
@@ -224,10 +241,9 @@ class _Addition(Generic[T]):
         self._reply = reply
         self._on_error = on_error
 
-    def run(self, shard: HasContext, now_ms: int) -> Result[Any, T]:
+    def run(self, shard: Any, now_ms: int) -> Any:
         try:
-            result: Result[Any, T] = self._operation.run(shard, now_ms)
-            return result
+            return self._operation.run(shard, now_ms)
         except TransactionEndingError as error:
             if error.is_of_producer and shard.context.markers.when_finished(self._transactional_id, self._again):
                 return Result()
@@ -319,17 +335,40 @@ def _by_topic(
 ) -> Generator[None, None, list[m.AddPartitionsToTxnTopicResult]]:
     """The codes in the form of the request: a partition that is listed twice is answered twice."""
     results = []
-    seen = 0
     for topic in topics:
         partitions: list[m.AddPartitionsToTxnPartitionResult] = []
-        for index in topic.partitions:
-            code = int(codes[TopicPartition(topic.name, index)])
-            partitions.append(m.AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code))
-            seen += 1
-            if seen % HANDLER_STEP == 0:
+        for indexes in chunks(topic.partitions, HANDLER_STEP):
+            partitions += _results(topic.name, indexes, codes)
+            if len(indexes) == HANDLER_STEP:
                 yield
         results.append(m.AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=partitions))
-        seen += 1
-        if seen % HANDLER_STEP == 0:
+        if len(results) % HANDLER_STEP == 0:
             yield
     return results
+
+
+def _results(topic: str, indexes: Sequence[int], codes: Added) -> list[m.AddPartitionsToTxnPartitionResult]:
+    return [
+        m.AddPartitionsToTxnPartitionResult(
+            partition_index=index, partition_error_code=int(codes[TopicPartition(topic, index)])
+        )
+        for index in indexes
+    ]
+
+
+def _answer_of_client(topics: Sequence[m.AddPartitionsToTxnTopic], codes: Added) -> m.AddPartitionsToTxnResponse:
+    """As `_by_topic`, at once."""
+    return m.AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=[
+            m.AddPartitionsToTxnTopicResult(
+                name=topic.name, results_by_partition=_results(topic.name, topic.partitions, codes)
+            )
+            for topic in topics
+        ]
+    )
+
+
+def _answer_client(
+    topics: Sequence[m.AddPartitionsToTxnTopic], reply: Reply[m.AddPartitionsToTxnResponse], codes: Added
+) -> None:
+    reply(_answer_of_client(topics, codes))

@@ -51,6 +51,10 @@ SHORT_STEP: Final = 2_000
 """The same for an API without arrays."""
 
 
+_NO_VERSION: Final = -1
+_EACH_VERSION: Final = 1 << 15
+
+
 class Cost(NamedTuple):
     """
     What one request may cost.
@@ -88,7 +92,8 @@ class Api(NamedTuple):
         is_throttled: whether the quota of request time counts it. APIs of brokers are exempt. Source: the uses of
             sendResponseExemptThrottle in KafkaApis.
         quota_bytes: the bytes of a request that count for the quota of produced bytes.
-        is_repeated: whether clients send the same bytes again and again, so that a connection decodes them once.
+        repeated_until: the newest version in which clients send the same bytes again and again, so that a connection decodes
+            them once. Later ones have an epoch that rises with each transaction, or are those of brokers.
         needs_client_metrics: ApiVersions lists the API only while there is a subscription of client metrics.
         is_forwarded: whether the controller alone handles it; other nodes of a cluster send it there. Source: the uses of
             ForwardingManager in KafkaApis.
@@ -102,7 +107,7 @@ class Api(NamedTuple):
     repeats: Repeats | None = None
     is_throttled: bool = True
     quota_bytes: Callable[[Any], int] | None = None
-    is_repeated: bool = False
+    repeated_until: int = _NO_VERSION
     needs_client_metrics: bool = False
     is_forwarded: bool = False
 
@@ -150,7 +155,7 @@ API_TABLE: Final[dict[ApiKey, Api]] = {
         _each(memory=128 * _MIB, elements=OFFSET_FETCH_ELEMENTS_MAX),
         splits=(OFFSETS_OF_TOPICS, OFFSETS_OF_GROUPS),
         repeats=WHOLE_GROUPS_ONCE,
-        is_repeated=True,
+        repeated_until=_EACH_VERSION,
     ),
     ApiKey.FIND_COORDINATOR: Api(_each(), splits=(flat("coordinator_keys", "coordinators"),)),
     ApiKey.JOIN_GROUP: Api(_whole(), waits_for_group=True),
@@ -166,9 +171,9 @@ API_TABLE: Final[dict[ApiKey, Api]] = {
     ApiKey.DELETE_RECORDS: Api(_each(), splits=(by_topic("topics", "topics"),)),
     ApiKey.INIT_PRODUCER_ID: Api(_one()),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: Api(_each(), splits=(by_topic("topics", "topics"),)),
-    ApiKey.ADD_PARTITIONS_TO_TXN: Api(_whole()),
+    ApiKey.ADD_PARTITIONS_TO_TXN: Api(_whole(), repeated_until=3),
     ApiKey.ADD_OFFSETS_TO_TXN: Api(_one()),
-    ApiKey.END_TXN: Api(_one()),
+    ApiKey.END_TXN: Api(_one(), repeated_until=4),
     ApiKey.WRITE_TXN_MARKERS: Api(_whole(step=64_000), is_throttled=False),
     ApiKey.TXN_OFFSET_COMMIT: Api(_whole()),
     ApiKey.DESCRIBE_ACLS: Api(_each(memory=128 * _MIB), is_gradual=True),

@@ -108,7 +108,7 @@ def _value(**entry: Any) -> bytes:
     return msgspec.json.encode(_Record(_VERSION, **entry))
 
 
-def forward_batch(starts: int, next_producer_id: int, now_ms: int) -> bytearray:
+def forward_batch(starts: int, next_producer_id: int, now_ms: int) -> bytes:
     """
     The batch of a catalog's log that an older content of the log is read with: leader epochs and producer ids that clients have
     seen do not come again.

@@ -17,7 +17,6 @@ from kohort.broker.catalog.catalog import CATALOG, entry_key, topic_record
 from kohort.broker.catalog.view import Topic
 from kohort.model.errors import ConfigError
 from kohort.model.ids import INTERNAL_TOPICS
-from kohort.storage.batchset import assign_offsets
 from kohort.storage.files.checkpoint_formats import read_partition_metadata
 from kohort.storage.files.directory import find_partitions
 from kohort.storage.log import NO_TOPIC_ID
@@ -83,9 +82,7 @@ class CatalogRescue:
 
 
 def _batch(entries: list[tuple[bytes, bytes]], base_offset: int) -> bytes:
-    batch = batches.encode_batch(entries, 0, base_sequence=-1)
-    assign_offsets(batch, len(batch), base_offset=base_offset, leader_epoch=0, batch_bytes_max=len(batch))
-    return bytes(batch)
+    return batches.encode_batch(entries, 0, base_sequence=-1, base_offset=base_offset)
 
 
 def _entries(damaged: bytes) -> Iterator[tuple[bytes, bytes]]:

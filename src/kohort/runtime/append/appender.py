@@ -294,7 +294,7 @@ class Appender:
             raise
         self._written(log_end, written + 1, [event], now_ms)
 
-    def _write(self, data: bytes | bytearray, batch: OpenBatch) -> int:
+    def _write(self, data: bytes, batch: OpenBatch) -> int:
         if len(data) > batch.bytes_max:
             raise RecordTooLargeError(f"a batch of {len(data)} bytes; the partition takes {batch.bytes_max}")
         leader_epoch = self._owner.leader_epoch

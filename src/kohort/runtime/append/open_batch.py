@@ -97,7 +97,7 @@ class OpenBatch:
             self.pairs += records.pairs()
         self.packed.clear()
 
-    def encode(self, codec: Codec, leader_epoch: int) -> bytes | bytearray:
+    def encode(self, codec: Codec, leader_epoch: int) -> bytes:
         """
         Return the bytes of the batch for the log.
 
@@ -117,6 +117,8 @@ class OpenBatch:
                 producer_epoch=self.producer_epoch,
                 base_sequence=BASE_SEQUENCE,
                 transactional=is_transactional,
+                base_offset=self.base_offset,
+                leader_epoch=leader_epoch,
             )
         return build_batch(
             [BatchRecord(key, value) for key, value in self.pairs],

@@ -110,7 +110,7 @@ class Route:
         key, version, handler = self.api_key, self.version, self.plain_handler
         self._throttle = throttle
         self._long = None
-        if API_TABLE[key].is_repeated:
+        if version <= API_TABLE[key].repeated_until:
             handler = DecodedOnce(handler)
         self.read_repeated, self.encode = route_repeats(key, version, handler, response_encoder(key, version))
         self.handler = handler

@@ -185,7 +185,8 @@ class LogBase(ABC):
 
     def append_marker(self, end: EndTransaction, *, leader_epoch: int, timestamp_ms: int) -> int:
         self.producers.check_marker(end)
-        return self.append(marker_batch(end, timestamp_ms), leader_epoch=leader_epoch)
+        batch = marker_batch(end, timestamp_ms, self.end_offset, leader_epoch)
+        return self.append(batch, leader_epoch=leader_epoch)
 
     def _update_producers(self, data: bytes | bytearray, spans: list[Span]) -> None:
         """Update the state of producers with the appended batches; the header of a split batch is enough."""
