@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from kohort.model.errors import CoordinatorError, CorruptError, ErrorCode
 from kohort.wire.batch_header import CONTROL, HEADER_BYTES
 from kohort.wire.batches import (
-    FEW_RECORDS,
     BatchRecord,
     EndTransactionMarker,
     LogRecord,
@@ -176,44 +175,6 @@ def test_batches_of_a_coordinator_are_what_kafka_wrote() -> None:
                 leader_epoch=header.partition_leader_epoch,
             )
             assert ours == batch
-
-
-@given(
-    st.lists(st.tuples(st.binary(max_size=200), st.none() | st.binary(max_size=200)), min_size=1, max_size=FEW_RECORDS),
-    st.integers(0, 1 << 62),
-    st.integers(0, 1 << 62),
-    st.booleans(),
-)
-def test_a_few_records_are_encoded_as_many_are(
-    pairs: list[tuple[bytes, bytes | None]], timestamp_ms: int, base_offset: int, transactional: bool
-) -> None:
-    producer_id, producer_epoch = (7, 3) if transactional else (-1, -1)
-    records = [BatchRecord(key, value) for key, value in pairs]
-    expected = bytearray(
-        build_batch(
-            records,
-            timestamp_ms=timestamp_ms,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            base_sequence=0,
-            transactional=transactional,
-        )
-    )
-    stamp(expected, base_offset=base_offset, leader_epoch=5)
-    found = encode_batch(
-        pairs,
-        timestamp_ms,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        transactional=transactional,
-        base_offset=base_offset,
-        leader_epoch=5,
-    )
-    assert found == expected
-    many: list[tuple[bytes, bytes | None]] = [*pairs, *[(b"k", b"v")] * FEW_RECORDS]
-    whole = encode_batch(many, timestamp_ms, base_offset=base_offset, leader_epoch=5)
-    header = read_header(whole)
-    assert (header.base_offset, header.partition_leader_epoch) == (base_offset, 5)
 
 
 TEXT = st.text(max_size=8)

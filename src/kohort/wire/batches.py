@@ -9,7 +9,6 @@ Source: Kafka DefaultRecordBatch, LogValidator, EndTransactionMarker; KIP-98.
 """
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from struct import Struct, error
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -247,24 +246,6 @@ def encode_batch(
     Batches of the group coordinator have the base sequence 0 although they have no producer id, as in Kafka; batches of the
     transaction coordinator have -1. Encoding takes 0.2 us a record and 0.7 us a batch.
     """
-    if len(pairs) <= FEW_RECORDS:
-        sections = []
-        for delta, (key, value) in enumerate(pairs):
-            value_bytes = NULL_BYTES if value is None else len(value)
-            is_short = len(key) <= _KNOWN_KEY_MAX
-            front = _known_front(key, value_bytes, delta) if is_short else record_front(key, value_bytes, delta)
-            sections.append(front + _NO_HEADERS if value is None else front + value + _NO_HEADERS)
-        return join_records(
-            sections,
-            len(pairs),
-            timestamp_ms,
-            attributes=TRANSACTIONAL if transactional else 0,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            base_sequence=base_sequence,
-            base_offset=base_offset,
-            leader_epoch=leader_epoch,
-        )
     builder = _builder(transactional, producer_id, producer_epoch, base_sequence)
     append = builder.append
     for offset, (key, value) in enumerate(pairs):
@@ -279,9 +260,6 @@ def join_records(
     count: int,
     timestamp_ms: int,
     *,
-    attributes: int = 0,
-    producer_id: int = -1,
-    producer_epoch: int = -1,
     base_sequence: int = 0,
     base_offset: int = 0,
     leader_epoch: int = 0,
@@ -289,9 +267,7 @@ def join_records(
     """
     As `encode_batch`, from encoded records: sections of records whose offset deltas count from the start of the batch.
     """
-    fields = _pack_covered(
-        attributes, count - 1, timestamp_ms, timestamp_ms, producer_id, producer_epoch, base_sequence, count
-    )
+    fields = _pack_covered(0, count - 1, timestamp_ms, timestamp_ms, -1, -1, base_sequence, count)
     covered = fields + sections[0] if len(sections) == 1 else b"".join([fields, *sections])
     size = ATTRIBUTES_AT + len(covered)
     front: bytes = _pack_front(base_offset, size - LOG_OVERHEAD_BYTES, leader_epoch, MAGIC, crc32c(covered))
@@ -302,14 +278,6 @@ RECORD_OVERHEAD_BYTES: Final = 21
 """The most bytes that a record takes beside its key and value. Source: Kafka DefaultRecord.MAX_RECORD_OVERHEAD."""
 
 
-FEW_RECORDS: Final = 4
-"""A batch of so many records is joined of known bytes; aiokafka's builder takes longer to begin, and less for each record."""
-NULL_BYTES: Final = -1
-"""The length of the value of a tombstone."""
-_NO_HEADERS: Final = b"\x00"
-_KNOWN_KEY_MAX: Final = 256
-
-
 def record_front(key: bytes, value_bytes: int, offset_delta: int) -> bytes:
     """The bytes of a record before its value, without headers and timestamp delta; after the value a zero byte follows."""
     out = bytearray(2)  # attributes, timestamp delta
@@ -318,12 +286,8 @@ def record_front(key: bytes, value_bytes: int, offset_delta: int) -> bytes:
     out += key
     write_varint(out, value_bytes)
     front = bytearray()
-    write_varint(front, len(out) + max(value_bytes, 0) + 1)
+    write_varint(front, len(out) + value_bytes + 1)
     return bytes(front + out)
-
-
-_known_front: Final = lru_cache(maxsize=16_384)(record_front)
-"""A coordinator writes the same keys again and again, with values of few lengths."""
 
 
 def build_batch(
