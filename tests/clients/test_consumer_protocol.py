@@ -259,6 +259,10 @@ def test_javas_consumer_shares_a_group_with_others_of_either_protocol(
         lines = java.run(CONSUMER_GROUPS, *tool).splitlines()
         return [line.split() for line in lines if crew.group in line.split()[:1]]
 
+    def state() -> str:
+        tool = ("--bootstrap-server", broker.bootstrap, "--group", crew.group, "--describe", "--state", "--verbose")
+        return java.run(CONSUMER_GROUPS, *tool)
+
     def has_settled(members: list[Member]) -> bool:
         return [len(member.assigned()) for member in members] == [2] * len(members)
 
@@ -266,11 +270,8 @@ def test_javas_consumer_shares_a_group_with_others_of_either_protocol(
         members = [crew.join(*CONSUMER), crew.join(*CLASSIC)]
         wait_until(lambda: has_settled(members), what=lambda: f"two partitions each; {crew}")
         wait_until(lambda: len(shares()) == 3, what="three members in the tool's answer")
-        state = java.run(
-            CONSUMER_GROUPS,
-            *("--bootstrap-server", broker.bootstrap, "--group", crew.group, "--describe", "--state", "--verbose"),
-        )
-        assert "Stable" in state
+        # A member says with its next heartbeat that it has what it was assigned.
+        wait_until(lambda: "Stable" in state(), what="a stable group in the tool's answer")
 
 
 @pytest.fixture(scope="module")
