@@ -20,7 +20,7 @@ ROWS = {
         "flushed transactions a second, 32 producers"
     ),
     "first answer after start; resident idle": "first answer after start (shorter is better)",
-    "start after `kill -9` with 1 GB unflushed": "start after kill -9 with 1 GB unflushed (an earlier run, Kafka 4.2.1)",
+    "start after `kill -9` with 1 GB unflushed": "start after kill -9 with 1 GB unflushed",
 }
 """The rows of the table that are drawn, with their titles."""
 SERVERS = ("Kohort", "Apache Kafka 4.4.0", "kfake")
