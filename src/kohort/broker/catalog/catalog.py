@@ -10,8 +10,8 @@ record has the whole new state of one entry, so the log can be compacted:
 |                   | replicas and leaders                         |                       |
 | `group:<id>`      | group id, configuration                      | -                     |
 | `producer-ids`    | the first producer id beyond all id blocks   | -                     |
-| `setting:<kind>:` | kind, name and fields (`kohort.broker`        | the setting was       |
-| `<name>`          | `.catalog.view`), for example a client quota | deleted               |
+| `setting:<kind>:` | kind, name and fields (`view.py`);           | the setting was       |
+| `<name>`          | for example a client quota                   | deleted               |
 
 Leader epochs rise with every start of the process, without a record for each partition: a setting counts the starts, and the
 record of a topic has the number of the start to which its leader epochs refer.
