@@ -177,6 +177,11 @@ def test_batches_of_a_coordinator_are_what_kafka_wrote() -> None:
             assert ours == batch
 
 
+def test_a_batch_of_a_coordinator_has_its_place_in_the_log() -> None:
+    header = read_header(encode_batch([(b"k", b"v"), (b"k", None)], 1, base_offset=7, leader_epoch=5))
+    assert (header.base_offset, header.last_offset, header.partition_leader_epoch) == (7, 8, 5)
+
+
 TEXT = st.text(max_size=8)
 BLOB = st.none() | st.binary(max_size=40) | st.just(b"long " * 60)
 RECORDS = st.lists(
