@@ -2,9 +2,11 @@
 The power goes at every system call of a story, and of the recovery after it.
 
 At each of them the disk keeps of the unflushed what chance says: all, nothing, torn, out of order, zeros. Whatever it was, the
-next start ends, has everything that was acknowledged and nothing twice, and can be written to.
+next start ends, has everything that was acknowledged and nothing twice, and can be written to. It logs no error:
+nothing was lost, save of a partition that is being deleted.
 """
 
+import logging
 import math
 import shutil
 from collections.abc import Iterator
@@ -29,6 +31,17 @@ KILLED_EVERY = 1 if LONG else 4
 """How many calls lie between the places where the process is killed."""
 
 pytestmark = pytest.mark.timeout(3_600 if LONG else 900)
+
+
+class Errors(logging.Handler):
+    """The errors that a start logs."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
 
 
 @pytest.mark.parametrize("owner_flush_ms_max", [0, math.inf], ids=["by the flusher", "by the owner"])
@@ -120,6 +133,8 @@ def recover(base: Path, tree: Tree, known: Known, where: str, *, is_long: bool, 
     """
     root = base / "crashed"
     write_tree(root, tree)
+    errors = Errors()
+    logging.getLogger("kohort").addHandler(errors)
     try:
         store = open_store(root, flush)
         try:
@@ -131,9 +146,12 @@ def recover(base: Path, tree: Tree, known: Known, where: str, *, is_long: bool, 
             write_and_start_again(root, store)
         else:
             abandon(store)
+        leaving = {f"partition={name}" for (name, _), expected in known.items() if expected.is_leaving}
+        assert not [message for message in errors.messages if leaving.isdisjoint(message.split())]
     except Exception as error:
         raise AssertionError(f"{where}: {error!r}") from error
     finally:
+        logging.getLogger("kohort").removeHandler(errors)
         shutil.rmtree(root)
 
 

@@ -50,6 +50,9 @@ class CheckpointFiles:
     """
     The checkpoint files of one data directory. A lock lets one thread write at a time.
 
+    The file of log start offsets is written first, each time: a start that finds recovery points without it says that it is
+    missing, and a crash between two files must not look like that.
+
     Attributes:
         has_points: whether the file of recovery points exists, be it without entries. A directory with a journal has it, unless
             the file was removed by hand.
@@ -86,9 +89,7 @@ class CheckpointFiles:
             OSError: the file could not be written.
         """
         if not self.has_points:
-            self._write(
-                LOG_START_OFFSETS, self._start_offsets
-            )  # First: recovery points without it show that it is missing.
+            self._write(LOG_START_OFFSETS, self._start_offsets)
             self._write(RECOVERY_POINTS, self._offsets)
             self.has_points = True
 
@@ -101,9 +102,9 @@ class CheckpointFiles:
         """
         with self._writing:
             self._offsets, self._start_offsets = _without(offsets, deleted), _without(start_offsets, deleted)
+            self._write(LOG_START_OFFSETS, self._start_offsets)
             self._write(RECOVERY_POINTS, self._offsets)
             self._write(HIGH_WATERMARKS, self._offsets)
-            self._write(LOG_START_OFFSETS, self._start_offsets)
 
     def forget(self, deleted: Container[TopicPartition]) -> None:
         """
