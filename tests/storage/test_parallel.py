@@ -1,50 +1,87 @@
-"""Many files are flushed some at a time: each once, none after a failure, and whoever asked is told of it."""
+"""Many files are flushed by as many threads as the disk is slow: each once, none after a failure, which is raised."""
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
-from kohort.storage.durability.parallel import ITEMS_MIN, THREADS, for_each
+from kohort.storage.durability.parallel import THREADS_MAX, TRIED, for_each
 
 
-@pytest.mark.parametrize("count", [0, 1, ITEMS_MIN - 1, ITEMS_MIN, 1000])
-def test_each_is_done_once(count: int) -> None:
-    done: list[int] = []
-    for_each(range(count), done.append)
-    assert sorted(done) == list(range(count))
-    if count < ITEMS_MIN:
-        assert done == list(range(count)), "few are done in order"
+class Disk:
+    """A disk whose calls take a time; notes which thread has made them."""
+
+    def __init__(self, call_ms: int) -> None:
+        self.items: list[int] = []
+        self.threads: set[str] = set()
+        self._call_ms = call_ms
+        self._now_ms = 0
+
+    def now(self) -> float:
+        return self._now_ms / 1000
+
+    def call(self, item: int) -> None:
+        self._now_ms += self._call_ms
+        self.items.append(item)
+        self.threads.add(threading.current_thread().name)
 
 
-def test_many_are_done_at_once() -> None:
-    """Each waits until so many others have begun."""
-    together = threading.Barrier(THREADS, timeout=120)
+@pytest.mark.parametrize("call_ms", [0, 1, 5, 100])
+@pytest.mark.parametrize("count", [0, 1, TRIED, TRIED + 1, 1000])
+def test_each_is_done_once(count: int, call_ms: int) -> None:
+    disk = Disk(call_ms)
+    for_each(range(count), disk.call, now=disk.now)
+    assert sorted(disk.items) == list(range(count))
+    assert disk.items[:TRIED] == list(range(min(count, TRIED))), "the first ones are done in order"
 
-    def wait(_: int) -> None:
-        together.wait()
 
-    for_each(range(THREADS * 8), wait)
+@pytest.mark.parametrize("call_ms", [0, 1])
+def test_a_quick_disk_is_left_to_one_thread(call_ms: int) -> None:
+    disk = Disk(call_ms)
+    for_each(range(1000), disk.call, now=disk.now)
+    assert disk.items == list(range(1000))
+    assert disk.threads == {threading.current_thread().name}
 
 
-@pytest.mark.parametrize("count", [3, ITEMS_MIN * 100])
-def test_after_a_failure_nothing_is_begun(count: int) -> None:
-    begun: list[int] = []
+@pytest.mark.parametrize(
+    ("call_ms", "is_alone", "threads"),
+    [(2, False, 2), (5, False, 5), (16, False, THREADS_MAX), (100, False, THREADS_MAX), (0, True, THREADS_MAX)],
+)
+def test_a_slow_disk_has_a_thread_for_each_millisecond_of_a_call(call_ms: int, is_alone: bool, threads: int) -> None:
+    """Each call waits until so many others have begun."""
+    disk = Disk(call_ms)
+    together = threading.Barrier(threads, timeout=30)
 
-    def fail_at_the_second(item: int) -> None:
-        begun.append(item)
-        if item == 1:
+    def call(item: int) -> None:
+        disk.call(item)
+        if item >= TRIED:
+            together.wait()
+
+    for_each(range(TRIED + threads * 8), call, is_alone=is_alone, now=disk.now)
+    assert len(disk.threads) == threads
+
+
+@pytest.mark.parametrize("call_ms", [0, 5])
+@pytest.mark.parametrize("failing", [1, TRIED, TRIED + 1])
+def test_after_a_failure_nothing_is_begun(failing: int, call_ms: int) -> None:
+    disk = Disk(call_ms)
+
+    def fail(item: int) -> None:
+        disk.call(item)
+        if item == failing:
             raise OSError(5, "Input/output error")
 
     with pytest.raises(OSError, match="Input/output error"):
-        for_each(range(count), fail_at_the_second)
-    assert begun[:2] == [0, 1] or count > ITEMS_MIN
-    assert len(begun) < count
+        for_each(range(10_000), fail, now=disk.now)
+    assert len(disk.items) < 10_000
+    if failing < TRIED or not call_ms:
+        assert disk.items[-1] == failing
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("kohort-each")]
 
 
 @pytest.mark.parametrize("allowed", [0, 3])
 def test_without_more_threads_it_is_done_by_those_that_there_are(monkeypatch: pytest.MonkeyPatch, allowed: int) -> None:
-    start = threading.Thread.start
+    start: Callable[[threading.Thread], None] = threading.Thread.start
     started: list[threading.Thread] = []
 
     def start_some(thread: threading.Thread) -> None:
@@ -54,7 +91,7 @@ def test_without_more_threads_it_is_done_by_those_that_there_are(monkeypatch: py
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", start_some)
-    done: list[int] = []
-    for_each(range(ITEMS_MIN), done.append)
-    assert sorted(done) == list(range(ITEMS_MIN))
+    disk = Disk(100)
+    for_each(range(100), disk.call, now=disk.now)
+    assert sorted(disk.items) == list(range(100))
     assert len(started) == allowed

@@ -172,12 +172,14 @@ class Checkpoint:
         sync_files: Callable[[set[Path]], None],
         *,
         is_failed: Callable[[DiskLog], bool] = lambda _log: False,
+        is_alone: bool = False,
     ) -> None:
         """
         Flush the files, then write the checkpoint files. Any thread may call this.
 
         Args:
             is_failed: whether a write of a log has failed: its data up to `offsets` may not be in its files.
+            is_alone: whether no other thread needs the interpreter.
 
         Raises:
             OSError: a file could not be flushed or written.
@@ -185,7 +187,7 @@ class Checkpoint:
         for log in self.logs:
             if is_failed(log):
                 self._keep_point(log.topic_partition)
-        for_each(self.epochs, write_epochs)
+        for_each(self.epochs, write_epochs, is_alone=is_alone)
         sync_files(self.files | {log.directory for log, _ in self.epochs})
         written.write(self.offsets, self.start_offsets, deleted=self.deleted)
 

@@ -375,14 +375,14 @@ class FlushCoordinator:
 
     def checkpoint_now(self, logs: Iterable[DiskLog], files: Iterable[Path]) -> None:
         """
-        Checkpoint logs and further files; blocks until it has ended.
+        Checkpoint logs and further files; blocks until it has ended. At a start and at a stop, when no request is served.
 
         Raises:
             OSError: a file could not be flushed or written.
         """
         checkpoint = self.checkpoints.begin(logs, files)
         try:
-            checkpoint.write(self.checkpoints.files, self._sync_files)
+            checkpoint.write(self.checkpoints.files, partial(self._sync_files, is_alone=True), is_alone=True)
         except OSError:
             self.checkpoints.running = None
             raise
@@ -396,9 +396,9 @@ class FlushCoordinator:
         except OSError as exc:
             self._post_done(partial(log.fail, exc))
 
-    def _sync_files(self, files: set[Path]) -> None:
+    def _sync_files(self, files: set[Path], *, is_alone: bool = False) -> None:
         """Flush files; any thread may call this. The owner's thread decides about missing files before the flush counts."""
-        for_each(sorted(files, reverse=True), self._sync_file)
+        for_each(sorted(files, reverse=True), self._sync_file, is_alone=is_alone)
 
     def _sync_file(self, path: Path) -> None:
         """On any thread."""
