@@ -249,6 +249,29 @@ def test_a_woken_request_may_wait_on_under_another_key(bench: StepBench) -> None
 # Deadlines
 
 
+def test_a_step_of_a_long_work_runs_in_a_later_turn(bench: StepBench) -> None:
+    """A hundred partitions may have a step in the same millisecond."""
+    bench.result("arm", "ok", deadlines=[Deadline(KEY, 0, bench.step("step"))])
+    bench.node.settle()
+    bench.node.wheel.advance(bench.node.clock.now_ms())
+    assert bench.ran == []
+    bench.node.run_later_turn()
+    assert bench.ran == ["step"]
+    bench.node.advance(60_000)
+    assert bench.ran == ["step"]
+
+
+def test_a_step_that_is_replaced_meanwhile_does_not_run(bench: StepBench) -> None:
+    bench.result("arm", "ok", deadlines=[Deadline(KEY, 0, bench.step("step"))])
+    bench.node.settle()
+    bench.node.wheel.advance(bench.node.clock.now_ms())
+    bench.result("replace", "ok", deadlines=[Deadline(KEY, 10, bench.step("second"))])
+    bench.node.settle()
+    assert bench.ran == []
+    bench.node.advance(10)
+    assert bench.ran == ["second"]
+
+
 def test_a_deadline_runs_once_in_its_millisecond(bench: StepBench) -> None:  # [28, 33]
     bench.result("arm", "ok", deadlines=[Deadline(KEY, 1_000, bench.step("due"))])
     bench.node.advance(999)

@@ -77,7 +77,8 @@ class Wake:
 
 class Deadline:
     """
-    An operation that runs in `delay_ms`, in place of an earlier one with the same key. None cancels the earlier one.
+    An operation that runs in `delay_ms`, in place of an earlier one with the same key. None cancels the earlier one. With a
+    delay of 0 it is a step of a long work, and runs in a later turn, beside requests.
 
     Attributes:
         keeps_earlier: whether an earlier deadline with the same key stays, and this one is dropped.

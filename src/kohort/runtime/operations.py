@@ -261,7 +261,11 @@ class Operations(Owner, Generic[S]):
         self._exclusively(partial(self._run_due, operation, self.waits, waiting))
 
     def _on_deadline(self, armed: Armed) -> None:
-        self._exclusively(partial(self._run_due, armed.operation, self._deadlines, armed))
+        run = partial(self._exclusively, partial(self._run_due, armed.operation, self._deadlines, armed))
+        if armed.is_step:
+            self._executor.call_soon(run)
+        else:
+            run()
 
     def _run_due(self, operation: Operation, table: DueTable[Any], entry: Waiting | Armed) -> None:
         """Run an operation of a wait or a deadline, which may have ended while the event was queued."""

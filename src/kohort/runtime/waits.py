@@ -67,14 +67,20 @@ class Waiting:
 
 
 class Armed:
-    """A deadline."""
+    """
+    A deadline.
 
-    __slots__ = ("at_ms", "key", "operation", "timer")
+    Attributes:
+        is_step: whether it was due at once when it was made: a step of a long work.
+    """
 
-    def __init__(self, key: Key, at_ms: int, operation: Operation) -> None:
+    __slots__ = ("at_ms", "is_step", "key", "operation", "timer")
+
+    def __init__(self, key: Key, at_ms: int, operation: Operation, *, is_step: bool = False) -> None:
         self.key: Key = key
         self.at_ms: int | None = at_ms
         self.operation: Final = operation
+        self.is_step: Final = is_step
         self.timer: WheelTimer | None = None
 
 
@@ -226,4 +232,5 @@ def apply(deadline: Deadline, table: DueTable[Armed], now_ms: int) -> None:
     if deadline.operation is None:
         table.remove(deadline.key)
     elif not deadline.keeps_earlier or table.get(deadline.key) is None:
-        table.put(Armed(deadline.key, now_ms + max(0, deadline.delay_ms), deadline.operation))
+        delay_ms = max(0, deadline.delay_ms)
+        table.put(Armed(deadline.key, now_ms + delay_ms, deadline.operation, is_step=not delay_ms))

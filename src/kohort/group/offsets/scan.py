@@ -6,10 +6,10 @@ import msgspec
 
 from kohort.group.offsets.offsets import Partition
 
-OFFSETS_AT_ONCE = 5_000
-"""An operation that has looked at so many offsets ends: that takes some milliseconds."""
-TOMBSTONES_AT_ONCE = 1_000
-"""An operation that has so many records to write ends. Also the size of a chunk."""
+OFFSETS_AT_ONCE = 1_000
+"""An operation that has looked at so many offsets ends: that takes about a millisecond."""
+TOMBSTONES_AT_ONCE = 100
+"""An operation that has so many records to write ends: that takes about a millisecond, too. Also the size of a chunk."""
 
 
 class OffsetScan(msgspec.Struct, frozen=True):
