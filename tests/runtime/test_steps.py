@@ -450,6 +450,26 @@ def test_an_operation_that_nobody_waits_for_runs_again_if_it_is_undone(bench: St
     assert bench.ran == ["started", "started", "due"]
 
 
+def test_an_operation_that_nobody_waits_for_runs_again_if_it_fails_and_its_batch_is_lost(bench: StepBench) -> None:
+    """The revert goes back to a state in which it had not begun."""
+    ran: list[int] = []
+
+    def started(_: TableShard, now_ms: int) -> Result[Put, None]:
+        ran.append(now_ms)
+        if len(ran) == 1:
+            raise ValueError("the first time")
+        return Result()
+
+    bench.put("before", ("a", 1))
+    bench.node.settle()
+    bench.put("open", ("b", 2))
+    bench.runtime._contexts[0].begin(Operation(started))
+    assert len(ran) == 1
+    bench.lose()
+    bench.node.advance(RETRY_BACKOFF_MS)
+    assert len(ran) == 2
+
+
 def test_a_deadline_may_keep_an_earlier_one(bench: StepBench) -> None:  # [34]
     for name, delay_ms in (("first", 1_000), ("second", 500)):
         bench.result(name, "ok", deadlines=[Deadline(KEY, delay_ms, bench.step(name), keeps_earlier=True)])
