@@ -1,6 +1,7 @@
 """Creating, growing and deleting topics. Rows are those of Kafka's ReplicationControlManager, probed on 4.2.1."""
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 from uuid import UUID
 
@@ -436,6 +437,29 @@ def test_many_topics_are_created_grown_and_deleted_in_steps() -> None:
     response = harness.ask(ApiKey.DELETE_TOPICS, m.DeleteTopicsRequest(topics=states, timeout_ms=1000))
     assert [(each.name, each.error_code) for each in response.responses] == [(name, 0) for name in names]
     assert not list(harness.broker.catalog.topics())
+
+
+@pytest.mark.parametrize(
+    ("partitions", "left"),
+    [
+        ([1_500, 600, 400, 600], [3, 1, 0]),
+        ([1] * (2 * CHUNK + 1), [CHUNK + 1, 1, 0]),
+    ],
+)
+def test_few_partitions_are_deleted_in_one_turn(partitions: list[int], left: list[int]) -> None:
+    harness = Harness()
+    for number, count in enumerate(partitions):
+        harness.create(f"t{number}", partitions=count)
+    states = [m.DeleteTopicsRequestDeleteTopicState(name=f"t{number}") for number in range(len(partitions))]
+    request = m.DeleteTopicsRequest(topics=states, timeout_ms=1000)
+
+    def count_left() -> int:
+        harness.node.run_turn()
+        return len(list(harness.broker.catalog.topics()))
+
+    steps = harness.broker.handlers[ApiKey.DELETE_TOPICS](request, Asker(6), lambda _answer: None)
+    found = [count_left() for _ in steps]
+    assert [count for count, _ in groupby(found) if count < len(partitions)] == left
 
 
 def test_a_topic_that_another_request_deletes_meanwhile_is_unknown() -> None:

@@ -12,7 +12,7 @@ createPartitions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 from uuid import UUID
@@ -28,7 +28,7 @@ from kohort.broker.ports import Context
 from kohort.broker.quotas.client_quotas import ClientQuotas, Mutations
 from kohort.broker.topics.creation import DEFAULT, RECORDS_PER_REQUEST_MAX, NewTopic, TopicCreation
 from kohort.broker.topics.topic_names import RESERVED_NAMES
-from kohort.machine.gradual import HANDLER_STEP, LOOK_STEP, chunks, distinct, gathered, has_any, repeated
+from kohort.machine.gradual import CHUNK, HANDLER_STEP, LOOK_STEP, chunks, distinct, gathered, has_any, repeated
 from kohort.machine.shard import Reply
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.model.limits import CONFIGS_MAX
@@ -49,6 +49,8 @@ _CREATE_IS_STRICT_SINCE: Final = 6
 """The first version of which a client knows THROTTLING_QUOTA_EXCEEDED."""
 _GROW_IS_STRICT_SINCE: Final = 3
 _DELETE_IS_STRICT_SINCE: Final = 5
+_DELETED_PARTITIONS_STEP: Final = 1_000
+"""To take so many partitions out of everything that knows them takes about a millisecond."""
 _UNKNOWN_NAME: Final = "This server does not host this topic-partition."
 _UNKNOWN_ID: Final = "This server does not host this topic ID."
 
@@ -287,7 +289,7 @@ class TopicChanges:
         def response(results: list[Deleted]) -> m.DeleteTopicsResponse:
             return mutations.throttled(context, m.DeleteTopicsResponse(responses=refusals + results))
 
-        parts = list(chunks(topics))
+        parts = list(_deleted_together(topics))
         return (yield from self._changes.make_in_parts(parts, self._delete, request.timeout_ms, response, reply))
 
     def _delete(self, topics: Sequence[Topic]) -> tuple[CatalogChange, Callable[[ErrorCode], list[Deleted]]]:
@@ -388,6 +390,19 @@ def _has_valid(requested: Sequence[Requested]) -> Generator[None, None, bool]:
     """Whether an entry reaches Kafka's controller: others are refused before."""
     twice = yield from repeated(requested)
     return (yield from has_any((each[0] is None) != (each[1] is None) and each not in twice for each in requested))
+
+
+def _deleted_together(topics: Sequence[Topic]) -> Iterator[list[Topic]]:
+    """Cut topics into parts, one at least, which are deleted in one turn each."""
+    part: list[Topic] = []
+    partitions = 0
+    for topic in topics:
+        partitions += topic.partition_count
+        if len(part) == CHUNK or (part and partitions > _DELETED_PARTITIONS_STEP):
+            yield part
+            part, partitions = [], topic.partition_count
+        part.append(topic)
+    yield part
 
 
 def _deleted(entry: Requested, code: ErrorCode, message: str | None = None) -> Deleted:
