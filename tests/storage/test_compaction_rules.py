@@ -52,11 +52,10 @@ class Log:
             load_factor=0.9,
         )
         rules = Compaction(terms, self.aborted)
-        shown = [(read_header(batch), batch) for batch in self.batches]
         end = self.end if dirty_to is None else dirty_to
-        assert rules.add(pair for pair in shown if pair[0].base_offset < end)
+        assert rules.add(batch for batch in self.batches if read_header(batch).base_offset < end)
         assert rules.end_segment(end)
-        self.batches = [batch for retained in rules.retain(shown) for _, batch in retained]
+        self.batches = [batch for retained in rules.retain(self.batches) for batch in retained]
 
     def values(self) -> list[tuple[int, str | None]]:
         return [
@@ -148,3 +147,11 @@ def test_the_last_batch_below_the_high_watermark_stays_without_its_records(high_
     log.clean(NOW_MS + RETENTION_MS, high_watermark=high_watermark)
     headers = [read_header(batch) for batch in log.batches]
     assert [(each.base_offset, each.last_offset, each.record_count) for each in headers] == [(1, 2, 0)] * is_kept
+
+
+def test_a_superseded_batch_at_the_high_watermark_stays_without_its_records() -> None:
+    log = Log()
+    log.put(("k", "1"))
+    log.put(("k", "2"))
+    log.clean(high_watermark=1)
+    assert [read_header(batch).record_count for batch in log.batches] == [0, 1]

@@ -175,7 +175,7 @@ def commits(store: MemoryStore, log: MemoryLog, *, rounds: int, keys: int, on_tu
 
 def test_a_log_under_repeated_commits_stays_small() -> None:
     owner = Owner()
-    store = MemoryStore(owner.defer, call_soon_threadsafe=owner.call_soon_threadsafe, clock=owner.clock)
+    store = MemoryStore(owner.defer, call_soon=owner.call_soon_threadsafe, clock=owner.clock)
     log = store.open(PARTITION, TOPIC_ID, LogConfig(cleanup_policy="compact"))
     store.clean(CLEANER)
     commits(store, log, rounds=1, keys=1000, on_turn=owner.run_posted)
@@ -205,7 +205,7 @@ def test_a_pass_gives_the_thread_back_after_each_slice(monkeypatch: pytest.Monke
     monkeypatch.setattr(cleaner, "SLICE_S", 0.0)
     owner = Owner()
     posted: list[Callable[[], None]] = []
-    store = MemoryStore(owner.defer, call_soon_threadsafe=posted.append, clock=owner.clock)
+    store = MemoryStore(owner.defer, call_soon=posted.append, clock=owner.clock)
     log = store.open(PARTITION, TOPIC_ID, LogConfig(cleanup_policy="compact"))
     commits(store, log, rounds=10, keys=1000, on_turn=lambda: None)
     store.clean(CLEANER)
@@ -222,6 +222,58 @@ def test_a_pass_gives_the_thread_back_after_each_slice(monkeypatch: pytest.Monke
     assert len(values) < 3000 + slices
 
 
+@pytest.mark.parametrize("keys", [200, 1500])
+def test_a_log_that_gets_more_than_slices_clean_stays_bounded(monkeypatch: pytest.MonkeyPatch, keys: int) -> None:
+    """A slice goes on until its pass is ahead of the appends."""
+    monkeypatch.setattr(cleaner, "SLICE_S", 0.0)
+    owner = Owner()
+    posted: list[Callable[[], None]] = []
+    store = MemoryStore(owner.defer, call_soon=posted.append, clock=owner.clock)
+    log = store.open(PARTITION, TOPIC_ID, LogConfig(cleanup_policy="compact"))
+    commits(store, log, rounds=1, keys=keys, on_turn=lambda: None)
+    clean_bytes = log.size_bytes
+    store.clean(CLEANER)
+    sizes: list[int] = []
+
+    def on_turn() -> None:
+        assert len(posted) <= 1, "one slice in a turn"
+        if posted:
+            posted.pop()()
+        sizes.append(log.size_bytes)
+
+    commits(store, log, rounds=30_000 // keys, keys=keys, on_turn=on_turn)
+    assert max(sizes) <= 3 * clean_bytes + 4 * SEGMENT_BYTES_MAX
+    assert store.cleaner_metrics().passes > 3
+
+
+@pytest.mark.parametrize("in_slices", [True, False])
+def test_any_number_of_logs_may_be_due_at_once(monkeypatch: pytest.MonkeyPatch, in_slices: bool) -> None:
+    monkeypatch.setattr(cleaner, "SLICE_S", 1e9)
+    owner = Owner()
+    call_soon = owner.call_soon_threadsafe if in_slices else None
+    store = MemoryStore(owner.defer, call_soon=call_soon, clock=owner.clock)
+    for number in range(400):
+        log = store.open(TopicPartition("t", number), TOPIC_ID, CONFIG)
+        log.append(batch("k"), leader_epoch=0)
+        log._roll()
+    store.flush()
+    store.clean(CLEANER)
+    owner.run_posted()
+    assert store.cleaner_metrics().passes == 400
+
+
+def test_a_map_of_few_keys_takes_more_passes_and_cleans_as_much() -> None:
+    owner = Owner()
+    store = MemoryStore(owner.defer, clock=owner.clock)
+    log = store.open(PARTITION, TOPIC_ID, LogConfig(cleanup_policy="compact", min_cleanable_dirty_ratio=0.0))
+    commits(store, log, rounds=3, keys=300, on_turn=lambda: None)
+    log._roll()
+    store.flush()
+    store.clean(CleanerConfig(dedupe_buffer_size=100 * 256))
+    assert store.cleaner_metrics().passes > 5
+    assert len([record for _, found in batches(log) for record in found]) == 300
+
+
 CASES = ["deleted", "closed", "start raised"]
 
 
@@ -230,7 +282,7 @@ def test_a_pass_whose_log_changes_meanwhile_is_given_up(monkeypatch: pytest.Monk
     monkeypatch.setattr(cleaner, "SLICE_S", 0.0)
     owner = Owner()
     posted: list[Callable[[], None]] = []
-    store = MemoryStore(owner.defer, call_soon_threadsafe=posted.append, clock=owner.clock)
+    store = MemoryStore(owner.defer, call_soon=posted.append, clock=owner.clock)
     log = store.open(PARTITION, TOPIC_ID, LogConfig(cleanup_policy="compact"))
     commits(store, log, rounds=10, keys=1000, on_turn=lambda: None)
     store.clean(CLEANER)
@@ -282,7 +334,7 @@ def test_a_batch_that_cannot_be_read_makes_its_log_uncleanable_and_no_other() ->
 def test_nothing_is_cleaned_before_cleaning_is_asked_for() -> None:
     """`log.cleaner.enable=false`."""
     owner = Owner()
-    store = MemoryStore(owner.defer, call_soon_threadsafe=owner.call_soon_threadsafe, clock=owner.clock)
+    store = MemoryStore(owner.defer, call_soon=owner.call_soon_threadsafe, clock=owner.clock)
     log = store.open(PARTITION, TOPIC_ID, LogConfig(cleanup_policy="compact"))
     commits(store, log, rounds=10, keys=1000, on_turn=owner.run_posted)
     assert len([record for _, found in batches(log) for record in found]) == 10_000

@@ -33,7 +33,7 @@ def memory_store(turns: Turns, content: Content, newer: bytes) -> "MemoryStore":
     """
     from kohort.storage.memory import MemoryStore
 
-    store = MemoryStore(turns.defer, call_soon_threadsafe=turns.call_soon_threadsafe, clock=turns.clock)
+    store = MemoryStore(turns.defer, call_soon=turns.call_soon, clock=turns.clock)
     store.fill(content)
     if newer and (log := store.get(CATALOG)) is not None:
         log.append(newer, leader_epoch=log.leader_epoch)

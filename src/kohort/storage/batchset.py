@@ -147,9 +147,13 @@ def span_at(batches: Buffer, start: int) -> Span | None:
     available = len(batches) - start
     if available < HEADER_BYTES:
         return None
-    base_offset, length, _, magic, _ = read_front(batches, start)
+    base_offset: int  # declared, as above
+    length: int
+    magic: int
+    last_offset_delta: int
+    max_timestamp_ms: int
+    base_offset, length, _, magic, last_offset_delta, max_timestamp_ms = _read_placed(batches, start)
     size = length + LOG_OVERHEAD_BYTES
     if magic != MAGIC or size < HEADER_BYTES or size > available:
         return None
-    last_offset_delta, _, max_timestamp_ms = read_deltas(batches, start + DELTAS_BEGIN)
     return start, size, base_offset, base_offset + last_offset_delta, max_timestamp_ms

@@ -18,15 +18,15 @@ from typing import TypeAlias
 
 from kohort.model.errors import CorruptError
 from kohort.runtime.ports import Clock
-from kohort.storage.batchset import DELTAS_BEGIN, Span, read_deltas, read_front
+from kohort.storage.batchset import iter_spans, read_front
 from kohort.storage.cleaning.job import CleanerJob, PassResult, SegmentGroup, SourceSegment
-from kohort.storage.cleaning.rules import Batch, Compaction
+from kohort.storage.cleaning.rules import Compaction
 from kohort.storage.files import syscalls
 from kohort.storage.files.directory import CLEANED_SUFFIX, SWAP_SUFFIX
 from kohort.storage.log import LogConfig
 from kohort.storage.segments.segment import RELATIVE_OFFSET_MAX, Segment
-from kohort.wire.batch_header import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC
-from kohort.wire.batches import check_crc, read_header
+from kohort.wire.batch_header import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, MAGIC_AT
+from kohort.wire.batches import check_crc
 
 
 class StoppedError(Exception):
@@ -139,20 +139,15 @@ class _Pass:
             )
         )
 
-    def _write(self, cleaned: Segment, retained: list[Batch]) -> None:
-        out = bytearray()
-        spans: list[Span] = []
-        for header, batch in retained:
-            max_timestamp_ms = read_deltas(batch, DELTAS_BEGIN)[2]
-            spans.append((len(out), len(batch), header.base_offset, header.last_offset, max_timestamp_ms))
-            out += batch
+    def _write(self, cleaned: Segment, retained: list[bytes]) -> None:
+        out = bytearray().join(retained)
         if out:
-            cleaned.append(out, spans, index_interval_bytes=self._job.config.index_interval_bytes)
+            cleaned.append(out, list(iter_spans(out)), index_interval_bytes=self._job.config.index_interval_bytes)
             self._pace(len(out))
 
     # Reading
 
-    def _read(self, source: SourceSegment, position: int) -> Iterator[list[Batch]]:
+    def _read(self, source: SourceSegment, position: int) -> Iterator[list[bytes]]:
         """
         The whole batches of a segment, about one read buffer at a time.
 
@@ -178,15 +173,15 @@ class _Pass:
         finally:
             segment.close()
 
-    def _check(self, batches: list[Batch], path: Path, position: int) -> None:
+    def _check(self, batches: list[bytes], path: Path, position: int) -> None:
         if not batches:
             raise CorruptError(f"{path}: no whole batch at {position}")
-        for header, batch in batches:
-            if header.magic != MAGIC or not check_crc(batch):
-                raise CorruptError(f"{path}: the batch at offset {header.base_offset} is damaged")
+        for batch in batches:
+            if batch[MAGIC_AT] != MAGIC or not check_crc(batch):
+                raise CorruptError(f"{path}: the batch at offset {read_front(batch)[0]} is damaged")
 
 
-def _split(data: bytes) -> tuple[list[Batch], int]:
+def _split(data: bytes) -> tuple[list[bytes], int]:
     """The whole batches at the beginning of the bytes, and their size."""
     batches = []
     start, end = 0, len(data)
@@ -194,7 +189,7 @@ def _split(data: bytes) -> tuple[list[Batch], int]:
         size = read_front(data, start)[1] + LOG_OVERHEAD_BYTES
         if size < HEADER_BYTES or size > end - start:
             break
-        batches.append((read_header(data, start), data[start : start + size]))
+        batches.append(data[start : start + size])
         start += size
     return batches, start
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SLOT_BYTES = 24
-_DICT_ENTRY_BYTES = 256
+DICT_ENTRY_BYTES = 256
 """The memory of a key, its offset and their dictionary slots, while the dictionary grows."""
 _KEY_BYTES_MAX = 64
 """A longer key is replaced by its digest, which has one byte more."""
@@ -62,7 +62,9 @@ class DictMap:
         return [find(key, NO_OFFSET) for key in _shortened(keys)]
 
 
-def _shortened(keys: Sequence[bytes]) -> list[bytes]:
+def _shortened(keys: Sequence[bytes]) -> Sequence[bytes]:
+    if max(map(len, keys), default=0) <= _KEY_BYTES_MAX:
+        return keys
     from hashlib import blake2b  # imported late: with it come OpenSSL's hashes
 
     return [key if len(key) <= _KEY_BYTES_MAX else blake2b(key).digest() + b"\0" for key in keys]
@@ -168,7 +170,7 @@ def make_offset_map(*, buffer_bytes: int, load_factor: float, records_max: int) 
         records_max: the largest possible number of records; the map is not made larger.
     """
     keys_max = max(int(buffer_bytes // SLOT_BYTES * load_factor), 1)
-    dict_keys_max = max(buffer_bytes // _DICT_ENTRY_BYTES, 1)
+    dict_keys_max = max(buffer_bytes // DICT_ENTRY_BYTES, 1)
     if min(records_max, keys_max) <= min(DICT_KEYS_MAX, dict_keys_max):
         return DictMap(min(keys_max, dict_keys_max))
     try:

@@ -10,14 +10,15 @@ Source: Kafka Cleaner, MemoryRecords.filterTo; KIP-534 (delete horizon).
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heapify, heappop
-from typing import TypeAlias
+from typing import Final
 
 from kohort.storage.cleaning.batches import empty, rebuild
 from kohort.storage.cleaning.job import PassTerms
-from kohort.storage.cleaning.offset_map import make_offset_map
+from kohort.storage.cleaning.offset_map import OffsetMap, make_offset_map
+from kohort.storage.cleaning.simple_batches import SimpleBatch, read_simple
 from kohort.storage.log import LONG_MAX, NO_TIMESTAMP
 from kohort.storage.producer_states import AbortedTxn
-from kohort.wire.batches import BatchHeader, LogRecord, read_marker, read_records
+from kohort.wire.batches import BatchHeader, LogRecord, read_header, read_marker, read_records
 
 KEYS_AT_ONCE = 16_384
 """How many keys are put into the map, or looked up in it, by one call."""
@@ -29,10 +30,25 @@ _RECORD_OBJECT_BYTES = 100
 _RECORD_BYTES_MIN = 8
 """The size of the smallest record: a part of a log has as many of them at most."""
 
-Batch: TypeAlias = tuple[BatchHeader, bytes]
-"""A header and the whole batch, header included."""
-_Shown: TypeAlias = tuple[BatchHeader, bytes, Sequence[LogRecord], bool]
-"""A batch, its records, and whether its transaction has no use for it."""
+
+class _Decoded:
+    """A batch that is not simple, its records, none if all of them go, and whether its transaction has no use for it."""
+
+    def __init__(
+        self, header: BatchHeader, batch: bytes, records: Sequence[LogRecord], *, can_discard: bool = False
+    ) -> None:
+        self.header: Final = header
+        self.batch: Final = batch
+        self.records: Final = records
+        self.can_discard: Final = can_discard
+        self.keys: Final = [record.key for record in records]
+
+    @property
+    def unpacked_bytes(self) -> int:
+        """About how many bytes the decompressed records take; 0 for a batch whose own bytes are its records' bytes."""
+        if not self.header.codec:
+            return 0
+        return sum(len(record.key or b"") + len(record.value or b"") + _RECORD_OBJECT_BYTES for record in self.records)
 
 
 class Compaction:
@@ -41,6 +57,7 @@ class Compaction:
 
     Args:
         aborted: the aborted transactions that begin in the part that the pass reads, in the order of their markers.
+        offset_map: by default one that the terms allow.
         keys_at_once: how many keys one call of `add` or `retain` handles in one piece.
 
     Attributes:
@@ -48,7 +65,14 @@ class Compaction:
         invalid_records: how many records had no key.
     """
 
-    def __init__(self, terms: PassTerms, aborted: Sequence[AbortedTxn], *, keys_at_once: int = KEYS_AT_ONCE) -> None:
+    def __init__(
+        self,
+        terms: PassTerms,
+        aborted: Sequence[AbortedTxn],
+        *,
+        offset_map: OffsetMap | None = None,
+        keys_at_once: int = KEYS_AT_ONCE,
+    ) -> None:
         self.latest_offset = terms.first_dirty_offset - 1
         self.invalid_records = 0
         self._first_dirty_offset = terms.first_dirty_offset
@@ -56,7 +80,7 @@ class Compaction:
         self._last_records = terms.last_records
         self._delete_retention_ms = terms.delete_retention_ms
         self._now_ms = terms.now_ms
-        self._map = make_offset_map(
+        self._map = offset_map or make_offset_map(
             buffer_bytes=terms.buffer_bytes,
             load_factor=terms.load_factor,
             records_max=terms.dirty_bytes // _RECORD_BYTES_MIN,
@@ -77,18 +101,23 @@ class Compaction:
 
     # First phase: the newest offset of each key
 
-    def add(self, batches: Iterable[Batch]) -> bool:
+    def add(self, batches: Iterable[bytes]) -> bool:
         """
-        Note the keys of batches of the dirty part, which come in the order of the log.
+        Note the keys of whole batches of the dirty part, which come in the order of the log.
 
         Returns:
             False when the map is full: the pass ends before the first record that found no room.
 
         Source: Cleaner.buildOffsetMapForSegment.
         """
-        for header, batch in batches:
-            if header.last_offset >= self._first_dirty_offset:
-                self._collect(header, batch)
+        for batch in batches:
+            simple = read_simple(batch)
+            if simple is not None and simple.offsets[0] >= self._first_dirty_offset:
+                self._keys += simple.keys
+                self._offsets += simple.offsets
+                self._keys_bytes += len(batch)
+            else:
+                self._collect(read_header(batch), batch)
             is_much = len(self._keys) >= self._keys_at_once or self._keys_bytes >= _UNPACKED_AT_ONCE
             if is_much and not self._put():
                 return False
@@ -102,6 +131,8 @@ class Compaction:
         return True
 
     def _collect(self, header: BatchHeader, batch: bytes) -> None:
+        if header.last_offset < self._first_dirty_offset:
+            return
         before = len(self._keys)
         if header.is_control:
             self._dirty_transactions.on_control(header, read_records(batch, header=header))
@@ -134,81 +165,89 @@ class Compaction:
         """Where the aborted transactions go whose markers stay, until this is called again."""
         self._transactions.keep_aborted = keep
 
-    def retain(self, batches: Iterable[Batch]) -> Iterator[list[Batch]]:
+    def retain(self, batches: Iterable[bytes]) -> Iterator[list[bytes]]:
         """
-        What stays of batches, which come in the order of the log from its beginning.
+        What stays of whole batches, which come in the order of the log from its beginning.
 
         Yields:
-            The retained batches, a bounded number of decompressed bytes at a time. A list may be empty. The header is the
-            original one; offsets never change.
+            The retained batches, a bounded number of decompressed bytes at a time. A list may be empty. The offsets of a batch
+            never change.
 
         Raises:
             CorruptError: a batch cannot be decoded.
 
         Source: Cleaner.cleanInto.
         """
-        for shown in self._show_all(batches):
-            yield self._filter_all(shown)
-
-    def _show_all(self, batches: Iterable[Batch]) -> Iterator[list[_Shown]]:
-        shown: list[_Shown] = []
+        shown: list[SimpleBatch | _Decoded] = []
         unpacked_bytes = 0
-        for header, batch in batches:
-            records, can_discard = self._show(header, batch)
-            shown.append((header, batch, records, can_discard))
-            unpacked_bytes += _unpacked_bytes(header, records)
+        for batch in batches:
+            simple = read_simple(batch)
+            if simple is not None:
+                shown.append(simple)
+                continue
+            decoded = self._decode(read_header(batch), batch)
+            shown.append(decoded)
+            unpacked_bytes += decoded.unpacked_bytes
             if unpacked_bytes >= _UNPACKED_AT_ONCE:
-                yield shown
+                yield self._filter_all(shown)
                 shown, unpacked_bytes = [], 0
-        yield shown
+        yield self._filter_all(shown)
 
-    def _show(self, header: BatchHeader, batch: bytes) -> tuple[Sequence[LogRecord], bool]:
-        """The records of a batch, none if all of them go, and whether its transaction has no use for it."""
+    def _decode(self, header: BatchHeader, batch: bytes) -> _Decoded:
         if header.is_control:
             records = read_records(batch, header=header)
-            return records, self._transactions.on_control(header, records)
+            return _Decoded(header, batch, records, can_discard=self._transactions.on_control(header, records))
         if self._transactions.on_data(header):
-            return (), True
-        return (read_records(batch, header=header) if header.record_count else ()), False
+            return _Decoded(header, batch, (), can_discard=True)
+        return _Decoded(header, batch, read_records(batch, header=header) if header.record_count else ())
 
-    def _filter_all(self, shown: list[_Shown]) -> list[Batch]:
+    def _filter_all(self, shown: list[SimpleBatch | _Decoded]) -> list[bytes]:
         # One lookup for a whole chunk: a call for each batch would cost more than its answer.
-        keys = [[record.key for record in records] for _, _, records, _ in shown]
-        newest = self._find([key for some in keys for key in some if key is not None])
+        newest = self._find([key for each in shown for key in each.keys])
         asked = 0
-        retained: list[Batch] = []
-        for (header, batch, records, can_discard), some in zip(shown, keys, strict=True):
-            answers = newest[asked : asked + len(some)]
-            if None in some:
-                answers = _spread(some, answers)
-                asked -= some.count(None)
-            asked += len(some)
-            written = self._filter(header, batch, records, answers, can_discard=can_discard)
+        retained: list[bytes] = []
+        for each in shown:
+            answers = newest[asked : asked + len(each.keys)]
+            asked += len(answers)
+            written = self._sift(each, answers) if isinstance(each, SimpleBatch) else self._filter(each, answers)
             if written:
-                retained.append((header, written))
+                retained.append(written)
         return retained
 
-    def _find(self, keys: list[bytes]) -> list[int]:
-        found: list[int] = []
-        for begin in range(0, len(keys), self._keys_at_once):
-            found += self._map.get(keys[begin : begin + self._keys_at_once])
-        return found
+    def _sift(self, simple: SimpleBatch, newest: list[int]) -> bytes:
+        """As `_filter`, without the records, if all of them or none stay."""
+        offsets = simple.offsets
+        superseded = 0
+        for place in range(len(offsets)):
+            if offsets[place] < newest[place]:
+                superseded += 1
+        if not superseded:
+            return simple.batch
+        is_needed = simple.has_producer or simple.next_offset == self._high_watermark  # perhaps, without its records
+        if superseded == len(offsets) and not is_needed:
+            return b""
+        header = read_header(simple.batch)
+        return self._filter(_Decoded(header, simple.batch, read_records(simple.batch, header=header)), newest)
 
-    def _filter(
-        self,
-        header: BatchHeader,
-        batch: bytes,
-        records: Sequence[LogRecord],
-        newest: list[int],
-        *,
-        can_discard: bool,
-    ) -> bytes:
+    def _find(self, keys: list[bytes | None]) -> list[int]:
+        """The newest offset of each key, -1 for a key that is not in the map, `NO_KEY` for null."""
+        found: list[int] = []
+        asked: list[bytes] = [key for key in keys if key is not None]
+        for begin in range(0, len(asked), self._keys_at_once):
+            found += self._map.get(asked[begin : begin + self._keys_at_once])
+        if len(asked) == len(keys):
+            return found
+        rest = iter(found)
+        return [NO_KEY if key is None else next(rest) for key in keys]
+
+    def _filter(self, decoded: _Decoded, newest: list[int]) -> bytes:
         """The batch, the batch with fewer records, or nothing. Source: MemoryRecords.filterTo."""
+        header, records = decoded.header, decoded.records
         has_horizon = header.has_delete_horizon
         is_past_horizon = has_horizon and header.base_timestamp <= self._now_ms
         if header.is_control:
-            kept: Sequence[LogRecord] = () if can_discard and is_past_horizon else records
-            wants_horizon = can_discard
+            kept: Sequence[LogRecord] = () if decoded.can_discard and is_past_horizon else records
+            wants_horizon = decoded.can_discard
         else:
             kept = self._kept(records, newest, drops_tombstones=is_past_horizon)
             wants_horizon = any(record.value is None for record in kept)
@@ -220,7 +259,7 @@ class Compaction:
         if wants_horizon and not has_horizon and new_horizon_ms <= LONG_MAX:
             return rebuild(header, kept, delete_horizon_ms=new_horizon_ms)
         if len(kept) == len(records):
-            return batch
+            return decoded.batch
         return rebuild(header, kept, delete_horizon_ms=header.base_timestamp if has_horizon else NO_TIMESTAMP)
 
     def _kept(self, records: Sequence[LogRecord], newest: list[int], *, drops_tombstones: bool) -> Sequence[LogRecord]:
@@ -321,21 +360,8 @@ class CleanedTransactions:
             self._aborted.setdefault(aborted.producer_id, aborted)
 
 
-def _unpacked_bytes(header: BatchHeader, records: Sequence[LogRecord]) -> int:
-    """About how many bytes the decompressed records take; 0 for a batch that is not compressed: its own bytes are bounded."""
-    if not header.codec:
-        return 0
-    return sum(len(record.key or b"") + len(record.value or b"") + _RECORD_OBJECT_BYTES for record in records)
-
-
 def _without(
     found: tuple[list[bytes | None], list[int]], is_left_out: Callable[[bytes | None, int], bool]
 ) -> tuple[list[bytes | None], list[int]]:
     pairs = [(key, offset) for key, offset in zip(*found, strict=True) if not is_left_out(key, offset)]
     return [key for key, _ in pairs], [offset for _, offset in pairs]
-
-
-def _spread(keys: Sequence[bytes | None], answers: list[int]) -> list[int]:
-    """The answers for the records that have a key, with `NO_KEY` for the ones in between."""
-    rest = iter(answers)
-    return [NO_KEY if key is None else next(rest) for key in keys]

@@ -3,14 +3,15 @@ Compaction of logs in memory, by the rules of the cleaner on disk, on the owner'
 
 A log is looked at whenever it begins a new segment, and all compacted logs are whenever the node asks for cleaning. So a log
 holds at most its clean part, as many dirty bytes as its `min.cleanable.dirty.ratio` allows, two segments, and the bytes that
-are appended during one pass.
+are appended during one pass. These are bounded too: a slice goes on until its pass has read `_READ_PER_APPENDED` bytes for each
+byte that compacted logs got since its begin. It reads the clean part once and the dirty part twice, so even the largest dirty
+part leads to a smaller one.
 
 Source: Kafka LogCleaner, LogCleanerManager.
 """
 
 import logging
 import time
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
@@ -21,7 +22,8 @@ from kohort.runtime.ports import Clock
 from kohort.storage.cleaning.compaction import group_segments
 from kohort.storage.cleaning.job import SourceSegment
 from kohort.storage.cleaning.log_to_clean import CleanerBase, LogToClean, dirtiest, is_compacted, look_at, terms_of
-from kohort.storage.cleaning.rules import Batch, Compaction
+from kohort.storage.cleaning.offset_map import DICT_ENTRY_BYTES, DictMap
+from kohort.storage.cleaning.rules import Compaction
 from kohort.storage.log import CallSoon, CleanerConfig
 from kohort.storage.memory.log import SEGMENT_BYTES_MAX, MemoryLog, MemorySegment
 from kohort.wire.batches import read_header
@@ -32,6 +34,7 @@ SLICE_S: Final = 0.001
 """The cleaner gives the thread back after so long, or after one batch if that takes longer."""
 _CHUNK_BYTES: Final = 16 * 1024
 _KEYS_AT_ONCE: Final = 512
+_READ_PER_APPENDED: Final = 4
 
 
 class MemoryCleaner(CleanerBase[MemoryLog]):
@@ -56,61 +59,76 @@ class MemoryCleaner(CleanerBase[MemoryLog]):
         self.config: CleanerConfig | None = None
         self._call_soon = call_soon
         self._running: _Pass | None = None
+        self._is_scheduled = False
+        self._candidates: dict[MemoryLog, None] = {}
+        """The logs that may be due."""
 
     def clean(self, config: CleanerConfig) -> None:
-        """Delete what the retention of compacted logs does not keep, and begin a pass over the dirtiest log that is due."""
+        """Delete what the retention of compacted logs does not keep, and clean the logs that are due, the dirtiest first."""
         self.config = config
         self._last_run_ms = self._clock.now_ms()
-        logs = self._compacted_logs()
-        for log in logs:
-            log.apply_retention(self._last_run_ms)
-        self._clean_dirtiest(logs)
+        for log in self._logs():
+            if is_compacted(log):
+                log.apply_retention(self._last_run_ms)
+                self._candidates[log] = None
+        self._schedule()
 
     def on_roll(self, log: MemoryLog) -> None:
         """The log has begun a new segment: the one before it may be cleaned as soon as the high watermark is above it."""
-        if self.config is None or self._running is not None or not is_compacted(log):
+        if self.config is None or self._call_soon is None or not is_compacted(log):
             return
-        if self._call_soon is not None:
-            self._call_soon(lambda: self._clean_dirtiest([log]))
+        self._candidates[log] = None
+        if self._running is not None:
+            self._running.bytes_wanted += _READ_PER_APPENDED * log.segments[-2].size_bytes
+        self._schedule()
 
     def forget(self, topic_partition: TopicPartition) -> None:
         """The log was deleted."""
         self.offsets.pop(topic_partition, None)
         self.uncleanable.discard(topic_partition)
 
-    def _compacted_logs(self) -> list[MemoryLog]:
-        return [log for log in self._logs() if is_compacted(log)]
+    def _schedule(self) -> None:
+        if self._call_soon is None:
+            self._run()
+        elif not self._is_scheduled:
+            self._is_scheduled = True
+            self._call_soon(self._run)
 
-    def _clean_dirtiest(self, logs: Iterable[MemoryLog]) -> None:
-        if self._running is not None or self.config is None:
-            return
-        found = [
-            self._look_at(log) for log in logs if log.refusal is None and log.topic_partition not in self.uncleanable
-        ]
-        due = dirtiest(found)
-        if due is not None:
-            self._running = _Pass(due, self.config, self._clock.now_ms())
-            self._step()
-
-    def _look_at(self, log: MemoryLog) -> LogToClean[MemoryLog, MemorySegment]:
-        offset = self._first_dirty_offset(log)
-        return look_at(log, first_dirty_offset=offset, recovery_point=log.end_offset, now_ms=self._clock.now_ms())
-
-    def _step(self) -> None:
-        running = self._running
-        if running is None:
-            return
+    def _run(self) -> None:
+        """Clean for the time of a slice, or, without slices, all logs that are due."""
+        self._is_scheduled = False
         deadline_s = time.perf_counter() + SLICE_S
-        try:
-            for _ in running.steps:
-                if self._call_soon is not None and time.perf_counter() >= deadline_s:
-                    self._call_soon(self._step)
-                    return
-        except Exception as error:  # noqa: BLE001 -- one log that cannot be cleaned must not stop the node
-            self._mark_uncleanable(running.log.topic_partition, error)
-        self._running = None
-        self._end(running)
-        self._clean_dirtiest(self._compacted_logs())
+        while (running := self._running or self._begin()) is not None:
+            try:
+                for _ in running.steps:
+                    if self._call_soon is None or time.perf_counter() < deadline_s:
+                        continue
+                    if running.bytes_read >= running.bytes_wanted:
+                        self._schedule()
+                        return
+            except Exception as error:  # noqa: BLE001 -- one log that cannot be cleaned must not stop the node
+                self._mark_uncleanable(running.log.topic_partition, error)
+            self._running = None
+            self._end(running)
+
+    def _begin(self) -> "_Pass | None":
+        """Begin a pass over the dirtiest log that is due."""
+        config, now_ms = self.config, self._clock.now_ms()
+        found = [
+            look_at(
+                log,
+                first_dirty_offset=self._first_dirty_offset(log),
+                recovery_point=log.end_offset,
+                now_ms=now_ms,
+            )
+            for log in self._candidates
+            if log.refusal is None and log.topic_partition not in self.uncleanable
+        ]
+        self._candidates = {each.log: None for each in found if each.is_due}
+        due = dirtiest(found)
+        if due is not None and config is not None:
+            self._running = _Pass(due, config, now_ms)
+        return self._running
 
     def _end(self, ended: "_Pass") -> None:
         log = ended.log
@@ -131,12 +149,13 @@ class _Pass:
     Attributes:
         steps: advancing it does a small piece of the work.
         end_offset: below it the log is clean; None until the pass has ended, and after a pass that was given up.
+        bytes_wanted: what it must have read before it may give the thread back.
     """
 
     def __init__(self, dirty: LogToClean[MemoryLog, MemorySegment], config: CleanerConfig, now_ms: int) -> None:
         self.log = dirty.log
         self.end_offset: int | None = None
-        self.bytes_read = self.bytes_written = self.invalid_records = 0
+        self.bytes_read = self.bytes_wanted = self.bytes_written = self.invalid_records = 0
         self._segments = dirty.segments
         self._ends = [*(segment.base_offset for segment in dirty.segments[1:]), dirty.first_uncleanable_offset]
         self._first_dirty_offset = dirty.first_dirty_offset
@@ -146,7 +165,13 @@ class _Pass:
             for entry in segment.aborted
             if entry.first_offset < dirty.first_uncleanable_offset
         ]
-        self._rules = Compaction(terms_of(dirty, config, now_ms=now_ms), aborted, keys_at_once=_KEYS_AT_ONCE)
+        self._rules = Compaction(
+            terms_of(dirty, config, now_ms=now_ms),
+            aborted,
+            # The keys are in memory anyway, and the import of numpy would take long on this thread.
+            offset_map=DictMap(max(config.dedupe_buffer_size // DICT_ENTRY_BYTES, 1)),
+            keys_at_once=_KEYS_AT_ONCE,
+        )
         self.steps = self._run()
 
     def _run(self) -> Iterator[None]:
@@ -174,7 +199,7 @@ class _Pass:
         for segment, end in zip(self._segments, self._ends, strict=True):
             if end <= self._first_dirty_offset:
                 continue
-            for chunk in self._chunks(segment, bisect_left(segment.last_offsets, self._first_dirty_offset)):
+            for chunk in self._read(segment, self._first_dirty_offset):
                 if not self._rules.add(chunk):
                     return
                 yield
@@ -184,24 +209,14 @@ class _Pass:
     def _clean(self, segments: Iterable[MemorySegment], cleaned: MemorySegment) -> Iterator[None]:
         self._rules.keep_aborted_in(cleaned.aborted.append)
         for segment in segments:
-            for chunk in self._chunks(segment, 0):
+            for chunk in self._read(segment, 0):
                 for retained in self._rules.retain(chunk):
-                    for header, batch in retained:
-                        cleaned.append(batch, header.last_offset, read_header(batch).max_timestamp)
+                    cleaned.extend(retained)
                 yield
         cleaned.rolling_timestamp_ms = read_header(cleaned.batches[0]).max_timestamp if cleaned.batches else -1
         self.bytes_written += cleaned.size_bytes
 
-    def _chunks(self, segment: MemorySegment, first: int) -> Iterator[list[Batch]]:
-        chunk: list[Batch] = []
-        size = 0
-        for index in range(first, len(segment.batches)):
-            batch = segment.batches[index]
-            chunk.append((read_header(batch), batch))
-            size += len(batch)
-            if size >= _CHUNK_BYTES:
-                yield chunk
-                self.bytes_read += size
-                chunk, size = [], 0
-        self.bytes_read += size
-        yield chunk
+    def _read(self, segment: MemorySegment, offset: int) -> Iterator[list[bytes]]:
+        for chunk in segment.chunks(offset, _CHUNK_BYTES):
+            self.bytes_read += sum(map(len, chunk))
+            yield chunk

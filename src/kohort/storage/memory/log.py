@@ -1,13 +1,13 @@
 """The log of one partition in memory, which waits for no flush: segments of batches, as on disk but smaller."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 from uuid import UUID
 
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Clock, Defer
-from kohort.storage.batchset import Span, iter_spans
+from kohort.storage.batchset import Span, iter_spans, span_at
 from kohort.storage.epochs import EpochCache
 from kohort.storage.log import NO_OFFSET, NO_TIMESTAMP, LogConfig, ReadView
 from kohort.storage.logs.base import LogBase
@@ -61,6 +61,25 @@ class MemorySegment:
         self.last_offsets.append(last_offset)
         self.max_timestamps.append(max(newest_ms, max_timestamp_ms))
         self.size_bytes += len(batch)
+
+    def extend(self, batches: Iterable[bytes]) -> None:
+        """Append batches that were in a log."""
+        for batch in batches:
+            span = span_at(batch, 0)
+            assert span is not None, "a log has whole batches"
+            self.append(batch, span[3], span[4])
+
+    def chunks(self, offset: int, bytes_max: int) -> Iterator[list[bytes]]:
+        """The batches from the one that has an offset on, in lists that end with the batch that makes them so large."""
+        batches = self.batches
+        first = bisect_left(self.last_offsets, offset)
+        size = 0
+        for place in range(first, len(batches)):
+            size += len(batches[place])
+            if size >= bytes_max:
+                yield batches[first : place + 1]
+                first, size = place + 1, 0
+        yield batches[first:]
 
     def copy(self) -> "MemorySegment":
         """The same batches; appends to one do not reach the other."""

@@ -24,8 +24,7 @@ class MemoryStore:
     Logs without a disk: an append counts as durable when the turn ends.
 
     Args:
-        call_soon_threadsafe: runs a callback on the owner's thread in a later turn; compaction then works in slices. None
-            compacts a log in one piece.
+        call_soon: runs a step of compaction on the owner's thread in a later turn. None compacts a log in one piece.
         clock: for retention and delete horizons; None takes the system's.
     """
 
@@ -34,14 +33,12 @@ class MemoryStore:
     offline_reason: str | None = None
     missing_data: str | None = None
 
-    def __init__(
-        self, defer: Defer, *, call_soon_threadsafe: CallSoon | None = None, clock: Clock | None = None
-    ) -> None:
+    def __init__(self, defer: Defer, *, call_soon: CallSoon | None = None, clock: Clock | None = None) -> None:
         self._watermarks = Watermarks(defer)
         self._clock = clock or SystemClock()
         self._logs: dict[TopicPartition, MemoryLog] = {}
         self._is_closed = False
-        self._call_soon_threadsafe = call_soon_threadsafe
+        self._call_soon = call_soon
         self._cleaner: MemoryCleaner | None = None
         self._opened_ms = self._clock.now_ms()
 
@@ -69,7 +66,7 @@ class MemoryStore:
         if self._cleaner is None:
             from kohort.storage.memory.cleaner import MemoryCleaner
 
-            self._cleaner = MemoryCleaner(self._logs.values, call_soon=self._call_soon_threadsafe, clock=self._clock)
+            self._cleaner = MemoryCleaner(self._logs.values, call_soon=self._call_soon, clock=self._clock)
         return self._cleaner
 
     def _on_roll(self, log: MemoryLog) -> None:

@@ -30,17 +30,28 @@ class RecordReader:
     Attributes:
         position: where the next record begins.
         offset_delta, timestamp_delta: relative to the header of the batch.
+        key_at: where the key begins.
         key_bytes, value_bytes: sizes; -1 for null.
         headers_left: how many headers the next records may have together.
     """
 
-    __slots__ = ("data", "headers_left", "key_bytes", "offset_delta", "position", "timestamp_delta", "value_bytes")
+    __slots__ = (
+        "data",
+        "headers_left",
+        "key_at",
+        "key_bytes",
+        "offset_delta",
+        "position",
+        "timestamp_delta",
+        "value_bytes",
+    )
 
     def __init__(self, data: bytes, position: int) -> None:
         self.data: bytes = data
         self.position: int = position
         self.offset_delta: int = 0
         self.timestamp_delta: int = 0
+        self.key_at: int = 0
         self.key_bytes: int = -1
         self.value_bytes: int = -1
         self.headers_left: int = _ANY_NUMBER
@@ -78,6 +89,7 @@ class RecordReader:
         at += 1
         if value > 0x7F:
             value, at = _read_long(data, at, _INT32_BYTES)
+        self.key_at = at
         if value & 1:
             if value != 1:
                 raise CorruptError(f"a key has a length of {-(value >> 1) - 1}")

@@ -17,7 +17,7 @@ import psycopg
 
 from kohort.model.errors import CorruptError
 from kohort.storage.cleaning.job import PassResult, PassTerms
-from kohort.storage.cleaning.rules import Batch, Compaction
+from kohort.storage.cleaning.rules import Compaction
 from kohort.storage.log import LogConfig
 from kohort.storage.postgres.connect import Connection
 from kohort.storage.postgres.reads import READ, ROWS_MAX
@@ -219,7 +219,7 @@ class Pass:
             if not self._rules.end_segment(end):
                 return
 
-    def _chunks(self, offset: int, end: int) -> Iterator[list[Batch]]:
+    def _chunks(self, offset: int, end: int) -> Iterator[list[bytes]]:
         while True:
             if self._is_stopped():
                 raise ObsoleteError
@@ -227,34 +227,36 @@ class Pass:
             rows = self._connection.execute(READ, values, prepare=True, binary=True).fetchall()
             if not rows:
                 return
-            chunk = [(read_header(data), data) for (data,) in rows]
-            for header, data in chunk:
+            chunk = [data for (data,) in rows]
+            for data in chunk:
+                header = read_header(data)
                 if header.magic != MAGIC or not check_crc(data):
                     raise CorruptError(f"the batch at offset {header.base_offset} is damaged")
-            size = sum(len(data) for _, data in chunk)
+            size = sum(map(len, chunk))
             self._bytes_read += size
             self._pace(size)
             yield chunk
-            offset = chunk[-1][0].next_offset
+            offset = read_header(chunk[-1]).next_offset
 
-    def _compact(self, chunk: list[Batch]) -> None:
+    def _compact(self, chunk: list[bytes]) -> None:
         """Put what stays of these batches in their place."""
-        retained = {header.last_offset: data for batches in self._rules.retain(chunk) for header, data in batches}
+        retained = {read_header(data).last_offset: data for batches in self._rules.retain(chunk) for data in batches}
         self._bytes_written += sum(map(len, retained.values()))
         removed, replaced = Int8s(), Int8s()
         timestamps, datas = Int8s(), Byteas()
         gone_bytes = 0
-        for header, data in chunk:
-            left = retained.get(header.last_offset)
+        for data in chunk:
+            last_offset = read_header(data).last_offset
+            left = retained.get(last_offset)
             if left is None:
-                removed.append(header.last_offset)
+                removed.append(last_offset)
                 gone_bytes += len(data)
             elif left is not data:
-                replaced.append(header.last_offset)
+                replaced.append(last_offset)
                 timestamps.append(read_header(left).max_timestamp)
                 datas.append(left)
                 gone_bytes += len(data) - len(left)
-        begin, end = chunk[0][0].base_offset, chunk[-1][0].next_offset
+        begin, end = read_header(chunk[0]).base_offset, read_header(chunk[-1]).next_offset
         here = [each for each in self._aborted if begin <= each.last_offset < end]
         kept = [each for each in here if each.last_offset in self._kept]
         if not removed and not replaced and len(kept) == len(here):
