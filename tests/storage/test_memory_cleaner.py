@@ -262,6 +262,23 @@ def test_any_number_of_logs_may_be_due_at_once(monkeypatch: pytest.MonkeyPatch, 
     assert store.cleaner_metrics().passes == 400
 
 
+def test_a_log_whose_high_watermark_has_not_risen_yet_is_looked_at_again() -> None:
+    owner = Owner()
+    store = MemoryStore(owner.defer, call_soon=owner.call_soon_threadsafe, clock=owner.clock)
+    store.clean(CLEANER)
+    logs = [store.open(TopicPartition("t", number), TOPIC_ID, CONFIG) for number in range(2)]
+    for log in logs:
+        log.append(batch("k"), leader_epoch=0)
+        log._roll()
+        owner.run_posted()
+        store.flush()
+    owner.run_posted()
+    assert store.cleaner_metrics().passes == 1, "the first one with the second"
+    logs[1]._roll()
+    owner.run_posted()
+    assert store.cleaner_metrics().passes == 2
+
+
 def test_a_map_of_few_keys_takes_more_passes_and_cleans_as_much() -> None:
     owner = Owner()
     store = MemoryStore(owner.defer, clock=owner.clock)

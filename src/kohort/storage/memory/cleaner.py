@@ -124,7 +124,12 @@ class MemoryCleaner(CleanerBase[MemoryLog]):
             for log in self._candidates
             if log.refusal is None and log.topic_partition not in self.uncleanable
         ]
-        self._candidates = {each.log: None for each in found if each.is_due}
+        # The high watermark of a log that rolled in this turn rises at the end of the turn.
+        self._candidates = {
+            each.log: None
+            for each in found
+            if each.is_due or each.log.high_watermark < each.log.segments[-1].base_offset
+        }
         due = dirtiest(found)
         if due is not None and config is not None:
             self._running = _Pass(due, config, now_ms)
