@@ -7,7 +7,6 @@ exits when its input ends, that is when its parent process has ended; unfinished
 """
 
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -20,11 +19,11 @@ from kohort.model.errors import CorruptError, StorageError
 from kohort.runtime.timers.clock import SystemClock
 from kohort.storage.cleaning.compaction import Report, compact
 from kohort.storage.cleaning.job import CleanerJob, PassResult, SegmentGroup
+from kohort.storage.processes import start_python
 
 if TYPE_CHECKING:
     import subprocess
 
-NICENESS: Final = 19
 _ORPHANED = 3
 
 
@@ -56,19 +55,10 @@ class CleanerProcess:
             CorruptError: a batch is damaged.
             OSError: a file cannot be read or written, or the process was killed.
         """
-        import subprocess  # few starts need it
-
         with self._lock:
             if self._is_stopped:
                 raise InterruptedError("the store is being closed")
-            process = self._process = subprocess.Popen(
-                (sys.executable, "-P", "-m", "kohort.storage.cleaning.process"),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                # Not a session of its own: Linux weighs the sessions first, and niceness within one only.
-                process_group=0,
-            )
-            give_way(process.pid)
+            process = self._process = start_python("-m", "kohort.storage.cleaning.process", answers=True)
         with process:
             assert process.stdin is not None
             assert process.stdout is not None
@@ -102,18 +92,6 @@ class CleanerProcess:
         with self._lock:
             self._is_stopped = True
         self.cancel()
-
-
-def give_way(process_id: int) -> None:
-    """
-    Let the broker go first, from the imports of the process on: a thread of the broker waits for no time slice of it then.
-
-    On a single processor the process keeps a small share, or the logs of a broker that is always busy would never be cleaned.
-    """
-    with suppress(OSError):  # it has ended, or a sandbox forbids it
-        os.setpriority(os.PRIO_PROCESS, process_id, NICENESS)
-        if sys.platform == "linux" and len(os.sched_getaffinity(0)) > 1:
-            os.sched_setscheduler(process_id, os.SCHED_IDLE, os.sched_param(0))
 
 
 def _ended(answer: PassResult | PassFailure) -> PassResult:

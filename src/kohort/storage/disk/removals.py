@@ -6,16 +6,15 @@ hundred thousand of them stops the thread that serves clients as often, between 
 """
 
 import os
-import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final
 
-from kohort.storage.cleaning.process import give_way
 from kohort.storage.durability.flusher import BackgroundThread
 from kohort.storage.files import syscalls
+from kohort.storage.processes import start_python
 
 if TYPE_CHECKING:
     import subprocess
@@ -65,18 +64,13 @@ class Removals:
 
     def _removed_by_process(self, directories: Sequence[Path]) -> bool:
         """Whether a process has removed them, or a stop leaves them."""
-        import subprocess  # few starts need it
-
         with self._lock:
             if self._stopping.is_set():
                 return True
             try:
-                process = self._process = subprocess.Popen(
-                    (sys.executable, "-P", "-c", _PROGRAM), stdin=subprocess.PIPE, process_group=0
-                )
+                process = self._process = start_python("-c", _PROGRAM, answers=False)
             except OSError:  # too many processes or open files
                 return False
-        give_way(process.pid)
         process.communicate(b"".join(os.fsencode(each) + b"\0" for each in directories))
         with self._lock:
             self._process = None
