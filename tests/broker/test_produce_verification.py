@@ -176,6 +176,15 @@ def test_switched_off_only_version_12_asks() -> None:
     assert bench.coordinator.asked == [("t-1", Producer(TX, 7, 0, adds_partition=True))]
 
 
+def test_switched_off_while_the_broker_runs() -> None:
+    bench = Bench()
+    bench.harness.broker.config.set_dynamic({}, {"transaction.partition.verification.enable": "false"})
+    assert bench.codes(data(4), version=11, transactional_id="") == [0]
+    bench.harness.broker.config.set_dynamic({}, {})
+    assert bench.begin(None, data(4), version=11) == []
+    assert [asked for asked, _ in bench.coordinator.asked] == ["t-1"]
+
+
 def test_what_a_client_may_not_write_to_is_not_added_to_its_transaction() -> None:
     bench = Bench()
     bench.harness.create(CONSUMER_OFFSETS)

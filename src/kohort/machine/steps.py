@@ -29,11 +29,13 @@ class Operation:
 
     def run(self, shard: Any, now_ms: int) -> Any:
         arguments = self.arguments
-        # Most operations have one or two arguments. A call with a list of them costs a thousand instructions more.
+        # Most operations have one to three arguments. A call with a list of them costs a thousand instructions more.
         if len(arguments) == 1:
             return self.function(shard, now_ms, arguments[0])
         if len(arguments) == 2:
             return self.function(shard, now_ms, arguments[0], arguments[1])
+        if len(arguments) == 3:
+            return self.function(shard, now_ms, arguments[0], arguments[1], arguments[2])
         return self.function(shard, now_ms, *arguments)
 
     def __repr__(self) -> str:

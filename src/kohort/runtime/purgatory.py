@@ -10,7 +10,7 @@ Source: Kafka DelayedOperation, DelayedOperationPurgatory.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
-from typing import Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 
@@ -95,23 +95,26 @@ class Purgatory(Generic[K]):
 
     Not thread-safe: called on the thread that owns the node. The completion of one operation may complete others, so watch
     lists may change while they are iterated.
+
+    Attributes:
+        watched_by: the watch list of each key that has one. A key that changes often looks here before `check_and_complete`.
     """
 
     def __init__(self, call_later: CallLater, *, purge_interval: int = PURGE_INTERVAL) -> None:
         self._call_later = call_later
         self._purge_interval = purge_interval
-        self._watched: dict[K, list[Delayed]] = {}
+        self.watched_by: Final[dict[K, list[Delayed]]] = {}
         self._since_purge = 0
 
     @property
     def watched(self) -> int:
         """Entries of all watch lists, ended operations included."""
-        return sum(len(waiting) for waiting in self._watched.values())
+        return sum(len(waiting) for waiting in self.watched_by.values())
 
     @property
     def delayed(self) -> int:
         """Operations that wait."""
-        return len({id(each) for waiting in self._watched.values() for each in waiting if not each.has_ended})
+        return len({id(each) for waiting in self.watched_by.values() for each in waiting if not each.has_ended})
 
     def metrics(self) -> PurgatoryMetrics:
         return PurgatoryMetrics(self.watched, self.delayed)
@@ -130,7 +133,7 @@ class Purgatory(Generic[K]):
 
     def put(self, delayed: Delayed, keys: Sequence[K]) -> None:
         """Put an operation into the watch lists of some keys. It is tried from then on, and has no timeout until `arm`."""
-        watched = self._watched
+        watched = self.watched_by
         for key in keys:
             waiting = watched.get(key)
             if waiting is None:
@@ -147,26 +150,26 @@ class Purgatory(Generic[K]):
 
     def check_and_complete(self, key: K) -> int:
         """Try the operations that watch a key, and return the number of those that ended."""
-        waiting = self._watched.get(key)
+        waiting = self.watched_by.get(key)
         if waiting is None:
             return 0
         ended = 0
         for delayed in tuple(waiting):
             if not delayed._has_ended and delayed.try_complete(key):
                 ended += 1
-        if ended == len(waiting) and self._watched.get(key) is waiting:
-            del self._watched[key]
+        if ended == len(waiting) and self.watched_by.get(key) is waiting:
+            del self.watched_by[key]
         else:
             self._drop_ended(key)
         return ended
 
     def cancel(self, key: K) -> list[Delayed]:
         """Cancel the operations that watch a key, which no longer exists, and return them."""
-        return [delayed for delayed in self._watched.pop(key, []) if delayed.cancel()]
+        return [delayed for delayed in self.watched_by.pop(key, []) if delayed.cancel()]
 
     def complete_all(self) -> None:
         """Complete every operation now, before the node stops."""
-        for waiting in list(self._watched.values()):
+        for waiting in list(self.watched_by.values()):
             for delayed in tuple(waiting):
                 delayed.force_complete()
         self.purge()
@@ -174,12 +177,12 @@ class Purgatory(Generic[K]):
     def purge(self) -> None:
         """Remove ended operations from all watch lists."""
         self._since_purge = 0
-        for key in list(self._watched):
+        for key in list(self.watched_by):
             self._drop_ended(key)
 
     def _drop_ended(self, key: K) -> None:
-        waiting = [delayed for delayed in self._watched.get(key, ()) if not delayed._has_ended]
+        waiting = [delayed for delayed in self.watched_by.get(key, ()) if not delayed._has_ended]
         if waiting:
-            self._watched[key] = waiting
+            self.watched_by[key] = waiting
         else:
-            self._watched.pop(key, None)
+            self.watched_by.pop(key, None)

@@ -70,6 +70,7 @@ class Partition:
     __slots__ = (
         "_fetches",
         "_waiting",
+        "_watched",
         "is_deleted",
         "is_left",
         "isr_count",
@@ -101,6 +102,7 @@ class Partition:
         self.log = log
         self._waiting: deque[tuple[int, Replicated]] = deque()
         self._fetches = fetches
+        self._watched = fetches.watched_by
         self.is_deleted = False
         self.is_left = False
         self.quiet: dict[object, Callable[[], None]] = {}
@@ -189,7 +191,8 @@ class Partition:
             waiting.popleft()[1](_REPLICATED)
         if self.quiet:
             self._tell()
-        self._fetches.check_and_complete(self)
+        if self in self._watched:
+            self._fetches.check_and_complete(self)
 
     def on_deleted(self) -> None:
         self.is_deleted = True

@@ -50,13 +50,13 @@ from kohort.model.errors import CoordinatorError, ErrorCode, StorageError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Clock, HoldAt
 from kohort.wire import messages as m
-from kohort.wire.batch_header import ATTRIBUTES_LOW_AT, TRANSACTIONAL
-from kohort.wire.batches import read_header
+from kohort.wire.batch_header import ATTRIBUTES_LOW_AT, PRODUCER_ID_AT, TRANSACTIONAL, fields_struct
 
 if TYPE_CHECKING:
     Data = m.ProduceRequestPartitionProduceData
     Answer = m.ProduceResponsePartitionProduceResponse
 
+_read_producer: Final = fields_struct("producer_id", "base_sequence").unpack_from
 _TOPIC_IDS_SINCE: Final = 13
 _LEADER_SINCE: Final = 10
 
@@ -280,7 +280,7 @@ class Produce:
         """
         topics = _by_topic(request)
         batches = self._transactional_batches(topics, write)
-        if len(batches) > 1 and len({(each.header.producer_id, each.header.producer_epoch) for each in batches}) > 1:
+        if len(batches) > 1 and len({(each.producer_id, each.producer_epoch) for each in batches}) > 1:
             message = "Transactional records contained more than one producer ID"
             return _refuse_all(request, VerificationError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, message))
         waiting = _AfterVerification(self, write, topics, reply, partial(self._verifier.appended, transactional_id))
@@ -296,15 +296,16 @@ class Produce:
                 records = data.records or b""
                 if not is_one_batch(records) or not records[ATTRIBUTES_LOW_AT] & TRANSACTIONAL:
                     continue
-                header = read_header(records)
-                if header.producer_id < 0:
+                producer_id: int  # declared, because `unpack` returns values of any type
+                producer_id, producer_epoch, base_sequence = _read_producer(records, PRODUCER_ID_AT)
+                if producer_id < 0:
                     continue
                 try:
                     partition = self._find(topic, index)
                     write.check_topic(partition)
                 except (CoordinatorError, StorageError):
                     continue
-                found.append(TransactionalBatch(partition, header))
+                found.append(TransactionalBatch(partition, producer_id, producer_epoch, base_sequence))
         return found
 
 

@@ -20,6 +20,7 @@ from kohort.wire.batch_header import (
 )
 from kohort.wire.batches import read_header
 from kohort.wire.compression import Codec
+from kohort.wire.frames import read_int32
 
 if TYPE_CHECKING:
     Data = m.ProduceRequestPartitionProduceData
@@ -76,7 +77,7 @@ def is_one_batch(records: bytes) -> bool:
 
 def _size(records: bytes) -> int:
     """The size of the first batch as its header has it."""
-    return int.from_bytes(records[LENGTH_AT : LENGTH_AT + 4], "big", signed=True) + LOG_OVERHEAD_BYTES
+    return read_int32(records, LENGTH_AT) + LOG_OVERHEAD_BYTES
 
 
 def has_invalid_offsets_or_sequence(records: bytes) -> bool:

@@ -24,7 +24,6 @@ from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.model.ids import TopicPartition
 from kohort.runtime.metrics import Histogram
 from kohort.runtime.ports import Clock
-from kohort.wire.batches import BatchHeader
 
 ADDS_PARTITIONS_SINCE: Final = 12
 """The version of Produce from which on the coordinator adds partitions (transaction version 2)."""
@@ -45,13 +44,15 @@ class VerificationError(CoordinatorError):
 
 
 class TransactionalBatch:
-    """A batch whose transaction has to be verified, and the partition that it is for."""
+    """A batch whose transaction has to be verified, by its producer, and the partition that it is for."""
 
-    __slots__ = ("header", "partition")
+    __slots__ = ("base_sequence", "partition", "producer_epoch", "producer_id")
 
-    def __init__(self, partition: Partition, header: BatchHeader) -> None:
+    def __init__(self, partition: Partition, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
         self.partition = partition
-        self.header = header
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.base_sequence = base_sequence
 
 
 class Verified:
@@ -194,15 +195,10 @@ class _Request:
         return self._on_verified(self._verified)
 
     def _ask(self, batch: TransactionalBatch, now_ms: int) -> None:
-        partition, header = batch.partition, batch.header
-        producer = Producer(
-            self._transactional_id,
-            header.producer_id,
-            header.producer_epoch,
-            self._adds_partitions,
-        )
+        partition = batch.partition
+        producer = Producer(self._transactional_id, batch.producer_id, batch.producer_epoch, self._adds_partitions)
         try:
-            guard = partition.log.start_verification(producer, now_ms, header.base_sequence)
+            guard = partition.log.start_verification(producer, now_ms, batch.base_sequence)
         except CoordinatorError as error:
             self._settle(batch, error)
             return
@@ -214,7 +210,7 @@ class _Request:
 
     def _on_answer(self, batch: TransactionalBatch, guard: object, error: CoordinatorError | None) -> None:
         if error is None:
-            if self._adds_partitions and not batch.partition.log.is_verifying(batch.header.producer_id, guard):
+            if self._adds_partitions and not batch.partition.log.is_verifying(batch.producer_id, guard):
                 # The marker of the previous transaction came while the coordinator waited for its end.
                 self._ask(batch, self._verifier.clock.now_ms())
                 return

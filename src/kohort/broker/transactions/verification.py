@@ -41,6 +41,12 @@ class OptionalVerification:
     def __init__(self, verification: Verification, config: BrokerConfig) -> None:
         self._verification = verification
         self._config = config
+        self._is_enabled = True
+        config.watch(self._look)
+        self._look(frozenset())
+
+    def _look(self, _changed: frozenset[str]) -> None:
+        self._is_enabled = self._config.get_bool("transaction.partition.verification.enable")
 
     def verify(
         self,
@@ -49,7 +55,7 @@ class OptionalVerification:
         verified: Callable[[CoordinatorError | None], None],
         /,
     ) -> None:
-        if producer.adds_partition or self._config.get_bool("transaction.partition.verification.enable"):
+        if producer.adds_partition or self._is_enabled:
             self._verification.verify(topic_partition, producer, verified)
         else:
             verified(None)
