@@ -22,6 +22,7 @@ from kohort.model.ids import TopicPartition
 from kohort.storage.batchset import iter_spans, placed_span
 from kohort.storage.log import BatchSetTooLargeError, Log, LogConfig, LogStore, TimestampOffset
 from kohort.storage.memory import MemoryStore
+from kohort.storage.producers import ProducerStateManager
 from kohort.wire.batches import BatchRecord, build_batch, check_crc, read_header, read_records, stamp
 from tests.storage.owner import PARTITION, TOPIC_ID, Owner, batch
 
@@ -118,6 +119,23 @@ def test_appends_to_transactions_are_fenced_by_epoch_and_guard(log: Log) -> None
     assert append(3, None) == "INVALID_PRODUCER_EPOCH"
     assert end(4, 6) == "TRANSACTION_COORDINATOR_FENCED"
     assert log.end_offset == 3
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_producers_are_as_if_their_batches_and_markers_had_been_read(log: Log, committed: bool) -> None:
+    for producer_id in (9, 8):
+        records = [BatchRecord(b"k", b"v")]
+        data = build_batch(records, timestamp_ms=5, producer_id=producer_id, producer_epoch=3, transactional=True)
+        log.append(data, leader_epoch=0)
+    log.append_marker(EndTransaction(9, 4, 7, committed, 2), leader_epoch=0, timestamp_ms=6)
+    log.append_marker(EndTransaction(5, 0, 1, committed), leader_epoch=0, timestamp_ms=9)
+    rebuilt = ProducerStateManager()
+    data = log.read(0, bytes_max=1 << 20)
+    aborted = [rebuilt.update(data, span) for span in iter_spans(data)]
+    assert log.producers.states == rebuilt.states
+    assert log.producers.first_unstable_offset == rebuilt.first_unstable_offset == 0
+    assert log.aborted_transactions(0, data) == [each for each in aborted if each is not None]
+    assert len(log.aborted_transactions(0, data)) == (not committed)
 
 
 def test_the_callers_buffer_is_not_written_to(log: Log) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from random import Random
 from uuid import UUID
 
+from kohort.machine.shard import EndTransaction
 from kohort.model.errors import StorageError, UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.runtime.ports import Clock, Defer
@@ -36,7 +37,7 @@ class SimulatedLog(MemoryLog):
     appends_before_failure = 0
     before_append: Callable[[], None] | None = None
 
-    def append(self, batch: bytes | bytearray, *, leader_epoch: int) -> int:
+    def append(self, batch: bytes | bytearray, *, leader_epoch: int, end: EndTransaction | None = None) -> int:
         if self.before_append is not None:
             self.before_append()
         if self.appends_before_failure > 0:
@@ -45,7 +46,7 @@ class SimulatedLog(MemoryLog):
             error, self.fail_next_append = self.fail_next_append, None
             if error is not None:
                 raise error
-        return super().append(batch, leader_epoch=leader_epoch)
+        return super().append(batch, leader_epoch=leader_epoch, end=end)
 
     def read(self, offset: int, *, bytes_max: int, up_to: int | None = None) -> bytes:
         error, self.fail_next_read = self.fail_next_read, None

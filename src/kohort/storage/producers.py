@@ -324,6 +324,11 @@ class ProducerStateManager:
         if used:
             self.on_forgotten(states.pop(min(used, key=_use).producer_id))
 
+    def end(self, end: EndTransaction, offset: int, timestamp_ms: int) -> AbortedTxn | None:
+        """As `update`, with a marker that was made here."""
+        marker = offset, timestamp_ms, end.coordinator_epoch, end.committed
+        return self._update_from_marker(end.producer_id, end.producer_epoch, marker)
+
     def _update_from_marker(self, producer_id: int, producer_epoch: int, marker: StoredMarker) -> AbortedTxn | None:
         offset, timestamp_ms, coordinator_epoch, is_committed = marker
         self._verifications.pop(producer_id, None)

@@ -132,7 +132,13 @@ class LogBase(ABC):
             self.size_bytes * 100 // limit if (limit := self.config.retention_bytes) > 0 else 0,
         )
 
-    def append(self, batch: bytes | bytearray, *, leader_epoch: int) -> int:
+    def append(self, batch: bytes | bytearray, *, leader_epoch: int, end: EndTransaction | None = None) -> int:
+        """
+        As `PartitionLog.append`.
+
+        Args:
+            end: the content of a marker, which is not read from its bytes then.
+        """
         if self.refusal is not None:
             raise UnavailableError(self.refusal)
         if leader_epoch != self.leader_epoch:
@@ -143,7 +149,7 @@ class LogBase(ABC):
             if span is not None and size <= limits.segment_bytes:
                 spans = [span]
                 self._write(batch, b"", spans)
-                self._update_producers(batch, spans)
+                self._update_producers(batch, spans, end)
                 return self.end_offset
         # Of a large batch only the header is copied and changed. The records are written from the caller's buffer, maybe later;
         # a buffer that is not `bytes` may change until then, so it is copied.
@@ -186,14 +192,20 @@ class LogBase(ABC):
     def append_marker(self, end: EndTransaction, *, leader_epoch: int, timestamp_ms: int) -> int:
         self.producers.check_marker(end)
         batch = marker_batch(end, timestamp_ms, self.end_offset, leader_epoch)
-        return self.append(batch, leader_epoch=leader_epoch)
+        return self.append(batch, leader_epoch=leader_epoch, end=end)
 
-    def _update_producers(self, data: bytes | bytearray, spans: list[Span]) -> None:
-        """Update the state of producers with the appended batches; the header of a split batch is enough."""
+    def _update_producers(self, data: bytes | bytearray, spans: list[Span], end: EndTransaction | None = None) -> None:
+        """
+        Update the state of producers with the appended batches; the header of a split batch is enough.
+
+        Args:
+            end: the content of the only batch, if it is a marker that was made here.
+        """
         for span in spans:
             # The first bit of a producer id is its sign; most batches have no producer id (-1).
             if data[span[0] + PRODUCER_ID_AT] < 0x80:
-                aborted = self.producers.update(data, span)
+                producers = self.producers
+                aborted = producers.update(data, span) if end is None else producers.end(end, span[2], span[4])
                 if aborted is not None:
                     self._add_aborted(aborted)
 

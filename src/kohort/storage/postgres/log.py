@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import Final, NoReturn, Protocol
 from uuid import UUID
 
+from kohort.machine.shard import EndTransaction
 from kohort.model.errors import UnavailableError
 from kohort.model.ids import TopicPartition
 from kohort.model.limits import UNWRITTEN_BYTES_MAX
@@ -275,12 +276,12 @@ class PostgresLog(PostgresReads):
 
     # Writing
 
-    def append(self, batch: bytes | bytearray, *, leader_epoch: int) -> int:
+    def append(self, batch: bytes | bytearray, *, leader_epoch: int, end: EndTransaction | None = None) -> int:
         if self._gathering.unwritten_bytes > UNWRITTEN_BYTES_MAX and self.refusal is None:
             raise UnavailableError(
                 f"{self.topic_partition} takes no records: the database has not taken {UNWRITTEN_BYTES_MAX} bytes yet"
             )
-        return super().append(batch, leader_epoch=leader_epoch)
+        return super().append(batch, leader_epoch=leader_epoch, end=end)
 
     def _write(self, data: bytes | bytearray, rest: bytes | memoryview, spans: list[Span]) -> None:
         whole = b"".join((data, rest))
@@ -295,8 +296,8 @@ class PostgresLog(PostgresReads):
         self._stored_bytes += len(whole)
         self._gathering.unwritten_bytes += len(whole)
 
-    def _update_producers(self, data: bytes | bytearray, spans: list[Span]) -> None:
-        super()._update_producers(data, spans)
+    def _update_producers(self, data: bytes | bytearray, spans: list[Span], end: EndTransaction | None = None) -> None:
+        super()._update_producers(data, spans, end)
         write = self.write
         if write is None:
             return
