@@ -7,6 +7,7 @@ on generated records.
 Source: Apache Kafka 4.4.0, TransactionLogKey.json, TransactionLogValue.json.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 from struct import Struct
 from typing import Final
@@ -69,6 +70,12 @@ def _only_partition(partition: TopicPartition) -> bytes:
     return _ONE + _cached_topic(partition.topic) + _ONE + _INDEX_END.pack(partition.partition, 0)
 
 
+@lru_cache(maxsize=64)
+def _usual_value(section_bytes: int) -> Callable[..., bytes]:
+    """Packs a value up to its first tag, the previous producer id, around the array of topics: one call instead of three."""
+    return Struct(f"{_HEAD.format}{section_bytes}s{_TIMES_AND_COUNT.format[1:]}{_ID_TAG.format[1:]}").pack
+
+
 def _topic(topic: str) -> bytes:
     text = bytearray()
     write_compact_string(text, topic)
@@ -103,6 +110,22 @@ def encode_transaction(
         section = _only_partition(next(iter(partitions)))
     else:
         section = _several(partitions)
+    key = _cached_key(transactional_id) if len(transactional_id) <= _KNOWN_ID_MAX else _key(transactional_id)
+    if previous_producer_id != NO_PRODUCER_ID == next_producer_id and not other_tags:
+        usual = _usual_value(len(section))(
+            _NEWEST,
+            producer_id,
+            producer_epoch,
+            timeout_ms,
+            status,
+            section,
+            updated_ms,
+            started_ms,
+            2 if client_version else 1,
+            _PREVIOUS_ID,
+            previous_producer_id,
+        )
+        return key, usual + _VERSION_TAG.pack(_CLIENT_VERSION, client_version) if client_version else usual
     value: bytes = _HEAD.pack(_NEWEST, producer_id, producer_epoch, timeout_ms, status)
     count, tags = 0, b""
     if previous_producer_id != NO_PRODUCER_ID:
@@ -111,7 +134,6 @@ def encode_transaction(
         count, tags = count + 1, tags + _ID_TAG.pack(_NEXT_ID, next_producer_id)
     if client_version:
         count, tags = count + 1, tags + _VERSION_TAG.pack(_CLIENT_VERSION, client_version)
-    key = _cached_key(transactional_id) if len(transactional_id) <= _KNOWN_ID_MAX else _key(transactional_id)
     if other_tags:
         counted = bytearray(_TIMES.pack(updated_ms, started_ms))
         write_uvarint(counted, count + len(other_tags))
