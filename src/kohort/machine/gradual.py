@@ -111,17 +111,20 @@ class Stepwise:
 
     Args:
         at_once: handles a short request in place of the steps, for an API whose requests are frequent and nearly all short.
+        repeated: see `kohort.wire.templates.DecodedOnce`.
     """
 
-    __slots__ = ("_at_once", "in_steps")
+    __slots__ = ("_at_once", "in_steps", "repeated")
 
     def __init__(
         self,
         in_steps: Callable[[Any, Any, Any], Generator[Any, None, Any]],
         at_once: Callable[[Any, Any, Any], Any] | None = None,
+        repeated: Callable[[Any, Any, Any], Any] | None = None,
     ) -> None:
         self.in_steps = in_steps
         self._at_once = at_once
+        self.repeated = repeated
 
     def __call__(self, request: Any, context: Any, reply: Any, /) -> Any:
         """Return the response, or None if it is given to `reply` later."""

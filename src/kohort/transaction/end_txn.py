@@ -18,7 +18,7 @@ Source: KIP-98, KIP-890; Kafka TransactionCoordinator.endTransaction, endTransac
 
 from __future__ import annotations
 
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Result
 from kohort.model.errors import CoordinatorError, ErrorCode
@@ -30,6 +30,9 @@ from kohort.transaction.records import TransactionRecord
 from kohort.transaction.states import COMPLETE_COMMIT, EMPTY, ONGOING, is_complete, is_prepared
 from kohort.transaction.transaction import EPOCH_EXHAUSTED, VERSION_2, Transaction
 from kohort.wire import messages as m
+from kohort.wire.templates import PreparedResponse
+
+EndTxnResponse: TypeAlias = m.EndTxnResponse | PreparedResponse
 
 T = TypeVar("T")
 
@@ -37,13 +40,18 @@ _NONE: Final = ErrorCode.NONE
 
 
 def end_txn(
-    shard: HasContext, now_ms: int, request: m.EndTxnRequest, client_version: int
-) -> Result[TransactionRecord, m.EndTxnResponse]:
+    shard: HasContext,
+    now_ms: int,
+    request: m.EndTxnRequest,
+    client_version: int,
+    ended: PreparedResponse | None = None,
+) -> Result[TransactionRecord, EndTxnResponse]:
     """
     Commit or abort the ongoing transaction.
 
     Args:
         client_version: the transaction version that the client speaks: 2 from EndTxn 5 on.
+        ended: the answer to a client of another version when its transaction ends, if it is encoded already.
 
     Raises:
         CoordinatorError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS: as `add_partitions`.
@@ -58,7 +66,7 @@ def end_txn(
         raise CoordinatorError(ErrorCode.CONCURRENT_TRANSACTIONS)
     if transaction.state is ONGOING:
         prepared = transaction.prepared(committed=request.committed, client_version=client_version, now_ms=now_ms)
-        return end_ongoing(prepared, now_ms, _answer(prepared))
+        return end_ongoing(prepared, now_ms, _answer(prepared) if ended is None else ended)
     if transaction.state is EMPTY:
         raise CoordinatorError(ErrorCode.INVALID_TXN_STATE)
     return _repeated(transaction, request.committed)
@@ -70,7 +78,7 @@ def _end_version_2(
     request: m.EndTxnRequest,
     client_version: int,
     now_ms: int,
-) -> Result[TransactionRecord, m.EndTxnResponse]:
+) -> Result[TransactionRecord, EndTxnResponse]:
     if is_prepared(transaction.state):
         raise CoordinatorError(ErrorCode.CONCURRENT_TRANSACTIONS)
     if is_complete(transaction.state) and _is_retry(context, transaction, request.producer_id, request.producer_epoch):
@@ -105,7 +113,7 @@ def _is_retry(context: TransactionContext, transaction: Transaction, producer_id
     )
 
 
-def _repeated(transaction: Transaction, committed: bool) -> Result[TransactionRecord, m.EndTxnResponse]:
+def _repeated(transaction: Transaction, committed: bool) -> Result[TransactionRecord, EndTxnResponse]:
     """Answer a request about a transaction that has ended."""
     if committed is not (transaction.state is COMPLETE_COMMIT):
         raise CoordinatorError(ErrorCode.INVALID_TXN_STATE)

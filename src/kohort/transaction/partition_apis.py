@@ -7,7 +7,7 @@ AddPartitionsToTxnManager.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -18,13 +18,15 @@ from kohort.machine.steps import Operation
 from kohort.model.context import RequestContext
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.model.ids import CONSUMER_OFFSETS, INTERNAL_TOPICS, TopicPartition, coordinator_partition
-from kohort.model.image import ClusterImage
+from kohort.model.image import ClusterImage, TopicImage
 from kohort.transaction.context import HasContext
 from kohort.transaction.errors import append_error, downgraded
 from kohort.transaction.partitions import TransactionEndingError, add_partitions, verify_partitions
 from kohort.transaction.transaction import VERSION_2
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
+from kohort.wire.encoders import response_encoder
+from kohort.wire.templates import PreparedResponse, RequestTemplate
 
 T = TypeVar("T")
 
@@ -54,7 +56,7 @@ class PartitionApis:
     def handlers(self) -> dict[ApiKey, Callable[..., Any]]:
         """The method of each API."""
         return {
-            ApiKey.ADD_PARTITIONS_TO_TXN: Stepwise(self.add_in_steps, self.add_at_once),
+            ApiKey.ADD_PARTITIONS_TO_TXN: Stepwise(self.add_in_steps, self.add_at_once, self.add_again),
             ApiKey.ADD_OFFSETS_TO_TXN: self.add_offsets_to_txn,
         }
 
@@ -73,6 +75,29 @@ class PartitionApis:
         answer = partial(_answer_client, transaction.topics, reply)
         codes = self._add_checked(transaction, version, partitions, refused, answer)
         return None if codes is None else _answer_of_client(transaction.topics, codes)
+
+    def add_again(
+        self, template: RequestTemplate, context: RequestContext, reply: Reply[Any]
+    ) -> m.AddPartitionsToTxnResponse | PreparedResponse | None:
+        """As `add_at_once`, for a request of the versions of clients that a connection repeats."""
+        known: _KnownAddition | None = template.memo
+        if known is None or not known.is_current(self._image):
+            known = template.memo = self._know(template.request, context.api_version)
+        if known is None or self._front.refusal(known.transactional_id) is not _NONE:
+            return self.add_at_once(template.request, context, reply)
+        return self._add_to(known.transactional_id, Operation(_known_added, known), reply, known.failed)
+
+    def _know(self, request: m.AddPartitionsToTxnRequest, version: int) -> _KnownAddition | None:
+        """What follows from a request; None if a partition cannot be added."""
+        partitions: Added = {}
+        refused: Added = {}
+        topics = request.v3_and_below_topics
+        for topic in topics:
+            self._check(topic.name, topic.partitions, version, partitions, refused)
+        if refused:
+            return None
+        images = [(topic.name, self._image.topic(topic.name)) for topic in topics]
+        return _KnownAddition(request, version, images, partitions)
 
     def add_in_steps(
         self, request: m.AddPartitionsToTxnRequest, context: RequestContext, _reply: Reply[m.AddPartitionsToTxnResponse]
@@ -214,6 +239,60 @@ class PartitionApis:
         return front.runner.write(partition, addition, reply, on_error)
 
 
+class _KnownAddition:
+    """
+    The request of a client whose partitions can be added: everything that does not depend on the transaction.
+
+    Args:
+        images: the topics of the request, as the cluster has them.
+        partitions: all of them.
+
+    Attributes:
+        response: the answer when they are added.
+        failed: the answer by the error with which they are not.
+    """
+
+    __slots__ = (
+        "_images",
+        "_topics",
+        "_version",
+        "failed",
+        "partitions",
+        "producer_epoch",
+        "producer_id",
+        "response",
+        "transactional_id",
+    )
+
+    def __init__(
+        self,
+        request: m.AddPartitionsToTxnRequest,
+        version: int,
+        images: list[tuple[str, TopicImage | None]],
+        partitions: Added,
+    ) -> None:
+        self._images: Final = images
+        self._topics: Final = request.v3_and_below_topics
+        self._version: Final = version
+        self.transactional_id: Final[str] = request.v3_and_below_transactional_id
+        self.producer_id: Final[int] = request.v3_and_below_producer_id
+        self.producer_epoch: Final[int] = request.v3_and_below_producer_epoch
+        self.partitions: Final = frozenset(partitions)
+        encode = response_encoder(ApiKey.ADD_PARTITIONS_TO_TXN, version)
+        self.response: Final = PreparedResponse(encode(0, _answer_of_client(self._topics, partitions)))
+        self.failed: Final[Callable[[Exception], m.AddPartitionsToTxnResponse]] = self._failed
+
+    def is_current(self, image: ClusterImage) -> bool:
+        """Whether the topics are unchanged. A changed topic is another object."""
+        for name, topic in self._images:  # noqa: SIM110 -- as for a commit
+            if image.topic(name) is not topic:
+                return False
+        return True
+
+    def _failed(self, error: Exception) -> m.AddPartitionsToTxnResponse:
+        return _answer_of_client(self._topics, _not_added(self.partitions, self._version, error))
+
+
 class _Addition(Operation):
     """
     An operation that adds partitions to a transaction.
@@ -281,7 +360,15 @@ def _added_or_verified(
     )
 
 
-def _not_added(partitions: Added, version: int, error: Exception) -> Added:
+def _known_added(shard: HasContext, now_ms: int, known: _KnownAddition) -> Result[Any, PreparedResponse]:
+    """As `_added_or_verified`."""
+    records = add_partitions(
+        shard.context, known.transactional_id, known.producer_id, known.producer_epoch, known.partitions, 0, now_ms
+    )
+    return Result(records, known.response)
+
+
+def _not_added(partitions: Iterable[TopicPartition], version: int, error: Exception) -> Added:
     return dict.fromkeys(partitions, downgraded(append_error(error), ApiKey.ADD_PARTITIONS_TO_TXN, version))
 
 

@@ -28,7 +28,7 @@ from kohort.model.ids import TopicPartition
 from kohort.model.image import ClusterImage
 from kohort.transaction.config import TransactionConfig
 from kohort.transaction.context import HasContext
-from kohort.transaction.end_txn import end_txn, refused_end
+from kohort.transaction.end_txn import EndTxnResponse, end_txn, refused_end
 from kohort.transaction.errors import append_error, downgraded
 from kohort.transaction.init_producer_id import init_producer_id
 from kohort.transaction.listing import (
@@ -43,6 +43,8 @@ from kohort.transaction.states import KNOWN_NAMES
 from kohort.transaction.transaction import VERSION_2, Transaction
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
+from kohort.wire.encoders import response_encoder
+from kohort.wire.templates import PreparedResponse, Repeatable, RequestTemplate
 
 Remaining: TypeAlias = Callable[[int, str], frozenset[TopicPartition] | None]
 """`remaining(partition, transactional_id)`: see `kohort.transaction.markers.MarkerSender.remaining`."""
@@ -88,7 +90,7 @@ class TransactionService(Front[HasContext]):
         return {
             ApiKey.INIT_PRODUCER_ID: self.init_producer_id,
             **self.partitions.handlers(),
-            ApiKey.END_TXN: self.end_txn,
+            ApiKey.END_TXN: Repeatable(self.end_txn, self.end_txn_again),
             ApiKey.DESCRIBE_TRANSACTIONS: self.describe_transactions,
             ApiKey.LIST_TRANSACTIONS: self.list_transactions,
         }
@@ -142,13 +144,34 @@ class TransactionService(Front[HasContext]):
     def end_txn(
         self, request: m.EndTxnRequest, context: RequestContext, reply: Reply[m.EndTxnResponse]
     ) -> m.EndTxnResponse | None:
+        response: m.EndTxnResponse | None = self._end_txn(request, context.api_version, reply, None)
+        return response
+
+    def end_txn_again(
+        self, template: RequestTemplate, context: RequestContext, reply: Reply[EndTxnResponse]
+    ) -> EndTxnResponse | None:
+        """As `end_txn`, for a request of a version whose answers say nothing but the code."""
+        api_version = context.api_version
+        ended: PreparedResponse | None = template.memo
+        if ended is None:
+            encoded = response_encoder(ApiKey.END_TXN, api_version)(0, m.EndTxnResponse())
+            ended = template.memo = PreparedResponse(encoded)
+        response: EndTxnResponse | None = self._end_txn(template.request, api_version, reply, ended)
+        return response
+
+    def _end_txn(
+        self,
+        request: m.EndTxnRequest,
+        api_version: int,
+        reply: Reply[Any],
+        ended: PreparedResponse | None,
+    ) -> Any:
         code = self.refusal(request.transactional_id)
         if code is not _NONE:
             return refused_end(code)
-        api_version = context.api_version
         return self.runner.write(
             self.partition_for(request.transactional_id),
-            Operation(end_txn, request, VERSION_2 if api_version >= _VERSION_2_SINCE else 0),
+            Operation(end_txn, request, VERSION_2 if api_version >= _VERSION_2_SINCE else 0, ended),
             reply,
             partial(_not_ended, api_version),
         )

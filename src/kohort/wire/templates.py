@@ -325,22 +325,47 @@ class DecodedOnce:
     The handler of an API whose clients repeat whole requests, such as tools that watch the lag of a group.
 
     Args:
-        handler: takes the decoded request.
+        handler: takes the decoded request. If it has a method `repeated`, that takes the template of a repeated one, and may
+            keep a memo with it, and answer with a `PreparedResponse`.
     """
 
-    __slots__ = ("_handler",)
+    __slots__ = ("_handler", "_repeated")
 
     def __init__(self, handler: Callable[[Any, Any, Any], Any]) -> None:
         self._handler = handler
+        self._repeated: Callable[[RequestTemplate, Any, Any], Any] | None = getattr(handler, "repeated", None)
 
     def __call__(self, request: Any, context: Any, reply: Any, /) -> Any:
         if isinstance(request, TemplateMatch):
+            if self._repeated is not None:
+                return self._repeated(request.template, context, reply)
             request = request.template.request
         return self._handler(request, context, reply)
 
     def with_numbers(self, request: Any, _numbers: Iterator[int], /) -> Any:
         """The request itself: it has no fields that templates vary."""
         return request
+
+
+class Repeatable:
+    """
+    A handler of an API with what `DecodedOnce` asks for.
+
+    Args:
+        handler: takes the decoded request.
+        repeated: takes its template instead.
+    """
+
+    __slots__ = ("_handler", "repeated")
+
+    def __init__(
+        self, handler: Callable[[Any, Any, Any], Any], repeated: Callable[[RequestTemplate, Any, Any], Any]
+    ) -> None:
+        self._handler = handler
+        self.repeated = repeated
+
+    def __call__(self, request: Any, context: Any, reply: Any, /) -> Any:
+        return self._handler(request, context, reply)
 
 
 RepeatRead: TypeAlias = Callable[[bytes, int, TemplateCache], Any]
