@@ -255,6 +255,7 @@ def test_entries_of_another_form(key: str, value: object, caplog: pytest.LogCapt
     check_serves(again)
 
 
-def test_entries_of_a_newer_version_end_the_start() -> None:
+@pytest.mark.parametrize("content", [{"rates": []}, {"setting": 5}])
+def test_entries_of_a_newer_version_end_the_start(content: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match="newer version"):
-        stored(("setting:quota:x", {"version": 1, "rates": []}))
+        stored(("setting:quota:x", {"version": 1, **content}))
