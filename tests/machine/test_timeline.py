@@ -147,8 +147,15 @@ class AgainstCopies(RuleBasedStateMachine):
         self.copies = {it: copy for it, copy in self.copies.items() if it >= epoch}
 
     @invariant()
-    def every_past_is_what_it_was(self) -> None:
+    def the_snapshots_are_there(self) -> None:
         assert self.registry.epochs == tuple(sorted(self.copies))
+
+    def teardown(self) -> None:
+        self.every_past_is_what_it_was()
+
+    @rule()
+    def every_past_is_what_it_was(self) -> None:
+        """A rule and no invariant: a look at the past changes how later snapshots keep it."""
         assert self.at(self.epoch + 1) == (self.mark or self.present()), (
             "without a later snapshot the state is read as it is"
         )
@@ -234,6 +241,31 @@ def test_an_iteration_of_the_past_outlives_its_snapshot() -> None:
     assert dict(pairs) == {"a": 1, "b": 1}
     with pytest.raises(KeyError):
         table.items_at(5)
+
+
+def test_what_a_dropped_snapshot_has_seen_passes_to_the_one_before() -> None:
+    registry = SnapshotRegistry()
+    table: TimelineDict[str, int] = TimelineDict(registry, {"a": 1})
+    registry.create(1)
+    registry.create(2)
+    table.put("a", 2)
+    table.put("a", 3)
+    registry.delete(2)
+    table.put("a", 4)
+    assert table.get_at("a", 1) == 1
+    registry.revert_to(1)
+    assert table == {"a": 1}
+
+
+def test_an_operation_that_looks_at_the_past_is_undone() -> None:
+    registry = SnapshotRegistry()
+    table: TimelineDict[str, int] = TimelineDict(registry, {"a": 1})
+    registry.create(1)
+    registry.begin()
+    table.put("a", 2)
+    assert table.get_at("a", 1) == 1
+    registry.undo()
+    assert table == {"a": 1}
 
 
 def test_a_set_knows_its_elements() -> None:

@@ -2,9 +2,10 @@
 Timeline structures: collections that can be read, and reverted, as of an earlier log offset.
 
 Epochs are log offsets. A snapshot at epoch E shows every change made before the snapshot was taken, and none made after. The
-newest state is a plain `dict` (or set, or attribute), so a read costs what it costs there. The first change of a key after a
-snapshot stores the old value in that snapshot's delta. Taking a snapshot costs the same at any size, dropping one costs what
-has changed since it was taken, and a dropped snapshot holds nothing.
+newest state is a plain `dict` (or set, or attribute), so a read costs what it costs there. A change after a snapshot adds the
+old value to a list of that snapshot. Only when somebody looks at the past, the list becomes the deltas of the structures: most
+snapshots are dropped before. Taking a snapshot costs the same at any size, dropping one costs what has changed since it was
+taken, and nothing refers to a dropped snapshot.
 
 Source: Kafka org.apache.kafka.timeline (SnapshotRegistry, TimelineHashMap, TimelineHashSet, TimelineObject).
 """
@@ -41,38 +42,40 @@ class _Revertable(Protocol):
 
 
 class _Snapshot:
-    """One epoch with a delta for each structure: the values overwritten after this snapshot and before the next one."""
+    """One epoch with the values overwritten after this snapshot and before the next one."""
 
-    __slots__ = ("deltas", "epoch")
+    __slots__ = ("_deltas", "changes", "epoch")
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
-        self.deltas: dict[int, tuple[_Revertable, dict[Any, Any]]] = {}
+        self.changes: list[tuple[_Revertable, Any, Any]] = []
+        """Structure, key and old value of each change that is not in the deltas yet, in order."""
+        self._deltas: dict[int, tuple[_Revertable, dict[Any, Any]]] = {}
         """By identity of the structure, which each entry keeps alive."""
 
+    @property
+    def deltas(self) -> dict[int, tuple[_Revertable, dict[Any, Any]]]:
+        """The structures that were changed, with their old values by key."""
+        if self.changes:
+            changes, self.changes = self.changes, []
+            for structure, key, old in changes:
+                self.delta_of(structure).setdefault(key, old)
+        return self._deltas
+
     def delta_of(self, structure: _Revertable) -> dict[Any, Any]:
-        entry = self.deltas.get(id(structure))
+        deltas = self.deltas
+        entry = deltas.get(id(structure))
         if entry is None:
-            entry = self.deltas[id(structure)] = (structure, {})
+            entry = deltas[id(structure)] = (structure, {})
         return entry[1]
 
     def absorb(self, later: "_Snapshot") -> None:
         """Take over the old values of a later snapshot; the values that this snapshot has are older, and stay."""
-        for structure, delta in later.deltas.values():
+        for structure, delta in later._deltas.values():
             mine = self.delta_of(structure)
             for key, value in delta.items():
                 mine.setdefault(key, value)
-
-    def release(self) -> None:
-        """
-        Free the old values of a dropped snapshot.
-
-        A structure keeps a reference to the last snapshot and delta that it has written to. Both are emptied here, because
-        that structure may not be written again for a long time.
-        """
-        for _, delta in self.deltas.values():
-            delta.clear()
-        self.deltas.clear()
+        self.changes += later.changes
 
 
 class SnapshotRegistry:
@@ -115,22 +118,20 @@ class SnapshotRegistry:
         mark = self._mark
         if self.newest is mark:
             self.newest = self._last
-            if mark.deltas:
+            if mark.changes or mark._deltas:
                 self._mark = _Snapshot(_NO_EPOCH)
                 for structure, delta in mark.deltas.values():
                     structure._restore(delta)
-                mark.release()
 
     def end(self) -> None:
         """Keep the changes of the operation, as changes since the last snapshot; no effect if it has ended."""
         mark = self._mark
         if self.newest is mark:
             last = self.newest = self._last
-            if mark.deltas:
+            if mark.changes or mark._deltas:
                 self._mark = _Snapshot(_NO_EPOCH)
                 if last is not None:
                     last.absorb(mark)
-                mark.release()
 
     # -- snapshots ---------------------------------------------------------------------------------------------
 
@@ -160,20 +161,15 @@ class SnapshotRegistry:
         index = self._index(epoch)
         if index > 0:
             self._snapshots[index - 1].absorb(self._snapshots[index])
-        self._snapshots.pop(index).release()
+        self._snapshots.pop(index)
         self._find_last()
 
     def delete_up_to(self, epoch: int) -> None:
         """Drop every snapshot below `epoch`."""
-        count = 0
-        for snapshot in self._snapshots:
-            if snapshot.epoch >= epoch:
-                break
-            snapshot.release()
-            count += 1
-        if count:
-            del self._snapshots[:count]
-            self._find_last()
+        snapshots = self._snapshots
+        while snapshots and snapshots[0].epoch < epoch:
+            snapshots.pop(0)
+        self._find_last()
 
     def _find_last(self) -> None:
         is_marked = self.newest is self._mark
@@ -193,12 +189,10 @@ class SnapshotRegistry:
         snapshot = self._snapshots[index]
         for later in self._snapshots[index + 1 :]:
             snapshot.absorb(later)
-            later.release()
         del self._snapshots[index + 1 :]
         self.newest = self._last = self._snapshots[index] = _Snapshot(epoch)
         for structure, delta in snapshot.deltas.values():
             structure._restore(delta)
-        snapshot.release()
 
     def deltas(self, structure: _Revertable, epoch: int) -> Iterator[dict[Any, Any]]:
         """
@@ -243,15 +237,11 @@ class TimelineDict(MutableMapping[K, V]):
     order of iteration may be another one.
     """
 
-    __slots__ = ("_delta", "_newest", "_registry", "_seen")
+    __slots__ = ("_newest", "_registry")
 
     def __init__(self, registry: SnapshotRegistry, items: Mapping[K, V] | Iterable[tuple[K, V]] = ()) -> None:
         self._newest: dict[K, V] = {}
         self._registry: Final = registry
-        self._seen: _Snapshot | None = None
-        """The newest snapshot that it has seen."""
-        self._delta: dict[K, V] = {}
-        """Its old values in that snapshot."""
         self.update(items)
 
     def __getitem__(self, key: K) -> V:
@@ -294,10 +284,7 @@ class TimelineDict(MutableMapping[K, V]):
         """Set a value; `self[key] = value` does the same."""
         newest = self._registry.newest
         if newest is not None:
-            if newest is not self._seen:
-                self._seen, self._delta = newest, newest.delta_of(self)
-            if key not in self._delta:
-                self._delta[key] = self._newest.get(key, _ABSENT)
+            newest.changes.append((self, key, self._newest.get(key, _ABSENT)))
         self._newest[key] = value
 
     def __setitem__(self, key: K, value: V) -> None:
@@ -311,9 +298,7 @@ class TimelineDict(MutableMapping[K, V]):
         """`put` each key with the value at the same index."""
         newest = self._registry.newest
         if newest is not None:
-            if newest is not self._seen:
-                self._seen, self._delta = newest, newest.delta_of(self)
-            delta = self._delta
+            delta = newest.delta_of(self)
             new = [key for key in keys if key not in delta] if delta else keys
             delta.update(zip(new, map(self._newest.get, new, repeat(_ABSENT)), strict=True))
         self._newest.update(zip(keys, values, strict=False))
@@ -321,10 +306,7 @@ class TimelineDict(MutableMapping[K, V]):
     def __delitem__(self, key: K) -> None:
         newest = self._registry.newest
         if newest is not None:
-            if newest is not self._seen:
-                self._seen, self._delta = newest, newest.delta_of(self)
-            if key not in self._delta:
-                self._delta[key] = self._newest[key]
+            newest.changes.append((self, key, self._newest[key]))
         del self._newest[key]
 
     def remove(self, key: K) -> V | None:
@@ -395,7 +377,6 @@ class TimelineDict(MutableMapping[K, V]):
                 self._newest.pop(key, None)
             else:
                 self._newest[key] = value
-        self._seen = None
 
     def update(self, other: Any = (), /, **more: V) -> None:
         self.put_all(dict(other, **more))
@@ -475,7 +456,7 @@ class TimelineValue(Generic[V]):
     def set(self, value: V) -> None:
         newest = self._registry.newest
         if newest is not None:
-            newest.delta_of(self).setdefault(None, self._value)
+            newest.changes.append((self, None, self._value))
         self._value = value
 
     def get_at(self, epoch: int) -> V:

@@ -21,10 +21,9 @@ class TimelineFields:
     def change(self, **values: Any) -> None:
         """Set attributes."""
         newest = self._registry.newest
-        delta = {} if newest is None else newest.delta_of(self)
         for name, value in values.items():
-            if name not in delta:
-                delta[name] = getattr(self, name)
+            if newest is not None:
+                newest.changes.append((self, name, getattr(self, name)))
             setattr(self, name, value)
 
     def value_at(self, name: str, epoch: int) -> Any:
