@@ -76,6 +76,17 @@ def test_a_response_from_uncommitted_state_waits_with_its_batch() -> None:  # [L
     assert bench.answers["reads"] == ["a is 1"]
 
 
+def test_a_defect_in_one_partition_does_not_stop_the_batches_of_others(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench().load(0).load(1)
+    bench.put("a", ("a", 1))
+    bench.write("b", lambda shard, _: shard.put("ok", ("b", 1)), partition=1)
+    bench.log.fail_next_append = UnavailableError("no disk")
+    bench.shards[0].registry.delete(0)  # which the failed batch is reverted to
+    bench.node.run_turn()
+    assert "shard.flush_failed partition=state-0" in caplog.text
+    assert bench.logs[1].appends == 1
+
+
 def test_a_batch_may_be_as_large_as_the_topic_allows() -> None:  # [41]
     bench = Bench().load()
     names = [f"{number:0>10000}" for number in range(100)]

@@ -7,6 +7,7 @@ import msgspec
 
 from kohort.machine.shard import Deadlines, RecordSerde, Shard
 from kohort.machine.timeline import SnapshotRegistry
+from kohort.runtime.append.appender import OpenBatches
 from kohort.runtime.ports import Clock
 from kohort.runtime.slices import Slices
 from kohort.wire.compression import Codec
@@ -26,6 +27,7 @@ class Environment(msgspec.Struct, Generic[S], frozen=True):
     on_failed: Callable[[int], None]
     """Called when a partition is out of step with its log and has to be loaded again."""
     slices: Slices
+    open_batches: OpenBatches
     on_effects: Callable[[int, Sequence[Any]], None]
     """Called with a partition and the effects of a committed operation, in the order of the log."""
     load_buffer_bytes: int

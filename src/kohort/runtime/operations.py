@@ -46,6 +46,7 @@ class Operations(Owner, Generic[S]):
         super().__init__(partition, executor, environment.clock, metrics)
         self._env = environment
         self._linger_ms = environment.linger_ms
+        self._open_batches = environment.open_batches
         self._write_timeout_ms = environment.write_timeout_ms
         self.is_inline = executor.is_inline
         self.shard: S | None = None
@@ -308,17 +309,29 @@ class Operations(Owner, Generic[S]):
     def flush_later(self, batch: OpenBatch, /) -> None:
         linger_ms = self._linger_ms
         if linger_ms > 0:
-            batch.linger = self._executor.wheel.arm(self._now_ms() + linger_ms, self._flush_open)
+            batch.linger = self._executor.wheel.arm(self._now_ms() + linger_ms, self.flush_open)
+        elif self.is_inline:
+            self._open_batches.add(self)
         else:
-            self._executor.defer(self._flush_open)
+            self._executor.defer(self.flush_open)
 
-    def _flush_open(self) -> None:
+    def flush_open(self) -> None:
         """
         Append the open batch. If the batch of this timer was full before, its successor is appended a little early.
         """
         appender = self._appender
-        if appender is not None:
-            self._exclusively(appender.flush)
+        if appender is None:
+            return
+        if self._busy:
+            self._enqueue(appender.flush)
+            return
+        self._busy = True
+        try:
+            appender.flush()
+        finally:
+            self._busy = self._held is not None
+            if self._outbox or self._queue:
+                self._settle()
 
     def _logged(self, error: Exception) -> Exception:
         # The appender has logged errors of the log; a refused request is no error of the shard.

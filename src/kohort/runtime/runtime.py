@@ -21,6 +21,7 @@ from kohort.machine.steps import Operation
 from kohort.machine.timeline import SnapshotRegistry
 from kohort.model.errors import InvariantError, KohortError
 from kohort.model.image import NO_TOPICS, ClusterImage, ImageDelta
+from kohort.runtime.append.appender import OpenBatches
 from kohort.runtime.context import Context
 from kohort.runtime.environment import Environment
 from kohort.runtime.loading.ahead import Pause
@@ -113,6 +114,7 @@ class Runtime(PartitionRunner[S]):
             write_timeout_ms=write_timeout_ms,
             on_failed=self._reload,
             slices=Slices(clock),
+            open_batches=OpenBatches(),
             on_effects=_drop_effects if on_effects is None else on_effects,
             load_buffer_bytes=load_buffer_bytes,
             is_compacted=is_compacted,

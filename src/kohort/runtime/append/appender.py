@@ -47,6 +47,32 @@ class Owner(DeferredExecution):
         """Call `Appender.flush(batch)` when the linger of the batch is over."""
         raise NotImplementedError
 
+    def flush_open(self) -> None:
+        """Append the open batch, after the operation in progress."""
+        raise NotImplementedError
+
+
+class OpenBatches:
+    """The open batches of a thread's partitions, which are appended at the end of the turn in one deferred call."""
+
+    __slots__ = ("_owners",)
+
+    def __init__(self) -> None:
+        self._owners: list[Owner] = []
+
+    def add(self, owner: Owner) -> None:
+        if not self._owners:
+            owner._executor.defer(self._flush)
+        self._owners.append(owner)
+
+    def _flush(self) -> None:
+        owners, self._owners = self._owners, []
+        for owner in owners:
+            try:
+                owner.flush_open()
+            except Exception:  # noqa: BLE001 -- the failure of one partition must not stop the others
+                _log.exception("shard.flush_failed partition=%s", owner.name)
+
 
 class Appender:
     """
