@@ -62,7 +62,7 @@ def check_fetch(group: m.OffsetFetchRequestGroup, context: RequestContext, image
         else:
             indexes = topic.partition_indexes
             accepted.append(
-                m.OffsetFetchRequestTopics(name=found.name, topic_id=topic.topic_id, partition_indexes=indexes)
+                m.OffsetFetchRequestTopics(name=found.name, topic_id=found.topic_id, partition_indexes=indexes)
             )
     # A request that was read from a frame is no msgspec.Struct, so it is made anew.
     named = m.OffsetFetchRequestGroup(
