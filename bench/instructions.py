@@ -329,18 +329,22 @@ class Time:
     """The time of the process, which stands still once it is stopped: no timer is counted on a slow machine."""
 
     def __init__(self) -> None:
-        self._monotonic_ns, self._stopped_ns = time.monotonic_ns, 0
-        time.monotonic_ns = self._now_ns
-        time.monotonic = lambda: self._now_ns() / 1e9
+        self._monotonic_ns, self._monotonic = time.monotonic_ns, time.monotonic
+        self._stopped_ns, self._stopped_s = 0, 0.0
+        time.monotonic_ns, time.monotonic = self._now_ns, self._now_s
 
     def _now_ns(self) -> int:
         return self._stopped_ns or self._monotonic_ns()
 
+    def _now_s(self) -> float:
+        return self._stopped_s or self._monotonic()
+
     def stop(self) -> None:
         self._stopped_ns = self._monotonic_ns()
+        self._stopped_s = self._stopped_ns / 1e9
 
     def go_on(self) -> None:
-        self._stopped_ns = 0
+        self._stopped_ns, self._stopped_s = 0, 0.0
 
 
 class NotCounted:

@@ -174,6 +174,9 @@ class Catalog:
         self._log: Log | None = None
         self._clock = clock
         self._durable = CatalogView()
+        # Every request looks at topics, and to call a function of Python takes as long as some look-ups.
+        self.topic: Final[Callable[[str], Topic | None]] = self._durable.by_name.get
+        self.topic_by_id: Final[Callable[[UUID], Topic | None]] = self._durable.by_id.get
         self._newest = CatalogView()
         self._pending: deque[_Pending] = deque()
         self._listeners: list[Listener] = []
@@ -278,12 +281,6 @@ class Catalog:
         """The topic with other replicas or leaders. Leader epochs are those of this start of the process."""
         partitions = tuple(states)
         return msgspec.structs.replace(topic, partition_count=len(partitions), start=self.starts, partitions=partitions)
-
-    def topic(self, name: str) -> Topic | None:
-        return self._durable.by_name.get(name)
-
-    def topic_by_id(self, topic_id: UUID) -> Topic | None:
-        return self._durable.by_id.get(topic_id)
 
     def topics(self) -> Iterable[Topic]:
         return self._durable.by_name.values()

@@ -282,8 +282,10 @@ class DeferredExecution(SerialExecution):
                 self._timeout = self._executor.wheel.arm(deadline_ms, self._on_timeout)
         else:
             deadline_ms = events[0].deadline_ms
-            if len(events) > 1:
-                deadline_ms = min([event.deadline_ms for event in events])
+            # In compiled code `min` would make objects of the numbers.
+            for event in events:
+                if event.deadline_ms < deadline_ms:
+                    deadline_ms = event.deadline_ms
             if deadline_ms < timeout.deadline_ms:
                 self._timeout = self._executor.wheel.move(timeout, deadline_ms)
 

@@ -45,7 +45,8 @@ class ClientConnection(AnsweringConnection):
         self._frames = FrameReader(shared.frame_bytes_max)
         self._waiting: deque[bytes] = deque()
         """Frames that wait until the requests in flight are answered."""
-        self._in_flight: deque[InFlightRequest] = deque()
+        self._in_flight: list[InFlightRequest] = []
+        """The requests without an answer so far, oldest first. They are few, and compiled code uses a list directly."""
         self._in_flight_bytes = 0
         self._long_works = 0
         """Works in slices whose handler has not finished. The requests behind them wait."""
@@ -79,7 +80,7 @@ class ClientConnection(AnsweringConnection):
 
     @property
     def in_flight(self) -> list[InFlightRequest]:
-        """The requests without an answer so far, oldest first."""
+        """A copy of the requests without an answer so far, oldest first."""
         return list(self._in_flight)
 
     # -- asyncio -----------------------------------------------------------------------------------------------
@@ -290,7 +291,7 @@ class ClientConnection(AnsweringConnection):
         """Send the answers that no earlier request holds back, and go on with the requests that waited for them."""
         in_flight = self._in_flight
         while in_flight and in_flight[0].answer is not None:
-            first = in_flight.popleft()
+            first = in_flight.pop(0)
             self._in_flight_bytes -= first.size_bytes
             self._out.append(first.answer or b"")
         if self.held_bytes:

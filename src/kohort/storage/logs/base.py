@@ -73,7 +73,7 @@ class LogBase(ABC):
         self._is_left = False
         self._found_base = (-1, -1)
         """A log start, and the base offset of the batch that holds it."""
-        self._listeners: list[HighWatermarkListener] = []
+        self._listeners: tuple[HighWatermarkListener, ...] = ()
         self._on_start_raised: Callable[[], None] = _do_nothing
         self._offline_listeners: list[Callable[[], None]] = []
         self.hold_flush: HoldAt | None = None
@@ -243,11 +243,10 @@ class LogBase(ABC):
             )
 
     def add_listener(self, listener: HighWatermarkListener) -> None:
-        self._listeners.append(listener)
+        self._listeners += (listener,)
 
     def remove_listener(self, listener: HighWatermarkListener) -> None:
-        if listener in self._listeners:
-            self._listeners.remove(listener)
+        self._listeners = tuple(each for each in self._listeners if each != listener)
 
     def when_start_rises(self, listener: Callable[[], None]) -> None:
         self._on_start_raised = listener
@@ -260,7 +259,7 @@ class LogBase(ABC):
         Call no listener any more: the store has removed the log. A listener refers to the log, so the records would stay in
         memory until a garbage collection finds the cycle.
         """
-        self._listeners.clear()
+        self._listeners = ()
         self._offline_listeners.clear()
         self._on_start_raised = _do_nothing
 
@@ -315,7 +314,7 @@ class LogBase(ABC):
                 return
         self.high_watermark = high_watermark
         self.producers.on_high_watermark(high_watermark)
-        for listener in self._listeners.copy():
+        for listener in self._listeners:
             try:
                 listener(high_watermark)
             except Exception:  # noqa: BLE001 -- as above
