@@ -182,6 +182,17 @@ def test_a_fetch_by_topic_id_that_was_read_from_a_frame() -> None:
     assert [found.name for found in checked.request.topics or ()] == ["orders"]
 
 
+def test_a_fetch_by_topic_id_after_a_restart() -> None:
+    """The id of a loaded offset is equal to that of the topic, and another object."""
+    coordinator = Coordinator()
+    coordinator.commit({ORDERS: 7})
+    coordinator.restart()
+    topic = m.OffsetFetchRequestTopics(topic_id=coordinator.image.by_name["orders"].topic_id, partition_indexes=[0])
+    group = m.OffsetFetchRequestGroup(group_id="group", topics=[topic])
+    (found,) = coordinator.ask("offset_fetch", m.OffsetFetchRequest(groups=[group]), version=10).groups
+    assert found.topics[0].partitions[0].committed_offset == 7
+
+
 def test_a_commit_that_cannot_be_written_changes_nothing() -> None:
     coordinator = Coordinator()
     coordinator.commit({ORDERS: 1})

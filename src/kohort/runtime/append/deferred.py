@@ -281,11 +281,8 @@ class DeferredExecution(SerialExecution):
             if deadline_ms is not None:
                 self._timeout = self._executor.wheel.arm(deadline_ms, self._on_timeout)
         else:
+            # The first one is the earliest: the operations of a batch have one timeout.
             deadline_ms = events[0].deadline_ms
-            # In compiled code `min` would make objects of the numbers.
-            for event in events:
-                if event.deadline_ms < deadline_ms:
-                    deadline_ms = event.deadline_ms
             if deadline_ms < timeout.deadline_ms:
                 self._timeout = self._executor.wheel.move(timeout, deadline_ms)
 
