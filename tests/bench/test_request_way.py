@@ -17,13 +17,13 @@ ROOT = Path(__file__).parents[2]
 LONGEST = {                                # calls, files, changes of rooms; a read of a timeline dict is a call
     "Heartbeat":                            (31,  13,  15),
     "ConsumerGroupHeartbeat":               (42,  17,  18),
-    "OffsetCommit, 1 partition":            (127, 35,  50),
-    "OffsetCommit, 100 partitions":         (131, 35,  52),
+    "OffsetCommit, 1 partition":            (125, 33,  48),
+    "OffsetCommit, 100 partitions":         (131, 34,  50),
     "OffsetCommit, 1 partition, 10 groups": (169, 41,  62),
-    "JoinGroup and SyncGroup":              (366, 46, 158),
+    "JoinGroup and SyncGroup":              (352, 46, 158),
     "Produce, 1 record":                    (84,  24,  28),
     "Fetch, records at hand":               (77,  24,  19),
-    "Transaction":                          (547, 57, 208),
+    "Transaction":                          (539, 55, 206),
 }
 # fmt: on
 WORK_BESIDE = 4
