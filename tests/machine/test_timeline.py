@@ -305,6 +305,23 @@ def test_old_snapshots_hold_only_what_changed() -> None:
     assert registry.newest is None
 
 
+def test_a_key_that_changes_again_and_again_has_one_old_value() -> None:
+    """The snapshot stays as long as the log hangs, and requests without records change what is not in the log."""
+    registry = SnapshotRegistry()
+    table: TimelineDict[int, Value] = TimelineDict(registry, {1: Value()})
+    registry.create(1)
+    seen: weakref.WeakSet[Value] = weakref.WeakSet()
+    for _ in range(50_000):
+        registry.begin()
+        value = Value()
+        seen.add(value)
+        table.put(1, value)
+        registry.end()
+    assert len(seen) < 5_000
+    registry.revert_to(1)
+    assert table[1] not in seen
+
+
 # -- dropped snapshots hold nothing --------------------------------------------------------------------------------
 
 

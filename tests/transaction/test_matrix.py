@@ -244,6 +244,7 @@ EXPECTED = [
     (EMPTY, 4, 5, PID,       PID + 1, 5,      (FENCED, -1, -1)),
     (EMPTY, 32766, 0, OLD_PID, OLD_PID, 32766, (0, PID, 0)),      # a lost answer to the rotation
     (EMPTY, 32766, 0, OLD_PID, OLD_PID, 32765, (FENCED, -1, -1)),
+    (EMPTY, 32766, 0, OLD_PID, OLD_PID, 0,    (FENCED, -1, -1)),  # the epoch is of the new id
     (EMPTY, -1, 32765, PID,  PID, 32765,      (0, PID, 32766)),
     (EMPTY, -1, 32766, PID,  PID, 32766,      (0, 1000, 0)),      # a new producer id
     (EMPTY, -1, 32766, PID,  PID, 32765,      (UNKNOWN, -1, -1)),

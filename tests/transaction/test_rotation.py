@@ -8,7 +8,7 @@ Source: KIP-890, KAFKA-20310; logs and answers of a node of Apache Kafka 4.4.0.
 import pytest
 
 from kohort.model.errors import ErrorCode
-from kohort.transaction.states import COMPLETE_ABORT, EMPTY, ONGOING
+from kohort.transaction.states import COMPLETE_ABORT, EMPTY, ONGOING, PREPARE_COMMIT
 from kohort.transaction.transaction import Transaction
 from tests.transaction.bench import ID, T0, T1, Bench, transaction
 
@@ -234,3 +234,12 @@ def test_records_of_4_2_1_have_no_previous_producer_id() -> None:
     bench.restart()
     assert bench.init(ID, OLD, 3) == (0, OLD, 4)
     assert written(bench) == [("Empty", OLD, 3, -1, -1), ("Empty", OLD, 4, OLD, -1)]
+
+
+def test_a_decision_of_4_2_1_has_none_either() -> None:
+    """A restart finds it, and writes the markers and the completion."""
+    bench = Bench()
+    bench.put(transaction(producer_id=OLD, producer_epoch=3, state=PREPARE_COMMIT, partitions=frozenset({T0})))
+    bench.restart()
+    bench.settle()
+    assert written(bench) == [("PrepareCommit", OLD, 3, -1, -1), ("CompleteCommit", OLD, 3, OLD, -1)]

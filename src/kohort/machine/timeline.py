@@ -31,6 +31,8 @@ V = TypeVar("V")
 D = TypeVar("D")
 
 _NO_EPOCH: Final = -1
+_CHANGES_MAX: Final = 4_000
+"""So many changes are sorted by structure: a key that changes again and again while the log hangs has one old value."""
 _ABSENT: Final[Any] = object()
 """A delta's value for a key that did not exist."""
 
@@ -57,9 +59,7 @@ class _Snapshot:
     def deltas(self) -> dict[int, tuple[_Revertable, dict[Any, Any]]]:
         """The structures that were changed, with their old values by key."""
         if self.changes:
-            changes, self.changes = self.changes, []
-            for structure, key, old in changes:
-                self.delta_of(structure).setdefault(key, old)
+            self._sort()
         return self._deltas
 
     def delta_of(self, structure: _Revertable) -> dict[Any, Any]:
@@ -76,6 +76,13 @@ class _Snapshot:
             for key, value in delta.items():
                 mine.setdefault(key, value)
         self.changes += later.changes
+        if len(self.changes) > _CHANGES_MAX:
+            self._sort()
+
+    def _sort(self) -> None:
+        changes, self.changes = self.changes, []
+        for structure, key, old in changes:
+            self.delta_of(structure).setdefault(key, old)
 
 
 class SnapshotRegistry:
