@@ -94,11 +94,16 @@ class Owner:
 def abandon(store: DiskStore) -> None:
     """The process is gone: its threads, its files and its lock, and nothing of what an orderly stop does."""
     store.cleaner.stop()
+    written = []
     for topic_partition in store.partitions():
         log = store.get(topic_partition)
         assert log is not None
         log.close("the process was killed")
+        if log._active is not None and log._active.file is not None:
+            written.append(log._active.file)
     store._flush_coordinator.stop()
+    for file in written:
+        file.close()
     store._lock.release()
 
 

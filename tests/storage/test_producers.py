@@ -20,7 +20,7 @@ from kohort.storage.producers import ProducerStateManager
 from kohort.storage.segments.snapshots import snapshot_from_bytes, snapshot_to_bytes
 from kohort.wire.batch_header import BASE_SEQUENCE_AT, PRODUCER_ID_AT
 from kohort.wire.batches import BatchHeader, BatchRecord, build_batch, read_header
-from tests.storage.owner import PARTITION, TOPIC_ID, Owner
+from tests.storage.owner import PARTITION, TOPIC_ID, Owner, abandon
 from tests.wire.control_batches import control_batch
 
 PRODUCER = 7
@@ -243,7 +243,7 @@ def crash(store: DiskStore, owner: Owner) -> None:
     """Leave the directory as it is: flushed, but not closed."""
     store.flush()
     owner.run_posted()
-    store._lock.release()
+    abandon(store)
 
 
 @st.composite

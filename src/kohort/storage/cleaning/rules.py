@@ -20,14 +20,14 @@ from kohort.storage.log import LONG_MAX, NO_TIMESTAMP
 from kohort.storage.producer_states import AbortedTxn
 from kohort.wire.batches import BatchHeader, LogRecord, read_header, read_marker, read_records
 
-KEYS_AT_ONCE = 16_384
+KEYS_AT_ONCE: Final = 16_384
 """How many keys are put into the map, or looked up in it, by one call."""
-NO_KEY = -2
+NO_KEY: Final = -2
 """Stands for the newest offset of a record without a key; -1 stands for a key that is not in the map."""
-_UNPACKED_AT_ONCE = 16 << 20
+_UNPACKED_AT_ONCE: Final = 16 << 20
 """A few kB of a log may decompress to many times that: the bound on decompressed bytes held at a time, beside one batch."""
-_RECORD_OBJECT_BYTES = 100
-_RECORD_BYTES_MIN = 8
+_RECORD_OBJECT_BYTES: Final = 100
+_RECORD_BYTES_MIN: Final = 8
 """The size of the smallest record: a part of a log has as many of them at most."""
 
 
