@@ -276,7 +276,7 @@ def _lose_from(path: Path, offset: int) -> None:
 
 
 def test_a_bulk_append_is_not_in_the_journal_and_survives_with_all_before_it(owner: Owner, tmp_path: Path) -> None:
-    store = owner.disk(tmp_path / "data")
+    store = owner.disk(tmp_path / "data", journal_file_bytes=8 * BULK_BYTES)  # no checkpoint begins
     log = store.open(PARTITION, TOPIC_ID, LogConfig(segment_bytes=BULK_BYTES))
     other = store.open(TopicPartition("other", 0), TOPIC_ID, LogConfig())
     log.append(batch("small"), leader_epoch=0)
