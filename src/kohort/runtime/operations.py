@@ -320,18 +320,8 @@ class Operations(Owner, Generic[S]):
         Append the open batch. If the batch of this timer was full before, its successor is appended a little early.
         """
         appender = self._appender
-        if appender is None:
-            return
-        if self._busy:
-            self._enqueue(appender.flush)
-            return
-        self._busy = True
-        try:
-            appender.flush()
-        finally:
-            self._busy = self._held is not None
-            if self._outbox or self._queue:
-                self._settle()
+        if appender is not None:
+            self._exclusively(appender.flush)
 
     def _logged(self, error: Exception) -> Exception:
         # The appender has logged errors of the log; a refused request is no error of the shard.

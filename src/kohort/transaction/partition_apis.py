@@ -88,7 +88,7 @@ class PartitionApis:
         return self._add_to(known.transactional_id, Operation(_known_added, known), reply, known.failed)
 
     def _know(self, request: m.AddPartitionsToTxnRequest, version: int) -> _KnownAddition | None:
-        """What follows from a request; None if a partition cannot be added."""
+        """The addition that a request asks for; None if a partition cannot be added."""
         partitions: Added = {}
         refused: Added = {}
         topics = request.v3_and_below_topics

@@ -43,9 +43,8 @@ def read_simple(batch: bytes) -> SimpleBatch | None:
     """The keys of a batch; None if it is not a simple one, or damaged."""
     if len(batch) < HEADER_BYTES:
         return None
-    base_offset: (
-        int  # declared, because `unpack` returns values of any type and compiled code would compute with objects
-    )
+    # Declared, because `unpack` returns values of any type and compiled code would compute with objects.
+    base_offset: int
     length: int
     magic: int
     attributes: int

@@ -240,23 +240,23 @@ class Pass:
 
     def _compact(self, chunk: list[bytes]) -> None:
         """Put what stays of these batches in their place."""
+        headers = [read_header(data) for data in chunk]
         retained = {read_header(data).last_offset: data for batches in self._rules.retain(chunk) for data in batches}
         self._bytes_written += sum(map(len, retained.values()))
         removed, replaced = Int8s(), Int8s()
         timestamps, datas = Int8s(), Byteas()
         gone_bytes = 0
-        for data in chunk:
-            last_offset = read_header(data).last_offset
-            left = retained.get(last_offset)
+        for header, data in zip(headers, chunk, strict=True):
+            left = retained.get(header.last_offset)
             if left is None:
-                removed.append(last_offset)
+                removed.append(header.last_offset)
                 gone_bytes += len(data)
             elif left is not data:
-                replaced.append(last_offset)
+                replaced.append(header.last_offset)
                 timestamps.append(read_header(left).max_timestamp)
                 datas.append(left)
                 gone_bytes += len(data) - len(left)
-        begin, end = read_header(chunk[0]).base_offset, read_header(chunk[-1]).next_offset
+        begin, end = headers[0].base_offset, headers[-1].next_offset
         here = [each for each in self._aborted if begin <= each.last_offset < end]
         kept = [each for each in here if each.last_offset in self._kept]
         if not removed and not replaced and len(kept) == len(here):
