@@ -348,6 +348,18 @@ def test_a_batch_that_cannot_be_read_makes_its_log_uncleanable_and_no_other() ->
     assert logs[1].size_bytes < logs[0].size_bytes // 2
 
 
+def test_a_log_that_rolls_before_the_first_search_is_cleaned() -> None:
+    """The cleaner of Kafka searches at its start; the first search of Kohort is `log.cleaner.backoff.ms` later."""
+    owner = Owner()
+    store = MemoryStore(
+        owner.defer, call_soon=owner.call_soon_threadsafe, clock=owner.clock, cleaner_config=lambda: CLEANER
+    )
+    log = store.open(PARTITION, TOPIC_ID, LogConfig(cleanup_policy="compact"))
+    commits(store, log, rounds=10, keys=1000, on_turn=owner.run_posted)
+    assert store.cleaner_metrics().passes > 1
+    assert len([record for _, found in batches(log) for record in found]) < 5_000
+
+
 def test_nothing_is_cleaned_before_cleaning_is_asked_for() -> None:
     """`log.cleaner.enable=false`."""
     owner = Owner()

@@ -243,7 +243,7 @@ class Node:
             self.cluster_id = on_disk.cluster_id
             return on_disk
         self.cluster_id = self.cluster_id or new_cluster_id()
-        return memory_store(turns, content, newer)
+        return memory_store(settings.config, turns, content, newer)
 
     def _make_membership(self) -> "Membership | None":
         """This node's part among others on the same store; None if the store is its own."""

@@ -1,11 +1,14 @@
 """Where a node keeps its logs: in memory, in a data directory, or in a database that several nodes share."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 from uuid import uuid4
 
 from kohort.broker.catalog.catalog import CATALOG
+from kohort.broker.configs.definitions import BrokerConfig
+from kohort.broker.partitions.maintenance import cleaner_config
 from kohort.model.ids import TopicPartition, uuid_text
 from kohort.server.settings import Settings
 from kohort.server.turns import Turns
@@ -25,7 +28,7 @@ def new_cluster_id() -> str:
     return uuid_text(uuid4())
 
 
-def memory_store(turns: Turns, content: Content, newer: bytes) -> "MemoryStore":
+def memory_store(config: BrokerConfig, turns: Turns, content: Content, newer: bytes) -> "MemoryStore":
     """
     Args:
         content: what the store has.
@@ -33,7 +36,12 @@ def memory_store(turns: Turns, content: Content, newer: bytes) -> "MemoryStore":
     """
     from kohort.storage.memory import MemoryStore
 
-    store = MemoryStore(turns.defer, call_soon=turns.call_soon, clock=turns.clock)
+    store = MemoryStore(
+        turns.defer,
+        call_soon=turns.call_soon,
+        clock=turns.clock,
+        cleaner_config=partial(cleaner_config, config) if config.get_bool("log.cleaner.enable") else None,
+    )
     store.fill(content)
     if newer and (log := store.get(CATALOG)) is not None:
         log.append(newer, leader_epoch=log.leader_epoch)

@@ -45,7 +45,7 @@ class MemoryCleaner(CleanerBase[MemoryLog]):
         call_soon: runs a callback on the owner's thread after other work had its turn. None runs a pass in one piece.
 
     Attributes:
-        config: None until cleaning is asked for the first time: a broker with `log.cleaner.enable=false` never asks.
+        config: None until cleaning is asked for, or a log rolls, for the first time: with `log.cleaner.enable=false` for ever.
     """
 
     def __init__(

@@ -26,6 +26,8 @@ class MemoryStore:
     Args:
         call_soon: runs a step of compaction on the owner's thread in a later turn. None compacts a log in one piece.
         clock: for retention and delete horizons; None takes the system's.
+        cleaner_config: with it, the first roll of a log begins to compact, as Kafka's cleaner does at its start. None
+            compacts from the first `clean` on.
     """
 
     data_dir: Path | None = None
@@ -33,13 +35,21 @@ class MemoryStore:
     offline_reason: str | None = None
     missing_data: str | None = None
 
-    def __init__(self, defer: Defer, *, call_soon: CallSoon | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        defer: Defer,
+        *,
+        call_soon: CallSoon | None = None,
+        clock: Clock | None = None,
+        cleaner_config: Callable[[], CleanerConfig] | None = None,
+    ) -> None:
         self._watermarks = Watermarks(defer)
         self._clock = clock or SystemClock()
         self._logs: dict[TopicPartition, MemoryLog] = {}
         self._is_closed = False
         self._call_soon = call_soon
         self._cleaner: MemoryCleaner | None = None
+        self._cleaner_config = cleaner_config
         self._opened_ms = self._clock.now_ms()
 
     def open(self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig) -> MemoryLog:
@@ -70,6 +80,8 @@ class MemoryStore:
         return self._cleaner
 
     def _on_roll(self, log: MemoryLog) -> None:
+        if self._cleaner is None and self._cleaner_config is not None:
+            self.cleaner.config = self._cleaner_config()
         if self._cleaner is not None:
             self._cleaner.on_roll(log)
 
