@@ -5,7 +5,9 @@ import pytest
 from kohort.model.errors import ErrorCode
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
+from tests.broker.calls import calls
 from tests.broker.harness import Harness
+from tests.conftest import watches_calls
 
 PARTITIONS = 350
 LAST = PARTITIONS - 1
@@ -37,7 +39,7 @@ def test_no_partition_is_found_and_the_logs_go_later(harness: Harness) -> None:
     opened.when_replicated(7, codes.append)
     delete(harness)
     assert harness.broker.partitions.find("t", LAST) is None
-    assert opened.is_deleted
+    assert opened.topic.is_deleted
     assert (logs(harness), codes) == ({LAST}, [])
     harness.node.advance(10)
     assert (logs(harness), codes) == (set(), [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])
@@ -74,3 +76,15 @@ def test_all_logs_go_at_once_before_the_end(harness: Harness) -> None:
     delete(harness)
     harness.node.advance(10)
     assert logs(harness) == set()
+
+
+@watches_calls
+def test_a_deletion_is_as_much_work_however_many_partitions_were_opened() -> None:
+    counts = []
+    for partitions in (50, 1_000):
+        harness = Harness()
+        harness.create("t", partitions)
+        for index in range(partitions):
+            harness.write("t", b"old", partition=index)
+        counts.append(calls(lambda: delete(harness)))  # noqa: B023 -- called at once
+    assert counts[0] == counts[1]

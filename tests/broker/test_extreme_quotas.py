@@ -5,12 +5,7 @@ Quotas at the edges of a double: what is stored, what happens to requests then a
 into its responses; Kohort puts the largest time.
 """
 
-import gc
 import math
-import sys
-from collections.abc import Callable
-from types import FrameType
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -25,6 +20,7 @@ from kohort.model.numbers import INT32_MAX
 from kohort.testing.virtual import VirtualNode
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
+from tests.broker.calls import calls
 from tests.broker.harness import Harness
 from tests.broker.test_client_quotas import T0, create, fetch
 
@@ -177,24 +173,6 @@ def test_an_address_with_two_names_keeps_the_other_quota() -> None:
     assert not limits
 
 
-def counted_calls(action: Callable[[], object]) -> int:
-    """How many functions an action calls, with those of C."""
-    count = 0
-
-    def profile(_frame: FrameType, event: str, _arg: Any) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    gc.disable()  # the garbage of other tests may have calls of its own
-    sys.setprofile(profile)
-    try:
-        action()
-    finally:
-        sys.setprofile(None)
-        gc.enable()
-    return count
-
-
 def test_the_cost_of_a_change_does_not_grow_with_the_number_of_entities() -> None:
     costs = []
     for entities in (10, 1_000):
@@ -209,8 +187,8 @@ def test_the_cost_of_a_change_does_not_grow_with_the_number_of_entities() -> Non
         assert code_of(harness, "producer_byte_rate", 1.0) == 0
         costs.append(
             [
-                counted_calls(lambda harness=harness: code_of(harness, "producer_byte_rate", 2.0)),  # type: ignore[misc]
-                counted_calls(lambda broker=harness.broker: broker.quotas.record_produce("c", 1)),  # type: ignore[misc]
+                calls(lambda harness=harness: code_of(harness, "producer_byte_rate", 2.0)),  # type: ignore[misc]
+                calls(lambda broker=harness.broker: broker.quotas.record_produce("c", 1)),  # type: ignore[misc]
             ]
         )
         assert isinstance(harness.broker, Broker)

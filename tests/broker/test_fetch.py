@@ -1,9 +1,6 @@
 """What a consumer is told, and when. Rows are those of Kafka's ReplicaManager and DelayedFetch, probed on 4.2.1."""
 
-import gc
-import sys
-from collections.abc import Callable, Sequence
-from types import FrameType
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -15,6 +12,7 @@ from kohort.model.errors import ErrorCode
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.batches import iter_batches, read_records
+from tests.broker.calls import calls
 from tests.broker.harness import Harness, batch
 from tests.broker.in_steps import in_steps  # noqa: F401 -- a fixture
 from tests.conftest import watches_calls
@@ -297,25 +295,6 @@ def test_min_bytes_are_of_all_partitions() -> None:
     assert not answers
     harness.write("t", b"x", partition=0)
     assert len(answers) == 1
-
-
-def calls(function: Callable[[], object]) -> int:
-    """The number of calls of Python functions; finalizers of garbage that earlier tests left are not among them."""
-    count = 0
-
-    def profile(_frame: FrameType, event: str, _value: object) -> None:
-        nonlocal count
-        count += event == "call"
-
-    gc.collect()
-    gc.disable()
-    sys.setprofile(profile)
-    try:
-        function()
-    finally:
-        sys.setprofile(None)
-        gc.enable()
-    return count
 
 
 @watches_calls

@@ -15,8 +15,8 @@ from kohort.broker.records.fetch_sessions import FetchSession
 from kohort.model.errors import ErrorCode
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
+from tests.broker.calls import calls
 from tests.broker.harness import Asker, Harness, batch
-from tests.broker.test_fetch import calls
 from tests.broker.test_producers import end
 from tests.broker.test_sessions import delete, request
 from tests.conftest import watches_calls
@@ -61,7 +61,7 @@ class Reader:
 
     def watched(self) -> int:
         """How many partitions would wake a session."""
-        return sum(len(partition.quiet) for partition in self.harness.broker.partitions.opened.values())
+        return sum(len(partition.quiet) for partition in self.harness.broker.partitions.all_open())
 
 
 def told(answer: m.FetchResponse) -> tuple[int, list[Any]]:
@@ -345,10 +345,12 @@ def test_a_partition_with_another_state_is_visited(monkeypatch: pytest.MonkeyPat
     visiting(monkeypatch, AT_ONCE)
     reader = Reader()
     reader.fetch(dict.fromkeys(range(PARTITIONS), 0))
-    partition = reader.harness.broker.partitions.find("t", 0)
+    broker = reader.harness.broker
+    partition, topic = broker.partitions.find("t", 0), broker.catalog.topic("t")
     assert partition is not None
+    assert topic is not None
     for change in (
-        partial(partition.on_state, reader.harness.broker.catalog.state(partition.topic, 0)),
+        partial(partition.on_state, broker.catalog.state(topic, 0)),
         partial(partition.begin_epoch, 5),
     ):
         assert reader.watched() == PARTITIONS

@@ -127,7 +127,7 @@ def test_logs_have_the_values_of_their_leader(row: tuple[str, str]) -> None:
     produced(cluster)
     set_own(cluster, 2, *row)
     field, own, other = LOGS[row]
-    found = [getattr(cluster.broker.partitions.opened["t", index].log.config, field) for index in range(3)]
+    found = [getattr(cluster.broker.partitions.opened["t"].partitions[index].log.config, field) for index in range(3)]
     assert found == [other, own, other]
 
 

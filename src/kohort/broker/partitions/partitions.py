@@ -14,7 +14,7 @@ Source: Kafka Partition, ReplicaManager.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Final, TypeAlias
 
 import msgspec
@@ -52,6 +52,23 @@ Fetches: TypeAlias = "Purgatory[Hashable]"
 """Waiting Fetch requests, by partition; those of a large session also by session."""
 
 
+class OpenTopic:
+    """
+    A topic of which partitions were opened. Its deletion is one change, however many they are.
+
+    Attributes:
+        partitions: those that were opened, by index.
+        is_deleted: requests that still refer to one of them are answered UNKNOWN_TOPIC_OR_PARTITION.
+    """
+
+    __slots__ = ("is_deleted", "name", "partitions")
+
+    def __init__(self, name: str) -> None:
+        self.name: Final = name
+        self.partitions: Final[dict[int, Partition]] = {}
+        self.is_deleted = False
+
+
 class Partition:
     """
     One partition.
@@ -60,8 +77,6 @@ class Partition:
         leader_id, leader_epoch: of the broker that leads it.
         replicas: the brokers that have it; consumers may fetch from each of them.
         isr_count: the number of in-sync replicas.
-        is_deleted: its topic was deleted. Requests that still refer to the partition are answered
-            UNKNOWN_TOPIC_OR_PARTITION.
         is_left: a node of another process leads it, or this one in a later epoch.
         traffic: the counters of its topic.
         quiet: what large fetch sessions are to be told by when something changes here, by their partitions; each once.
@@ -71,7 +86,6 @@ class Partition:
         "_fetches",
         "_waiting",
         "_watched",
-        "is_deleted",
         "is_left",
         "isr_count",
         "leader_epoch",
@@ -87,7 +101,7 @@ class Partition:
 
     def __init__(
         self,
-        topic: Topic,
+        topic: OpenTopic,
         index: int,
         log: Log,
         rules: ProduceRules,
@@ -103,7 +117,6 @@ class Partition:
         self._waiting: deque[tuple[int, Replicated]] = deque()
         self._fetches = fetches
         self._watched = fetches.watched_by
-        self.is_deleted = False
         self.is_left = False
         self.quiet: dict[object, Callable[[], None]] = {}
         self._set(state)
@@ -195,7 +208,6 @@ class Partition:
             self._fetches.check_and_complete(self)
 
     def on_deleted(self) -> None:
-        self.is_deleted = True
         self.log.remove_listener(self._on_high_watermark)
         self._end_waits(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
@@ -220,6 +232,10 @@ class Partition:
             self._waiting.popleft()[1](code)
         self._tell()
         self._fetches.check_and_complete(self)
+
+
+NOT_OPEN: Final = OpenTopic("")
+"""In place of a topic of which no partition was opened."""
 
 
 class _Settings(msgspec.Struct, frozen=True):
@@ -253,8 +269,8 @@ class Partitions:
         self._catalog = catalog
         self._configs = configs
         self.traffic = Traffic()
-        self.opened: dict[tuple[str, int], Partition] = {}
-        """By topic and index."""
+        self.opened: Final[dict[str, OpenTopic]] = {}
+        """By name."""
         self.deletions: Final = Deletions(store, call_later)
         self._settings: dict[str, dict[int, _Settings]] = {}
         """By topic and leader."""
@@ -273,7 +289,7 @@ class Partitions:
         Raises:
             StorageError: the log cannot be opened, or has failed.
         """
-        partition = self.opened.get((topic, index)) or self.open(topic, index)
+        partition = self.opened.get(topic, NOT_OPEN).partitions.get(index) or self.open(topic, index)
         if partition is not None:
             partition.check()
         return partition
@@ -298,7 +314,7 @@ class Partitions:
             return None
         state = self._catalog.state(topic, index)
         settings = self._settings_of(topic, state.leader)
-        self.deletions.end((name, index))
+        self.deletions.end(name, index)
         log = self._store.open(TopicPartition(name, index), topic.topic_id, settings.log_config)
         if self._cluster.is_shared and log.leader_epoch != state.leader_epoch:
             raise NotLeaderError(
@@ -306,15 +322,22 @@ class Partitions:
             )
         log.become_leader(max(log.leader_epoch, 0))
         log.hold_flush = self._hold_flush
-        partition = self.opened[name, index] = Partition(
-            topic, index, log, settings.rules, self._fetches, self.traffic.of(name), state
+        opened = self.opened.get(name)
+        if opened is None:
+            opened = self.opened[name] = OpenTopic(name)
+        partition = opened.partitions[index] = Partition(
+            opened, index, log, settings.rules, self._fetches, self.traffic.of(name), state
         )
         return partition
+
+    def all_open(self) -> Iterator[Partition]:
+        """The partitions that were opened, of all topics."""
+        return (partition for topic in self.opened.values() for partition in topic.partitions.values())
 
     def hold_flushes(self, hold: HoldAt | None) -> None:
         """Let all logs ask `hold` before their high watermark advances; for tests of clients."""
         self._hold_flush = hold
-        for partition in self.opened.values():
+        for partition in self.all_open():
             partition.log.hold_flush = hold
 
     def leader(self, topic: Topic, index: int, /) -> PartitionLeader:
@@ -327,7 +350,7 @@ class Partitions:
         """
         state = self._catalog.state(topic, index)
         leader_epoch = state.leader_epoch
-        partition = self.opened.get((topic.name, index))
+        partition = self.opened.get(topic.name, NOT_OPEN).partitions.get(index)
         try:
             log = partition.log if partition else self._store.get(TopicPartition(topic.name, index))
         except StorageError:
@@ -396,30 +419,25 @@ class Partitions:
         """Delete a topic: none of its partitions is found any more, and their logs are deleted in steps."""
         self._settings.pop(topic.name, None)
         self.traffic.forget(topic.name)
-        for index in range(topic.partition_count):
-            place = topic.name, index
-            partition = self.opened.pop(place, None)
-            if partition is not None:
-                partition.is_deleted = True
-            self.deletions.add(place, partition)
-        self.deletions.go_on()
+        opened = self.opened.pop(topic.name, None) or OpenTopic(topic.name)
+        opened.is_deleted = True
+        self.deletions.add(topic.name, topic.partition_count, opened.partitions)
+        opened.partitions.clear()  # They refer to their topic, and would be left to the garbage collector.
 
     def _reconfigure(self, topic: Topic) -> None:
-        for index in range(topic.partition_count):
-            partition = self.opened.get((topic.name, index))
-            if partition is not None:
-                partition.topic = topic
-                state = self._catalog.state(topic, index)
-                if self._cluster.is_shared and (state.leader, state.leader_epoch) != (
-                    partition.leader_id,
-                    partition.leader_epoch,
-                ):
-                    del self.opened[topic.name, index]
-                    partition.on_left()
-                    continue
-                settings = self._settings_of(topic, state.leader)
-                partition.rules, partition.log.config = settings.rules, settings.log_config
-                partition.on_state(state)
+        opened = self.opened.get(topic.name, NOT_OPEN).partitions
+        for index, partition in list(opened.items()):
+            state = self._catalog.state(topic, index)
+            if self._cluster.is_shared and (state.leader, state.leader_epoch) != (
+                partition.leader_id,
+                partition.leader_epoch,
+            ):
+                del opened[index]
+                partition.on_left()
+                continue
+            settings = self._settings_of(topic, state.leader)
+            partition.rules, partition.log.config = settings.rules, settings.log_config
+            partition.on_state(state)
 
 
 def _offline(state: PartitionState, leader_epoch: int) -> PartitionLeader:
@@ -445,7 +463,7 @@ class LocalPartitions:
             NotLeaderError: another broker leads it, or no broker.
             StorageError: the log cannot be opened, or has failed.
         """
-        partition = self._opened.get((topic, index)) or self._partitions.open(topic, index)
+        partition = self._opened.get(topic, NOT_OPEN).partitions.get(index) or self._partitions.open(topic, index)
         if partition is not None:
             if partition.leader_id != self.node_id:
                 raise self._refusal(partition)
@@ -460,7 +478,7 @@ class LocalPartitions:
             NotLeaderError: this broker has no replica.
             StorageError: the log cannot be opened, or has failed.
         """
-        partition = self._opened.get((topic, index)) or self._partitions.open(topic, index)
+        partition = self._opened.get(topic, NOT_OPEN).partitions.get(index) or self._partitions.open(topic, index)
         if partition is not None:
             if self.node_id not in partition.replicas:
                 raise self._refusal(partition)

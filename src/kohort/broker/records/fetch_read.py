@@ -214,7 +214,7 @@ class FetchRead:
             where
             for (_, where), answer in zip(self.targets[low:high], self.answers[low:high], strict=True)
             if isinstance(where, Partition)
-            and (where.is_deleted or where.log.refusal or where.log.high_watermark != answer.high_watermark)
+            and (where.topic.is_deleted or where.log.refusal or where.log.high_watermark != answer.high_watermark)
         ]
 
     def _begin(self) -> None:
@@ -262,7 +262,7 @@ class FetchRead:
 
     def _read(self, wanted: SessionPartition, partition: Partition, bytes_left: int, *, is_first: bool) -> Data:
         log, requested = partition.log, wanted.requested
-        if partition.is_deleted:
+        if partition.topic.is_deleted:
             return refusal(requested, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, aborted_transactions=())
         if requested.partition_max_bytes < 0:
             return refusal(requested, ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -399,7 +399,7 @@ class FetchRead:
         for place in range(low, high):
             wanted, where = self.targets[place]
             answer = self.answers[place]
-            if isinstance(where, ErrorCode) or where.is_deleted or is_urgent(answer):
+            if isinstance(where, ErrorCode) or where.topic.is_deleted or is_urgent(answer):
                 continue
             log = where.log
             up_to = log.last_stable_offset if is_committed else log.high_watermark

@@ -143,7 +143,7 @@ class _Search(NamedTuple):
 
     def answer(self, read: LogRead[TimestampOffset | None]) -> None:
         partition, requested = self.partition, self.requested
-        if partition.is_deleted:
+        if partition.topic.is_deleted:
             self.answers[self.number] = _refusal(requested, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             return
         try:

@@ -192,7 +192,7 @@ class Produce:
             batch = yield from self._large.validate(
                 records, header, partition.rules, write.now_ms, partition.topic_partition
             )
-            if partition.is_deleted:
+            if partition.topic.is_deleted:
                 raise CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             self._partitions.check(partition, is_leader_asked=True)
             return write.store(partition, data, header, batch)

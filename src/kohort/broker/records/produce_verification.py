@@ -232,7 +232,7 @@ class _Request:
         return self._verifier.clock.now_ms() - self._began_ms < self._verifier.retry_ms
 
     def _ask_again(self, batch: TransactionalBatch) -> None:
-        if batch.partition.is_deleted:
+        if batch.partition.topic.is_deleted:
             self._settle(batch, None)  # the append answers that there is no such partition
         else:
             self._ask(batch, self._verifier.clock.now_ms())

@@ -35,7 +35,7 @@ class ShareLeader:
     def find(self, group_id: str, topic_id: UUID, index: int) -> LedSharePartition | None:
         """A share partition in memory, with which all is well."""
         led = self._led.get(group_id, {}).get((topic_id, index))
-        return None if led is None or led.partition.is_deleted else led
+        return None if led is None or led.partition.topic.is_deleted else led
 
     def of(self, group_id: str, topic_id: UUID, partition: Partition) -> LedSharePartition:
         """A share partition of a partition that this broker leads, in memory from now on."""
@@ -62,7 +62,7 @@ class ShareLeader:
     def check(self, led: LedSharePartition) -> None:
         """Drop a share partition whose partition was deleted, has failed, or has another leader by now."""
         partition = led.partition
-        if partition.is_deleted:
+        if partition.topic.is_deleted:
             led.drop(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         elif partition.leader_id != self._partitions.node_id or not led.is_of(partition):
             led.drop(ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from kohort.broker.catalog.view import CatalogChange, Topic
-from kohort.broker.partitions.partitions import Partition
+from kohort.broker.partitions.partitions import NOT_OPEN, Partition
 from kohort.broker.partitions.replicas import NO_LEADER, PartitionState
 from kohort.control.cluster.groups import Groups
 from kohort.control.cluster.inside import ELSEWHERE, Inside
@@ -199,7 +199,7 @@ class Events:
 
     def _partition(self, topic: str, index: int) -> Partition:
         broker = self._inside.broker
-        found = broker.partitions.opened.get((topic, index))
+        found = broker.partitions.opened.get(topic, NOT_OPEN).partitions.get(index)
         if found is None:
             found = broker.partitions.open(topic, index)
         if found is None:
@@ -225,14 +225,15 @@ class Events:
 
     def fill_disk(self) -> int:
         """Let the logs of all partitions fail, as with a full disk. Returns their number."""
-        opened = list(self._inside.broker.partitions.opened)
+        opened = [each.topic_partition for each in self._inside.broker.partitions.all_open()]
         for topic, index in opened:
             self.take_offline(topic, index)
         return len(opened)
 
     def empty_disk(self) -> int:
         """End `fill_disk`, and every `take_offline`."""
-        offline = [key for key, each in self._inside.broker.partitions.opened.items() if each.log.refusal is not None]
+        opened = self._inside.broker.partitions.all_open()
+        offline = [each.topic_partition for each in opened if each.log.refusal is not None]
         for topic, index in offline:
             self.bring_online(topic, index)
         return len(offline)
