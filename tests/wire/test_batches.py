@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kohort.model.errors import CoordinatorError, CorruptError, ErrorCode
+from kohort.wire import batches
 from kohort.wire.batch_header import CONTROL, HEADER_BYTES
 from kohort.wire.batches import (
     BatchRecord,
@@ -180,6 +182,58 @@ def test_batches_of_a_coordinator_are_what_kafka_wrote() -> None:
 def test_a_batch_of_a_coordinator_has_its_place_in_the_log() -> None:
     header = read_header(encode_batch([(b"k", b"v"), (b"k", None)], 1, base_offset=7, leader_epoch=5))
     assert (header.base_offset, header.last_offset, header.partition_leader_epoch) == (7, 8, 5)
+
+
+@given(
+    st.binary(max_size=260), st.none() | st.binary(max_size=260), st.integers(-1, 1 << 45), st.integers(0, 1 << 50),
+    st.none() | st.integers(0, 1 << 60), st.sampled_from([-1, 0]), st.integers(0, 1 << 20),
+)  # fmt: skip
+def test_a_batch_of_one_record_is_what_the_builder_gives(
+    key: bytes,
+    value: bytes | None,
+    timestamp_ms: int,
+    base_offset: int,
+    producer_id: int | None,
+    base_sequence: int,
+    leader_epoch: int,
+) -> None:
+    producer: dict[str, Any] = (
+        {} if producer_id is None else {"producer_id": producer_id, "producer_epoch": 7, "transactional": True}
+    )
+    built = bytearray(
+        build_batch([BatchRecord(key, value)], timestamp_ms=timestamp_ms, base_sequence=base_sequence, **producer)
+    )
+    stamp(built, base_offset=base_offset, leader_epoch=leader_epoch)
+    assert built == encode_batch(
+        [(key, value)],
+        timestamp_ms,
+        base_sequence=base_sequence,
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        **producer,
+    )
+
+
+def test_records_of_all_sizes_have_forms_of_their_own() -> None:
+    sizes = (0, 1, 2, 127, 128, 255, 256)
+    for key, value in product(map(bytes, sizes), map(bytes, sizes)):
+        (record,) = read_records(encode_batch([(key, value)], 5))
+        assert (record.key, record.value) == (key, value)
+
+
+def test_forms_of_batches_are_bounded() -> None:
+    """Clients choose the sizes of names: whoever uses many gets batches of the builder."""
+    kept = dict(batches._forms)
+    try:
+        batches._forms.clear()
+        for size in range(2_000):
+            key, value = bytes(size >> 6), bytes(size & 63)
+            (record,) = read_records(encode_batch([(key, value)], 5))
+            assert (record.key, record.value) == (key, value)
+        assert len(batches._forms) == 1_024
+    finally:
+        batches._forms.clear()
+        batches._forms.update(kept)
 
 
 TEXT = st.text(max_size=8)

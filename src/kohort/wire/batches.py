@@ -48,8 +48,9 @@ _ATTRIBUTES: Final = Struct(">h")
 _BASE_OFFSET: Final = Struct(">q")
 _TIMES: Final = fields_struct("base_timestamp", "max_timestamp")
 _pack_front: Final = fields_struct("base_offset", "crc").pack
-_pack_covered: Final = fields_struct("attributes", "count").pack
+_COVERED: Final = fields_struct("attributes", "count")
 """The fields that the checksum covers."""
+_pack_covered: Final = _COVERED.pack
 
 _SIZE_MAX: Final = (1 << 31) - 1
 
@@ -229,6 +230,50 @@ def _builder(is_transactional: bool, producer_id: int, producer_epoch: int, base
     return _new_builder(MAGIC, 0, is_transactional, producer_id, producer_epoch, base_sequence, _SIZE_MAX)
 
 
+class _OneRecord:
+    """
+    The form of a batch with one record, by the sizes of key and value: one call packs all that the checksum covers. Most
+    batches of coordinators have one record; aiokafka's builder takes twice as many instructions.
+
+    Attributes:
+        front: the bytes of the record before the key.
+        value_length: the bytes between key and value.
+        length: the length of the batch in its header.
+    """
+
+    __slots__ = ("front", "length", "pack", "value_length")
+
+    def __init__(self, key_bytes: int, value_bytes: int) -> None:
+        value_length = bytearray()
+        write_varint(value_length, value_bytes)
+        before_value = record_front(bytes(key_bytes), value_bytes, 0)
+        self.front: Final = before_value[: len(before_value) - len(value_length) - key_bytes]
+        self.value_length: Final = bytes(value_length)
+        record = f"{len(self.front)}s{key_bytes}s{len(value_length)}s{value_bytes}sb"
+        covered = Struct(_COVERED.format + record)
+        self.pack: Final = covered.pack
+        self.length: Final = ATTRIBUTES_AT + covered.size - LOG_OVERHEAD_BYTES
+
+
+_ONE_RECORD_BYTES_MAX: Final = 255
+"""Of key and value of a record whose form is kept."""
+_FORMS_MAX: Final = 1_024
+_forms: Final[dict[int, _OneRecord]] = {}
+"""The first forms that were needed, 1 kB each, by the sizes of key and value."""
+
+
+def _form_of(key: bytes, value: bytes) -> _OneRecord | None:
+    """The form of a batch with this record; None if it is not kept."""
+    key_bytes, value_bytes = len(key), len(value)
+    if key_bytes > _ONE_RECORD_BYTES_MAX or value_bytes > _ONE_RECORD_BYTES_MAX:
+        return None
+    sizes = key_bytes << 8 | value_bytes
+    form = _forms.get(sizes)
+    if form is None and len(_forms) < _FORMS_MAX:
+        form = _forms[sizes] = _OneRecord(key_bytes, value_bytes)
+    return form
+
+
 def encode_batch(
     pairs: Sequence[tuple[bytes, bytes | None]],
     timestamp_ms: int,
@@ -246,6 +291,43 @@ def encode_batch(
     Batches of the group coordinator have the base sequence 0 although they have no producer id, as in Kafka; batches of the
     transaction coordinator have -1. Encoding takes 0.2 us a record and 0.7 us a batch.
     """
+    if len(pairs) == 1:
+        key, value = pairs[0]
+        form = None if value is None else _form_of(key, value)
+        if form is not None:
+            covered: bytes = form.pack(
+                TRANSACTIONAL if transactional else 0,
+                0,
+                timestamp_ms,
+                timestamp_ms,
+                producer_id,
+                producer_epoch,
+                base_sequence,
+                1,
+                form.front,
+                key,
+                form.value_length,
+                value,
+                0,
+            )
+            front: bytes = _pack_front(base_offset, form.length, leader_epoch, MAGIC, crc32c(covered))
+            return front + covered
+    return _built(
+        pairs, timestamp_ms, producer_id, producer_epoch, base_sequence, transactional, base_offset, leader_epoch
+    )
+
+
+def _built(
+    pairs: Sequence[tuple[bytes, bytes | None]],
+    timestamp_ms: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    transactional: bool,
+    base_offset: int,
+    leader_epoch: int,
+) -> bytes:
+    """As `encode_batch`, for any records."""
     builder = _builder(transactional, producer_id, producer_epoch, base_sequence)
     append = builder.append
     for offset, (key, value) in enumerate(pairs):
