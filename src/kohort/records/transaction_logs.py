@@ -65,8 +65,9 @@ def _cached_topic(topic: str) -> bytes:
 
 
 @lru_cache(maxsize=16_384)
-def _only_partition(partition: TopicPartition) -> bytes:
-    """The array of topics of a transaction in one partition."""
+def _only_partition(partitions: frozenset[TopicPartition]) -> bytes:
+    """The array of topics of a transaction in one partition. The key is the set, which keeps its hash."""
+    (partition,) = partitions
     return _ONE + _cached_topic(partition.topic) + _ONE + _INDEX_END.pack(partition.partition, 0)
 
 
@@ -107,7 +108,7 @@ def encode_transaction(
     elif not partitions:
         section = _NO_PARTITIONS
     elif len(partitions) == 1:
-        section = _only_partition(next(iter(partitions)))
+        section = _only_partition(partitions)
     else:
         section = _several(partitions)
     key = _cached_key(transactional_id) if len(transactional_id) <= _KNOWN_ID_MAX else _key(transactional_id)

@@ -18,6 +18,7 @@ Source: KIP-98, KIP-890; Kafka TransactionCoordinator.endTransaction, endTransac
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, TypeAlias, TypeVar
 
 from kohort.machine.shard import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Result
@@ -39,56 +40,79 @@ T = TypeVar("T")
 _NONE: Final = ErrorCode.NONE
 
 
-def end_txn(
-    shard: HasContext,
-    now_ms: int,
-    request: m.EndTxnRequest,
-    client_version: int,
-    ended: PreparedResponse | None = None,
-) -> Result[TransactionRecord, EndTxnResponse]:
+class WantedEnd:
     """
-    Commit or abort the ongoing transaction.
+    What a request asks for. A plain class: it serves a request that a client repeats, and compiled code reads it quickly.
 
     Args:
         client_version: the transaction version that the client speaks: 2 from EndTxn 5 on.
+        failed: the answer by the error with which the transaction does not end.
         ended: the answer to a client of another version when its transaction ends, if it is encoded already.
+    """
+
+    __slots__ = (
+        "client_version",
+        "committed",
+        "ended",
+        "failed",
+        "producer_epoch",
+        "producer_id",
+        "transactional_id",
+    )
+
+    def __init__(
+        self,
+        request: m.EndTxnRequest,
+        client_version: int,
+        failed: Callable[[Exception], m.EndTxnResponse],
+        ended: PreparedResponse | None = None,
+    ) -> None:
+        self.transactional_id: Final[str] = request.transactional_id
+        self.producer_id: Final[int] = request.producer_id
+        self.producer_epoch: Final[int] = request.producer_epoch
+        self.committed: Final[bool] = request.committed
+        self.client_version: Final = client_version
+        self.failed: Final = failed
+        self.ended: Final = ended
+
+
+def end_txn(shard: HasContext, now_ms: int, wanted: WantedEnd) -> Result[TransactionRecord, EndTxnResponse]:
+    """
+    Commit or abort the ongoing transaction.
 
     Raises:
         CoordinatorError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS: as `add_partitions`.
             INVALID_TXN_STATE: there is no transaction to end, or it has ended the other way.
     """
     context = shard.context
-    transaction = context.find(request.transactional_id)
+    transaction = context.find(wanted.transactional_id)
+    client_version = wanted.client_version
     if client_version >= VERSION_2:
-        return _end_version_2(context, transaction, request, client_version, now_ms)
-    check_producer(transaction, request.producer_id, request.producer_epoch)
+        return _end_version_2(context, transaction, wanted, now_ms)
+    check_producer(transaction, wanted.producer_id, wanted.producer_epoch)
     if is_prepared(transaction.state):
         raise CoordinatorError(ErrorCode.CONCURRENT_TRANSACTIONS)
     if transaction.state is ONGOING:
-        prepared = transaction.prepared(committed=request.committed, client_version=client_version, now_ms=now_ms)
-        return end_ongoing(prepared, now_ms, _answer(prepared) if ended is None else ended)
+        prepared = transaction.prepared(committed=wanted.committed, client_version=client_version, now_ms=now_ms)
+        return end_ongoing(prepared, now_ms, _answer(prepared) if wanted.ended is None else wanted.ended)
     if transaction.state is EMPTY:
         raise CoordinatorError(ErrorCode.INVALID_TXN_STATE)
-    return _repeated(transaction, request.committed)
+    return _repeated(transaction, wanted.committed)
 
 
 def _end_version_2(
-    context: TransactionContext,
-    transaction: Transaction,
-    request: m.EndTxnRequest,
-    client_version: int,
-    now_ms: int,
+    context: TransactionContext, transaction: Transaction, wanted: WantedEnd, now_ms: int
 ) -> Result[TransactionRecord, EndTxnResponse]:
     if is_prepared(transaction.state):
         raise CoordinatorError(ErrorCode.CONCURRENT_TRANSACTIONS)
-    if is_complete(transaction.state) and _is_retry(context, transaction, request.producer_id, request.producer_epoch):
-        return _repeated(transaction, request.committed)
-    check_producer(transaction, request.producer_id, request.producer_epoch)
-    if transaction.state is not ONGOING and request.committed:
+    if is_complete(transaction.state) and _is_retry(context, transaction, wanted.producer_id, wanted.producer_epoch):
+        return _repeated(transaction, wanted.committed)
+    check_producer(transaction, wanted.producer_id, wanted.producer_epoch)
+    if transaction.state is not ONGOING and wanted.committed:
         raise CoordinatorError(ErrorCode.INVALID_TXN_STATE)
     prepared = transaction.prepared(
-        committed=request.committed,
-        client_version=client_version,
+        committed=wanted.committed,
+        client_version=wanted.client_version,
         now_ms=now_ms,
         next_producer_id=context.new_producer_id() if transaction.is_epoch_exhausted else NO_PRODUCER_ID,
     )

@@ -21,7 +21,7 @@ from kohort.model.ids import CONSUMER_OFFSETS, INTERNAL_TOPICS, TopicPartition, 
 from kohort.model.image import ClusterImage, TopicImage
 from kohort.transaction.context import HasContext
 from kohort.transaction.errors import append_error, downgraded
-from kohort.transaction.partitions import TransactionEndingError, add_partitions, verify_partitions
+from kohort.transaction.partitions import TransactionEndingError, add_partitions, ongoing_partitions
 from kohort.transaction.transaction import VERSION_2
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
@@ -213,8 +213,7 @@ class PartitionApis:
         if code is not _NONE:
             verified(CoordinatorError(code))
             return
-        wanted = frozenset((topic_partition,))
-        operation = Operation(_verified, producer, wanted)
+        operation = Operation(_verified, producer, topic_partition)
         answer = partial(_answer_verification, verified)
         if producer.adds_partition:
             response = self._add_to(transactional_id, operation, answer, append_error)
@@ -352,7 +351,7 @@ def _added_or_verified(
         transaction.producer_epoch,
     )
     if transaction.verify_only:
-        missing = verify_partitions(context, transactional_id, producer_id, epoch, wanted)
+        missing = wanted - ongoing_partitions(context, transactional_id, producer_id, epoch)
         return Result((), partitions | dict.fromkeys(missing, ErrorCode.TRANSACTION_ABORTABLE))
     client_version = VERSION_2 if version >= _BATCHED_SINCE else 0
     return Result(
@@ -387,14 +386,15 @@ def _offsets_not_added(version: int, error: Exception) -> m.AddOffsetsToTxnRespo
 
 
 def _verified(
-    shard: HasContext, now_ms: int, producer: Producer, wanted: frozenset[TopicPartition]
+    shard: HasContext, now_ms: int, producer: Producer, topic_partition: TopicPartition
 ) -> Result[Any, ErrorCode]:
     context = shard.context
     transactional_id, producer_id, epoch = producer.transactional_id, producer.producer_id, producer.producer_epoch
     if producer.adds_partition:
+        wanted = frozenset((topic_partition,))
         return Result(add_partitions(context, transactional_id, producer_id, epoch, wanted, VERSION_2, now_ms), _NONE)
-    missing = verify_partitions(context, transactional_id, producer_id, epoch, wanted)
-    return Result((), ErrorCode.TRANSACTION_ABORTABLE if missing else _NONE)
+    is_added = topic_partition in ongoing_partitions(context, transactional_id, producer_id, epoch)
+    return Result((), _NONE if is_added else ErrorCode.TRANSACTION_ABORTABLE)
 
 
 def _answer_verification(verified: Callable[[CoordinatorError | None], None], code: ErrorCode) -> None:

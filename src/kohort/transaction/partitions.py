@@ -9,7 +9,7 @@ from kohort.model.ids import TopicPartition
 from kohort.transaction.context import TransactionContext
 from kohort.transaction.records import TransactionRecord
 from kohort.transaction.states import ONGOING, is_prepared
-from kohort.transaction.transaction import Transaction
+from kohort.transaction.transaction import NO_PARTITIONS, Transaction
 
 
 class TransactionEndingError(CoordinatorError):
@@ -54,15 +54,11 @@ def add_partitions(
     return [transaction.with_partitions(partitions, client_version, now_ms)]
 
 
-def verify_partitions(
-    context: TransactionContext,
-    transactional_id: str,
-    producer_id: int,
-    producer_epoch: int,
-    partitions: frozenset[TopicPartition],
+def ongoing_partitions(
+    context: TransactionContext, transactional_id: str, producer_id: int, producer_epoch: int
 ) -> frozenset[TopicPartition]:
     """
-    Return the partitions that are not part of the ongoing transaction; all of them if there is none.
+    Return the partitions of the ongoing transaction, for a verification; none if there is none.
 
     Raises:
         CoordinatorError: as `add_partitions`; producer id and epoch are checked before the state.
@@ -71,7 +67,7 @@ def verify_partitions(
     check_producer(transaction, producer_id, producer_epoch)
     if is_prepared(transaction.state):
         raise CoordinatorError(ErrorCode.CONCURRENT_TRANSACTIONS)
-    return partitions - transaction.partitions if transaction.state is ONGOING else partitions
+    return transaction.partitions if transaction.state is ONGOING else NO_PARTITIONS
 
 
 def check_producer(transaction: Transaction, producer_id: int, producer_epoch: int) -> None:

@@ -28,7 +28,7 @@ from kohort.model.ids import TopicPartition
 from kohort.model.image import ClusterImage
 from kohort.transaction.config import TransactionConfig
 from kohort.transaction.context import HasContext
-from kohort.transaction.end_txn import EndTxnResponse, end_txn, refused_end
+from kohort.transaction.end_txn import EndTxnResponse, WantedEnd, end_txn, refused_end
 from kohort.transaction.errors import append_error, downgraded
 from kohort.transaction.init_producer_id import init_producer_id
 from kohort.transaction.listing import (
@@ -144,37 +144,27 @@ class TransactionService(Front[HasContext]):
     def end_txn(
         self, request: m.EndTxnRequest, context: RequestContext, reply: Reply[m.EndTxnResponse]
     ) -> m.EndTxnResponse | None:
-        response: m.EndTxnResponse | None = self._end_txn(request, context.api_version, reply, None)
+        response: m.EndTxnResponse | None = self._end(_wanted(request, context.api_version, None), reply)
         return response
 
     def end_txn_again(
         self, template: RequestTemplate, context: RequestContext, reply: Reply[EndTxnResponse]
     ) -> EndTxnResponse | None:
         """As `end_txn`, for a request of a version whose answers say nothing but the code."""
-        api_version = context.api_version
-        ended: PreparedResponse | None = template.memo
-        if ended is None:
-            encoded = response_encoder(ApiKey.END_TXN, api_version)(0, m.EndTxnResponse())
-            ended = template.memo = PreparedResponse(encoded)
-        response: EndTxnResponse | None = self._end_txn(template.request, api_version, reply, ended)
+        wanted: WantedEnd | None = template.memo
+        if wanted is None:
+            encoded = response_encoder(ApiKey.END_TXN, context.api_version)(0, m.EndTxnResponse())
+            ended = PreparedResponse(encoded)
+            wanted = template.memo = _wanted(template.request, context.api_version, ended)
+        response: EndTxnResponse | None = self._end(wanted, reply)
         return response
 
-    def _end_txn(
-        self,
-        request: m.EndTxnRequest,
-        api_version: int,
-        reply: Reply[Any],
-        ended: PreparedResponse | None,
-    ) -> Any:
-        code = self.refusal(request.transactional_id)
+    def _end(self, wanted: WantedEnd, reply: Reply[Any]) -> Any:
+        code = self.refusal(wanted.transactional_id)
         if code is not _NONE:
             return refused_end(code)
-        return self.runner.write(
-            self.partition_for(request.transactional_id),
-            Operation(end_txn, request, VERSION_2 if api_version >= _VERSION_2_SINCE else 0, ended),
-            reply,
-            partial(_not_ended, api_version),
-        )
+        partition = self.partition_for(wanted.transactional_id)
+        return self.runner.write(partition, Operation(end_txn, wanted), reply, wanted.failed)
 
     # DescribeTransactions, ListTransactions
 
@@ -244,6 +234,11 @@ class TransactionService(Front[HasContext]):
             lambda shard, _: gauges.add_shard(shard.context.transactions, shard.context.unfinished), lambda _: gauges
         )
         return gauges
+
+
+def _wanted(request: m.EndTxnRequest, api_version: int, ended: PreparedResponse | None) -> WantedEnd:
+    client_version = VERSION_2 if api_version >= _VERSION_2_SINCE else 0
+    return WantedEnd(request, client_version, partial(_not_ended, api_version), ended)
 
 
 def _not_ended(api_version: int, error: Exception) -> m.EndTxnResponse:

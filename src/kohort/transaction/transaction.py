@@ -203,7 +203,7 @@ class Transaction:
             self.producer_epoch,
             self.timeout_ms,
             ONGOING,
-            self.partitions | partitions,
+            self.partitions | partitions if self.partitions else partitions,
             self.start_timestamp_ms if is_ongoing else now_ms,
             now_ms,
             client_version,
