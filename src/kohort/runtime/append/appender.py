@@ -83,13 +83,13 @@ class Appender:
 
     __slots__ = (
         "_codec",
+        "_encode",
         "_linger_ms",
         "_log",
         "_metrics",
         "_now_ms",
         "_owner",
         "_position",
-        "_serde",
         "_shard",
         "batch",
     )
@@ -111,7 +111,7 @@ class Appender:
         self._log = log
         self._shard = shard
         self._position = position
-        self._serde = serde
+        self._encode = serde.encode
         self._now_ms = clock.now_ms
         self._codec = codec
         self._linger_ms = linger_ms
@@ -172,7 +172,7 @@ class Appender:
     def _steps(
         self, records: LongRecords[Any], now_ms: int, producer: Producer | None
     ) -> Generator[None, None, OpenBatch]:
-        encode = self._serde.encode
+        encode = self._encode
         made: list[tuple[list[Any], list[Pair], int]] = []
         needed = 0
         for some in records.slices():
@@ -206,7 +206,7 @@ class Appender:
         records = result.records
         if type(records) is not list and isinstance(records, PackedRecords):
             return records if result.is_atomic else records.pairs()
-        encode = self._serde.encode
+        encode = self._encode
         return [encode(record) for record in records]
 
     def _add_whole(

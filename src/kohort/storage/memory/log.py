@@ -169,7 +169,8 @@ class MemoryLog(LogBase):
     # Writing
 
     def _write(self, data: bytes | bytearray, rest: bytes | memoryview, spans: list[Span]) -> None:
-        data += rest
+        if rest:
+            data += rest
         size = len(data)
         active = self._active
         if active.size_bytes and self._must_roll(active, size, spans):
@@ -177,7 +178,8 @@ class MemoryLog(LogBase):
         if not active.size_bytes:
             active.rolling_timestamp_ms = max(span[4] for span in spans)
         if len(spans) == 1:
-            active.append(bytes(data), spans[0][3], spans[0][4])
+            batch = data if isinstance(data, bytes) else bytes(data)
+            active.append(batch, spans[0][3], spans[0][4])
         else:
             for start, size, _, last_offset, max_timestamp_ms in spans:
                 active.append(bytes(data[start : start + size]), last_offset, max_timestamp_ms)
