@@ -1,16 +1,19 @@
 """However many partitions there are, no more files are open than the process may have."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from kohort.model.errors import StorageError
 from kohort.model.ids import TopicPartition
-from kohort.storage.log import LogConfig
+from kohort.storage.log import LogConfig, TimestampOffset
 from kohort.storage.segments.file_handles import FileHandleCache
 from tests.conftest import LONG
-from tests.storage.owner import TOPIC_ID, Owner, batch
+from tests.storage.owner import PARTITION, TOPIC_ID, Owner, batch
+from tests.storage.test_header_check import COUNT, left_behind, put
 
 PARTITIONS, FILES_MAX = (5000, 1024) if LONG else (300, 150)
 
@@ -103,6 +106,46 @@ def test_a_segment_that_was_closed_is_opened_again_by_a_read_and_an_append(tmp_p
             assert len(store._handles) <= 1
     store.close()
     assert len(store._handles) == 0
+
+
+def open_below(directory: Path) -> list[str]:
+    """The files of a directory that this process has open."""
+    found = [os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    return [name for name in found if name.startswith(str(directory))]
+
+
+def test_a_partition_that_is_not_loaded_leaves_no_file_open(base: Path) -> None:
+    put(left_behind(base), COUNT - 1, 0, bytes(8))
+    store = Owner().disk(base)
+    with pytest.raises(StorageError):
+        store.open(PARTITION, TOPIC_ID, LogConfig())
+    store.close()
+    assert open_below(base) == []
+
+
+def test_the_mapped_indexes_of_a_segment_are_closed_with_its_file(tmp_path: Path) -> None:
+    """A mapping keeps a descriptor of its own."""
+
+    def mapped() -> list[str]:
+        return [name for name in open_below(tmp_path) if name.endswith("index")]
+
+    owner = Owner()
+    config = LogConfig(segment_bytes=300, index_interval_bytes=0)
+    store = owner.disk(tmp_path)
+    log = store.open(PARTITION, TOPIC_ID, config)
+    for number in range(20):
+        log.append(batch(f"{number}", timestamp_ms=number), leader_epoch=0)
+    store.close()
+    store = owner.disk(tmp_path)
+    log = store.open(PARTITION, TOPIC_ID, config)
+    store._handles.count_max = 2
+    for offset in range(20):
+        assert f"{offset}".encode() in log.read(offset, bytes_max=1)
+        assert log.offset_for_timestamp(offset) == TimestampOffset(offset, offset, 0)
+        assert len(mapped()) <= 4
+    assert mapped()
+    store.close()
+    assert not mapped()
 
 
 NO_DESCRIPTORS = """

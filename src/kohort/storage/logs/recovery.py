@@ -162,33 +162,38 @@ def load_partition(
     if note.exists():
         raise CorruptError(note.read_text("utf-8", "replace").strip())
     segments = _find_segments(directory, config, clock, log_start_offset=log_start_offset, durable_until=durable_until)
-    epochs = _read_epochs(directory, must_exist=durable_until > log_start_offset and bool(segments))
-    loaded = LoadedPartition(segments, log_start_offset, log_start_offset, epochs or EpochCache(), on_scan=on_scan)
-    loaded.journaled_epochs = None if epochs is None else journaled_epochs
-    known_until = log_start_offset if recovery_point is None else max(recovery_point, log_start_offset)
-    if is_gapless and segments and segments[0].base_offset > known_until:
-        _check_durable(directory, log_start_offset, durable_until)
-        _drop(loaded, 0)
-    if segments:
-        loaded.log_start_offset = max(log_start_offset, segments[0].base_offset)
-        _load_segments(loaded, config, recovery_point, durable_until=durable_until, is_gapless=is_gapless)
-    _check_durable(segments[-1].path if segments else directory, loaded.end_offset, durable_until)
-    if recovery_point is None and 0 < durable_until < loaded.end_offset:
-        raise CorruptError(
-            f"{segments[-1].path} ends at offset {loaded.end_offset}, though it was stopped at offset {durable_until}"
-        )
-    if loaded.end_offset < loaded.log_start_offset:
-        _drop(loaded, 0)
-        loaded.end_offset = loaded.log_start_offset
-    if epochs is None:
-        loaded.epochs = _find_epochs(segments)
-    for leader_epoch, start_offset in (loaded.journaled_epochs or {}).items():
-        loaded.epochs.lower_start(leader_epoch, start_offset)
-    remove_strays(directory, bases={segment.base_offset for segment in segments}, end_offset=loaded.end_offset)
-    loaded.producers.on_high_watermark(loaded.end_offset)
-    _keep_epochs(loaded)
-    loaded.epochs.truncate_from_start(loaded.log_start_offset)
-    return loaded
+    try:
+        epochs = _read_epochs(directory, must_exist=durable_until > log_start_offset and bool(segments))
+        loaded = LoadedPartition(segments, log_start_offset, log_start_offset, epochs or EpochCache(), on_scan=on_scan)
+        loaded.journaled_epochs = None if epochs is None else journaled_epochs
+        known_until = log_start_offset if recovery_point is None else max(recovery_point, log_start_offset)
+        if is_gapless and segments and segments[0].base_offset > known_until:
+            _check_durable(directory, log_start_offset, durable_until)
+            _drop(loaded, 0)
+        if segments:
+            loaded.log_start_offset = max(log_start_offset, segments[0].base_offset)
+            _load_segments(loaded, config, recovery_point, durable_until=durable_until, is_gapless=is_gapless)
+        _check_durable(segments[-1].path if segments else directory, loaded.end_offset, durable_until)
+        if recovery_point is None and 0 < durable_until < loaded.end_offset:
+            raise CorruptError(
+                f"{segments[-1].path} ends at offset {loaded.end_offset}, though it was stopped at offset {durable_until}"
+            )
+        if loaded.end_offset < loaded.log_start_offset:
+            _drop(loaded, 0)
+            loaded.end_offset = loaded.log_start_offset
+        if epochs is None:
+            loaded.epochs = _find_epochs(segments)
+        for leader_epoch, start_offset in (loaded.journaled_epochs or {}).items():
+            loaded.epochs.lower_start(leader_epoch, start_offset)
+        remove_strays(directory, bases={segment.base_offset for segment in segments}, end_offset=loaded.end_offset)
+        loaded.producers.on_high_watermark(loaded.end_offset)
+        _keep_epochs(loaded)
+        loaded.epochs.truncate_from_start(loaded.log_start_offset)
+        return loaded
+    except BaseException:
+        for segment in segments:
+            segment.close()
+        raise
 
 
 def _check_durable(path: Path, end_offset: int, durable_until: int) -> None:

@@ -96,6 +96,11 @@ class _Index:
         """Drop the entries from memory; the next access maps the file."""
         self._loaded = None
 
+    def unmap(self) -> None:
+        """Close the file if it is mapped; the next access maps it again. A mapping keeps a descriptor."""
+        if isinstance(self._loaded, mmap.mmap):
+            self._loaded = None
+
     def make_growable(self) -> None:
         """Make a released index ready for appends."""
         if not isinstance(self._loaded, bytearray):

@@ -112,6 +112,9 @@ class SegmentReads:
             self._count_open()
 
     def close(self) -> None:
+        """Close the files; the next access opens them again. What of the indexes is in memory stays there."""
+        self.index.unmap()
+        self.time_index.unmap()
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
