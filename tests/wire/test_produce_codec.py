@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kohort.compiled import is_compiled
 from kohort.model.errors import WireError
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
-from kohort.wire.encoders import _response_writer, request_encoder
+from kohort.wire.encoders import _response_writer, request_encoder, response_encoder
 from kohort.wire.generated.guards import LongMessage
-from kohort.wire.produce_codec import ProduceEncoder, ProduceReader
-from kohort.wire.readers import _decoded_classes, _reader
+from kohort.wire.produce_codec import ProduceEncoder, ProduceReader, has_usual_messages
+from kohort.wire.readers import _decoded_classes, _reader, request_reader
 from kohort.wire.schema import message
 
 BODY_AT = 16
@@ -67,6 +68,14 @@ USUAL = {
     "records of more than two MiB": request(topic("orders", bytes((2 << 20) + 5))),
     "the longest list": request(topic("orders", *[b"r"] * 126)),
 }
+
+
+@pytest.mark.parametrize("version", range(3, ApiKey.PRODUCE.newest + 1))
+def test_the_compiled_build_has_it_for_versions_with_tagged_fields(version: int) -> None:
+    assert has_usual_messages(version) == (version >= 9 and is_compiled())
+    reader = getattr(request_reader(ApiKey.PRODUCE, version), "__self__", None)
+    encoder = getattr(response_encoder(ApiKey.PRODUCE, version), "__self__", None)
+    assert {isinstance(reader, ProduceReader), isinstance(encoder, ProduceEncoder)} == {has_usual_messages(version)}
 
 
 @pytest.mark.parametrize("version", VERSIONS)

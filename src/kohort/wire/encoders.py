@@ -53,11 +53,10 @@ def response_encoder(api_key: int, version: int) -> ResponseEncoder:
         WireError: there is no such API, or no such version of it.
     """
     encoder: ResponseEncoder = _response_writer(api_key, version).compile("correlation_id, x0")
-    if api_key == ApiKey.PRODUCE and ApiKey.PRODUCE.is_flexible(version):
-        from kohort.compiled import is_compiled
-        from kohort.wire.produce_codec import ProduceEncoder
+    if api_key == ApiKey.PRODUCE:
+        from kohort.wire.produce_codec import ProduceEncoder, has_usual_messages
 
-        if is_compiled():
+        if has_usual_messages(version):
             answer: Any = message_classes("ProduceResponse")["ProduceResponsePartitionProduceResponse"]()
             return ProduceEncoder(version, answer.current_leader, encoder).encode
     return encoder

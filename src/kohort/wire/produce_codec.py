@@ -1,10 +1,10 @@
 """
-The usual messages of Produce, versions 9 to 13: requests to messages, and answers to bytes.
+The usual messages of Produce: requests to messages, and answers to bytes.
 
 The reader walks a request once, where `kohort.wire.readers` needs two walks, one of them by Python that is not compiled. It
 reads names, lists and tagged fields of the usual sizes, and leaves every other request, broken ones included, to that reader.
 The encoder takes answers without an error, and leaves the others to `kohort.wire.encoders`. Both give what their twins give.
-The plain build has the twins alone: there they are quicker.
+`has_usual_messages` tells the twins of which versions.
 
 Source: Kafka ProduceRequest.json, ProduceResponse.json.
 """
@@ -15,7 +15,9 @@ from struct import Struct
 from typing import Any, Final
 from uuid import UUID
 
+from kohort.compiled import is_compiled
 from kohort.model.limits import SHORT_ELEMENTS_MAX
+from kohort.wire.apis import ApiKey
 from kohort.wire.frames import read_int32
 
 _TOPIC_IDS_SINCE: Final = 13
@@ -33,6 +35,11 @@ _pack_back: Final = Struct(">ix").pack
 """Throttle time, no tagged fields."""
 _FRONT_BYTES: Final = 6
 """Of the front, behind the size."""
+
+
+def has_usual_messages(version: int) -> bool:
+    """Whether usual messages of a version of Produce are read and encoded here. In the plain build the twins are quicker."""
+    return ApiKey.PRODUCE.is_flexible(version) and is_compiled()
 
 
 @lru_cache(maxsize=_IDS_MAX)

@@ -54,11 +54,10 @@ def request_reader(api_key: int, version: int) -> Reader:
         WireError: there is no such request, or no such version of it.
     """
     read = _reader(_api_message(api_key, version, "Request"), version, SHORT_ELEMENTS_MAX)
-    if api_key == ApiKey.PRODUCE and ApiKey.PRODUCE.is_flexible(version):
-        from kohort.compiled import is_compiled
-        from kohort.wire.produce_codec import ProduceReader
+    if api_key == ApiKey.PRODUCE:
+        from kohort.wire.produce_codec import ProduceReader, has_usual_messages
 
-        if is_compiled():
+        if has_usual_messages(version):
             return ProduceReader(version, _decoded_classes("ProduceRequest", version), read).read
     return read
 
