@@ -164,9 +164,11 @@ class KafkaNode:
         """
         self.directory = directory
         self._features = dict(features or {})
-        self._classpath = f"{kafka_jars(release=release)}/*"
+        jars = kafka_jars(release=release)
+        self._classpath = f"{jars}/*"
         self._process: subprocess.Popen[bytes] | None = None
         self.port, controller_port = free_ports(2)
+        self._archive, self._new_archive = jars / "classes.jsa", jars / f"classes.{self.port}.jsa"
         directory.mkdir(parents=True, exist_ok=True)
         self.log = directory / "kafka.log"
         (directory / "log4j2.properties").write_text(_LOG4J.format(log=self.log, level=log_level))
@@ -212,6 +214,8 @@ class KafkaNode:
             self._process.terminate()
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(STOP_TIMEOUT_S)
+                with suppress(FileNotFoundError):  # it used an archive
+                    self._new_archive.replace(self._archive)
         self.kill()
 
     def kill(self) -> None:
@@ -228,7 +232,15 @@ class KafkaNode:
 
     def _java(self, main_class: str, *arguments: str) -> tuple[str, ...]:
         logging = f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}"
-        return (java(), logging, *_NODE_JVM, "-cp", self._classpath, main_class, *arguments)
+        archive = self._archived() or (f"-XX:ArchiveClassesAtExit={self._new_archive}", "-Xlog:disable")
+        return (java(), logging, *_NODE_JVM, *archive, "-cp", self._classpath, main_class, *arguments)
+
+    def _archived(self) -> tuple[str, ...]:
+        """
+        Flags for the classes that a node has archived beside the jars at its stop, with which a start takes half of the
+        processor time. None while there is no archive.
+        """
+        return (f"-XX:SharedArchiveFile={self._archive}", "-Xlog:disable") if self._archive.exists() else ()
 
     def _format(self) -> None:
         if (self.directory / "data" / "meta.properties").exists():
@@ -239,7 +251,7 @@ class KafkaNode:
             *features,
         )
         done = subprocess.run(
-            (java(), *QUICK_START, "-cp", self._classpath, "kafka.tools.StorageTool", *arguments),
+            (java(), *QUICK_START, *self._archived(), "-cp", self._classpath, "kafka.tools.StorageTool", *arguments),
             capture_output=True,
             text=True,
             timeout=FORMAT_TIMEOUT_S,
