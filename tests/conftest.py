@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from kohort.compiled import is_compiled
-from tests.plugins import durations, failures, scopes, seeds, skips
+from tests.plugins import durations, failures, garbage, scopes, seeds, skips
 
 LONG = bool(os.environ.get("KOHORT_LONG"))
 """Whether the long versions of crash, fuzz and simulation tests run (`make test-long`)."""
@@ -63,6 +63,7 @@ logging.getLogger("py4j").setLevel(logging.CRITICAL)
 def pytest_configure(config: pytest.Config) -> None:
     durations.register(config)
     failures.register(config)
+    garbage.register(config)
     scopes.register(config)
     seeds.register(config)
     skips.register(config, SKIPS_ALLOWED)

@@ -7,7 +7,6 @@ Kafka's behaviour.
 
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Protocol
 from uuid import uuid4
 
@@ -20,6 +19,7 @@ from tests.clients.java_tools import JavaTools, UnavailableToolsError, java_tool
 from tests.clients.jvm import Jvm
 from tests.clients.waiting import PATIENCE_S
 
+ROOM = "tests/clients/"
 OTHER_BROKER = os.environ.get("KOHORT_CLIENTS_BOOTSTRAP")
 QUICK_REBALANCES = {
     "group.initial.rebalance.delay.ms": "100",
@@ -39,7 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if item.nodeid.startswith(ROOM):
             item.add_marker(pytest.mark.clients)
             item.add_marker(pytest.mark.timeout(1_800))
             if "java" in getattr(item, "fixturenames", ()):

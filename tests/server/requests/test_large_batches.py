@@ -5,6 +5,7 @@ import gc
 import struct
 import time
 from collections.abc import Awaitable, Callable
+from functools import cache
 
 import pytest
 
@@ -19,10 +20,18 @@ from kohort.wire.scanning.room import Room
 from tests.broker.harness import batch, produce_request
 from tests.server.clients import Client, play, with_topic
 
-LARGE = batch(bytes(24 << 20), compression=Codec.GZIP)
-TOO_LARGE = batch(bytes(130 << 20), compression=Codec.ZSTD)
 STEP_SECONDS_MAX = 0.02
 """Processor time of the loop's thread between two of its turns, on a machine that is not slow; see `seconds_at_once`."""
+
+
+@cache
+def large() -> bytes:
+    return batch(bytes(24 << 20), compression=Codec.GZIP)
+
+
+@cache
+def too_large() -> bytes:
+    return batch(bytes(130 << 20), compression=Codec.ZSTD)
 
 
 def seconds_at_once(records: bytes) -> float:
@@ -62,7 +71,7 @@ def test_the_loop_goes_on_and_the_replies_of_a_connection_keep_their_order() -> 
     async def story(_: Node, connect: Callable[[], Awaitable[Client]]) -> None:
         one, other = await connect(), await connect()
         await with_topic(other)
-        expected = [send(one, records) for records in (batch(b"a"), LARGE, batch(b"b"), LARGE, batch(b"c"))]
+        expected = [send(one, records) for records in (batch(b"a"), large(), batch(b"b"), large(), batch(b"c"))]
         worst, turns, last = 0.0, 0, time.thread_time()
         replies = [await receive(one)]
         while len(replies) < len(expected):
@@ -74,7 +83,7 @@ def test_the_loop_goes_on_and_the_replies_of_a_connection_keep_their_order() -> 
             replies.append(waiting.result())
         assert replies == [(number, 0, place) for place, number in enumerate(expected)]
         assert turns > 20
-        assert worst < max(STEP_SECONDS_MAX, seconds_at_once(LARGE) / 4)
+        assert worst < max(STEP_SECONDS_MAX, seconds_at_once(large()) / 4)
         assert await end_offset(other) == len(expected)
 
     play(story)
@@ -84,7 +93,7 @@ def test_a_short_request_is_answered_while_a_large_batch_is_decompressed() -> No
     async def story(node: Node, connect: Callable[[], Awaitable[Client]]) -> None:
         one, other = await connect(), await connect()
         await with_topic(other)
-        number = send(one, TOO_LARGE)
+        number = send(one, too_large())
         slices = node._connections.slices
         while not len(slices):
             await asyncio.sleep(0)
@@ -103,7 +112,7 @@ def test_the_batch_of_a_client_that_disconnects_is_appended(acks: int) -> None:
     async def story(node: Node, connect: Callable[[], Awaitable[Client]]) -> None:
         one, other = await connect(), await connect()
         await with_topic(other)
-        send(one, LARGE, acks=acks)
+        send(one, large(), acks=acks)
         await one.writer.drain()
         while not len(node._connections.slices):
             await asyncio.sleep(0)
@@ -116,8 +125,8 @@ def test_the_batch_of_a_client_that_disconnects_is_appended(acks: int) -> None:
     play(story)
 
 
-@pytest.mark.parametrize("records", [TOO_LARGE, cut(LARGE)], ids=["too large", "damaged"])
-def test_batches_that_cannot_be_decompressed_share_one_room(records: bytes) -> None:
+@pytest.mark.parametrize("made", [too_large, lambda: cut(large())], ids=["too large", "damaged"])
+def test_batches_that_cannot_be_decompressed_share_one_room(made: Callable[[], bytes]) -> None:
     """33 kB would cost 128 MiB until a rare collection of garbage, each time that they are sent."""
 
     async def story(_: Node, connect: Callable[[], Awaitable[Client]]) -> None:
@@ -127,7 +136,7 @@ def test_batches_that_cannot_be_decompressed_share_one_room(records: bytes) -> N
         try:
             before = rooms()
             for _number in range(4):
-                send(client, records)
+                send(client, made())
                 assert (await receive(client))[1] != 0
             assert rooms() - before <= 1
         finally:
@@ -146,7 +155,7 @@ def test_the_abandoned_batches_are_bounded() -> None:
         one, other = await connect(), await connect()
         await with_topic(other)
         node._connections.abandoned_bytes = ABANDONED_BYTES_MAX
-        send(one, LARGE)
+        send(one, large())
         await one.writer.drain()
         while not len(node._connections.slices):
             await asyncio.sleep(0)
@@ -155,7 +164,7 @@ def test_the_abandoned_batches_are_bounded() -> None:
             await asyncio.sleep(0)
         assert await end_offset(other) == 0
         assert node._connections.abandoned_bytes == ABANDONED_BYTES_MAX
-        number = send(other, LARGE)
+        number = send(other, large())
         assert await receive(other) == (number, 0, 1)
 
     play(story)
@@ -167,7 +176,7 @@ def test_a_stop_finishes_the_batches_that_have_begun_and_drops_what_comes_later(
     async def story(node: Node, connect: Callable[[], Awaitable[Client]]) -> None:
         one, other = await connect(), await connect()
         await with_topic(other)
-        number = send(one, LARGE)
+        number = send(one, large())
         while not len(node._connections.slices):
             await asyncio.sleep(0)
         partition = node._broker.partitions.find("t", 0)
