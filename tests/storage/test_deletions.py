@@ -3,6 +3,7 @@
 import shutil
 import threading
 from errno import EROFS
+from functools import partial
 from pathlib import Path
 from uuid import UUID
 
@@ -90,6 +91,30 @@ def test_partitions_that_are_deleted_together_are_taken_out_of_the_checkpoint_fi
         await_background(store)
     assert not list(data_dir.glob("deleted-*"))
     assert [name for name in written if name.startswith(RECOVERY_POINTS)] == [f"{RECOVERY_POINTS}.tmp"]
+    store.close()
+
+
+def test_partitions_that_are_deleted_together_are_removed_by_one_job(tmp_path: Path) -> None:
+    """Jobs that find nothing hold the interpreter one after the other; and what is renamed later has a job of its own."""
+    store = Owner().disk(tmp_path / "data")
+    for topic in "first", "second":
+        partitions = [TopicPartition(topic, index) for index in range(5)]
+        for each in partitions:
+            store.open(each, FIRST, LogConfig()).append(batch("a"), leader_epoch=0)
+        store.flush()
+        is_held, are_renamed = threading.Event(), threading.Event()
+        store._flush_coordinator.submit(is_held.set)
+        store._flush_coordinator.submit(partial(assert_set, are_renamed))
+        assert_set(is_held)
+        for each in partitions:
+            store.delete(each)
+        store.flush()
+        assert (
+            store._flush_coordinator._background._jobs.qsize() <= 2
+        )  # the one that waits, unless it has begun, and the removal
+        are_renamed.set()
+        await_background(store)
+        assert not list(store.data_dir.glob("*-delete"))
     store.close()
 
 

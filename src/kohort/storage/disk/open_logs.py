@@ -67,6 +67,8 @@ class OpenLogs:
         self._forget = forget
         self._renamed: SimpleQueue[tuple[TopicPartition, Path]] = SimpleQueue()
         """Directories of deleted partitions that are to be removed."""
+        self._is_removing = False
+        """Whether a job waits that removes them. A thousand that find none held the interpreter for as long as it allows."""
         self._not_renamed: dict[Path, OSError] = {}
         """Directories of deleted partitions that could not be renamed; the disk thread's."""
 
@@ -163,7 +165,9 @@ class OpenLogs:
             return
         if suffix == "delete":
             self._renamed.put((topic_partition, path))
-            self._flush_coordinator.submit(self._remove_renamed)
+            if not self._is_removing:
+                self._is_removing = True
+                self._flush_coordinator.submit(self._remove_renamed)
         else:
             _log.warning("log.stray partition=%s directory=%s", topic_partition, path.name)
 
@@ -184,6 +188,7 @@ class OpenLogs:
         The renames are made durable before: after a crash a partition that came back in part could not be told from a damaged
         one.
         """
+        self._is_removing = False  # before the look: what is renamed later has a job of its own
         renamed = [self._renamed.get() for _ in range(self._renamed.qsize())]
         if renamed:
             with suppress(OSError):  # the next start removes them
