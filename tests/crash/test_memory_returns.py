@@ -13,7 +13,7 @@ from kohort.testing.served import ServedKohort
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from tests.broker.harness import batch, produce_request
-from tests.broker.otlp_messages import gauge, message
+from tests.broker.telemetry.otlp_messages import gauge, message
 from tests.clients.waiting import wait_until
 from tests.conftest import LONG
 from tests.crash.connection import Connection

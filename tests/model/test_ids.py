@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from kohort.model.errors import CoordinatorError, ErrorCode
 from kohort.model.ids import TopicPartition, coordinator_partition, java_string_hash
-from tests.broker.record_definitions import RELEASES, definitions
+from tests.broker.configs.record_definitions import RELEASES, definitions
 
 
 # Source: what Apache Kafka 4.2.1 says, with 50 partitions (reference of the group coordinator, section 2.1).

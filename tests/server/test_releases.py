@@ -16,7 +16,7 @@ from kohort.wire import messages as m
 from kohort.wire.apis import RELEASES, ApiKey, versions_in
 from kohort.wire.encoders import request_encoder
 from kohort.wire.readers import response_reader
-from tests.broker.record_definitions import definitions
+from tests.broker.configs.record_definitions import definitions
 from tests.server.clients import Client
 
 DATA = Path(__file__).parent.parent / "data"

@@ -186,7 +186,7 @@ def test_acls_are_there_after_a_restart(tmp_path: Path) -> None:
 
 
 def test_a_bad_stored_acl_is_set_aside_and_the_others_decide() -> None:
-    from tests.broker.test_stored_values import setting, stored
+    from tests.broker.catalog.test_stored_values import setting, stored
 
     harness = stored(setting("acl", "[2,3]", {}), setting("acl", '[2,3,"t","User:a","*",3,3]', {}), **AUTHORIZER)
     assert describe(harness) == [GOOD]

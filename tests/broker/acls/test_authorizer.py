@@ -17,8 +17,8 @@ from kohort.security.operations import CLUSTER_NAME, Operation, ResourceType
 from kohort.server.logs import JsonFormatter, KeyValueFormatter, RepeatLimit
 from kohort.wire.apis import ApiKey
 from tests.broker.acls.acl_requests import AUTHORIZER, GOOD, create, delete, guarded
+from tests.broker.configs.test_configs import BROKER, describe
 from tests.broker.harness import Harness
-from tests.broker.test_configs import BROKER, describe
 
 ALICE = Principal("alice")
 READ_T = (Operation.READ, ResourceType.TOPIC, "t")

@@ -1,7 +1,7 @@
 """
 Published failures of other brokers and clients in SASL; a test each, with the id in its name.
 
-Those of access tokens are in `test_tokens.py`, of configurations in `tests/broker/test_sasl_configs.py`.
+Those of access tokens are in `test_tokens.py`, of configurations in `tests/broker/configs/test_sasl_configs.py`.
 """
 
 import hmac

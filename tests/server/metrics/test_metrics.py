@@ -31,7 +31,7 @@ from kohort.storage.log import FlushMetrics
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from tests.broker.harness import Harness
-from tests.broker.test_read_committed import Readers
+from tests.broker.records.test_read_committed import Readers
 from tests.server.clients import Client, commit, with_topic
 
 SECONDS_MAX = 120.0

@@ -19,8 +19,8 @@ from kohort.wire.encoders import request_encoder
 from kohort.wire.message_classes import message_classes
 from kohort.wire.schema import Field
 from kohort.wire.schema import message as schema_of
-from tests.broker import otlp_messages
-from tests.broker.otlp_messages import gauge, message
+from tests.broker.telemetry import otlp_messages
+from tests.broker.telemetry.otlp_messages import gauge, message
 from tests.server.clients import Client
 
 SLACK = 50

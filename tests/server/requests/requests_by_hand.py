@@ -17,7 +17,7 @@ from kohort.wire.batches import BatchRecord, build_batch
 from kohort.wire.compression import Codec, compress
 from kohort.wire.encoders import request_encoder
 from kohort.wire.primitives import write_uvarint
-from tests.broker.otlp_messages import attribute, field, gauge, message
+from tests.broker.telemetry.otlp_messages import attribute, field, gauge, message
 from tests.server.clients import Client
 from tests.server.requests.largest_requests import StoredRequest
 from tests.wire.hostile_batches import batch_of, equal_records, rising_records

@@ -21,7 +21,7 @@ from kohort.wire.apis import ApiKey
 from kohort.wire.encoders import request_encoder
 from kohort.wire.readers import response_reader
 from tests.broker.harness import Harness, batch, produce_request
-from tests.broker.test_client_quotas import alter
+from tests.broker.quotas.test_client_quotas import alter
 from tests.server.connections.test_pipelining import Socket
 
 

@@ -6,9 +6,9 @@ from kohort.model.errors import ConfigError, ErrorCode
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.generated.gradual import drain
+from tests.broker.configs.test_configs import BROKER, DELETE, SET, alter
 from tests.broker.harness import Asker, Harness
-from tests.broker.test_configs import BROKER, DELETE, SET, alter
-from tests.broker.test_topics import create, placed, wanted
+from tests.broker.topics.test_topics import create, placed, wanted
 from tests.broker.virtual_cluster import VirtualCluster
 
 KEY = "cordoned.log.dirs"

@@ -13,7 +13,7 @@ from kohort.security.sasl.scram import ScramUsers
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from tests.broker.harness import Harness
-from tests.broker.test_tokens import create
+from tests.broker.tokens.test_tokens import create
 from tests.security.sasl.exchanges import Client, read
 from tests.security.sasl.scram_client import final, first
 

@@ -15,8 +15,8 @@ from kohort.wire.apis import ApiKey
 from kohort.wire.batches import BatchRecord, build_batch, read_header
 from kohort.wire.compression import Codec
 from tests.broker.harness import Harness, batch, produce_request
-from tests.broker.test_produce_verification import Bench, codes
-from tests.broker.test_validation import HOUR_MS, NOW_MS, rules, taken
+from tests.broker.records.test_produce_verification import Bench, codes
+from tests.broker.records.test_validation import HOUR_MS, NOW_MS, rules, taken
 from tests.wire.hostile_batches import batch_of, corpus
 
 RULES: dict[str, dict[str, Any]] = {

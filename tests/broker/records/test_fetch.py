@@ -14,7 +14,7 @@ from kohort.wire.apis import ApiKey
 from kohort.wire.batches import iter_batches, read_records
 from tests.broker.calls import calls
 from tests.broker.harness import Harness, batch
-from tests.broker.in_steps import in_steps  # noqa: F401 -- a fixture
+from tests.broker.records.in_steps import in_steps  # noqa: F401 -- a fixture
 from tests.conftest import watches_calls
 
 SIZE = len(batch(b"x"))

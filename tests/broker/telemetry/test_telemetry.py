@@ -19,7 +19,7 @@ from kohort.wire import messages as m
 from kohort.wire.apis import API_KEYS, ApiKey
 from kohort.wire.compression import Codec, compress
 from tests.broker.harness import Harness
-from tests.broker.otlp_messages import field, gauge, histogram, message, total
+from tests.broker.telemetry.otlp_messages import field, gauge, histogram, message, total
 
 INTERVAL_MS = 1_000
 

@@ -11,8 +11,8 @@ import pytest
 
 from kohort.model.errors import ErrorCode
 from kohort.wire.apis import ApiKey
+from tests.broker.configs.test_configs import BROKER, DELETE, SET, TOPIC, alter, describe, shown
 from tests.broker.harness import batch, produce_request
-from tests.broker.test_configs import BROKER, DELETE, SET, TOPIC, alter, describe, shown
 from tests.broker.virtual_cluster import BROKERS, VirtualCluster
 
 NONE, TOO_LARGE = ErrorCode.NONE, ErrorCode.MESSAGE_TOO_LARGE

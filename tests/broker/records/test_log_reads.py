@@ -18,8 +18,8 @@ from kohort.testing.virtual import VirtualNode
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from tests.broker.harness import Harness, batch, disk_store
-from tests.broker.test_fetch import LIMITS, SIZE, asked, fetch_request, values
-from tests.broker.test_producers import end
+from tests.broker.records.test_fetch import LIMITS, SIZE, asked, fetch_request, values
+from tests.broker.transactions.test_producers import end
 
 PARTITIONS = 3
 

@@ -20,8 +20,19 @@ from kohort.storage.memory import MemoryStore
 from kohort.testing.virtual import VirtualNode
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
+from tests.broker.configs.test_configs import (
+    APPEND,
+    BROKER,
+    DELETE,
+    LOGGER,
+    METRICS,
+    SET,
+    TOPIC,
+    alter,
+    describe,
+    shown,
+)
 from tests.broker.harness import Harness, reopened
-from tests.broker.test_configs import APPEND, BROKER, DELETE, LOGGER, METRICS, SET, TOPIC, alter, describe, shown
 
 DYNAMIC, DYNAMIC_DEFAULT, STATIC, DEFAULT = 2, 3, 4, 5
 

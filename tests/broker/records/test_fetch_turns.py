@@ -10,8 +10,8 @@ from kohort.model.limits import FETCH_ANSWER_BYTES_MAX, FETCH_TURN_BYTES_MAX
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from tests.broker.harness import Harness
-from tests.broker.in_steps import in_steps  # noqa: F401 -- a fixture
-from tests.broker.test_fetch import asked, fetch_request
+from tests.broker.records.in_steps import in_steps  # noqa: F401 -- a fixture
+from tests.broker.records.test_fetch import asked, fetch_request
 
 MB = 1_000_000
 READERS = 9

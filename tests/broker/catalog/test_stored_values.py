@@ -16,8 +16,8 @@ from kohort.model.errors import ConfigError
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.batches import encode_batch
+from tests.broker.configs.test_configs import BROKER, GROUP, SET, TOPIC, alter, describe, shown
 from tests.broker.harness import Harness
-from tests.broker.test_configs import BROKER, GROUP, SET, TOPIC, alter, describe, shown
 
 LEAST = str(-(1 << 63))
 SECRETS = {"salt": "c2FsdA==", "stored_key": "a2V5", "server_key": "a2V5"}

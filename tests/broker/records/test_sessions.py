@@ -13,7 +13,7 @@ from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.generated.gradual import drain
 from tests.broker.harness import Harness
-from tests.broker.in_steps import in_steps  # noqa: F401 -- a fixture
+from tests.broker.records.in_steps import in_steps  # noqa: F401 -- a fixture
 
 NAMES, IDS = 12, 13
 

@@ -14,7 +14,7 @@ from kohort.broker.configs.definitions import (
     keys_of,
 )
 from kohort.wire.apis import RELEASES as SERVED
-from tests.broker.record_definitions import RELEASES, definitions
+from tests.broker.configs.record_definitions import RELEASES, definitions
 
 KINDS = ("broker", "topic", "group", "client metrics")
 

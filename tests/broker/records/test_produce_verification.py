@@ -13,7 +13,7 @@ from kohort.model.ids import CONSUMER_OFFSETS, TopicPartition
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from tests.broker.harness import Harness, batch, produce_request
-from tests.broker.test_producers import end, sent
+from tests.broker.transactions.test_producers import end, sent
 
 TX = "tx"
 STATE, MAPPING, EPOCH = (

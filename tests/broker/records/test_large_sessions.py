@@ -17,8 +17,8 @@ from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from tests.broker.calls import calls
 from tests.broker.harness import Asker, Harness, batch
-from tests.broker.test_producers import end
-from tests.broker.test_sessions import delete, request
+from tests.broker.records.test_sessions import delete, request
+from tests.broker.transactions.test_producers import end
 from tests.conftest import watches_calls
 
 PARTITIONS = 6

@@ -13,7 +13,7 @@ from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort_lab.faulty_files import FaultyFiles, fail_on
 from tests.broker.harness import Harness, batch, produce_request
-from tests.broker.test_fetch import asked, fetch_request
+from tests.broker.records.test_fetch import asked, fetch_request
 from tests.storage.owner import Owner
 
 

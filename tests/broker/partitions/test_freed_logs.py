@@ -14,8 +14,8 @@ from kohort.wire.generated.gradual import drain
 from kohort.wire.headers import read_request_header
 from kohort.wire.readers import request_reader
 from tests.broker.harness import Asker, Harness, disk_store
+from tests.broker.records.test_fetch import asked, fetch_request
 from tests.broker.test_any_request import NEWEST, samples
-from tests.broker.test_fetch import asked, fetch_request
 
 
 def come_and_go(harness: Harness, name: str) -> None:

@@ -1,7 +1,7 @@
 """
 Asks Apache Kafka's own classes for the configurations and error codes of each release, and keeps them for the tests:
 
-    python -m tests.broker.record_definitions
+    python -m tests.broker.configs.record_definitions
 
 Needs a JDK.
 """
@@ -15,7 +15,7 @@ from typing import Any, Final
 from kohort.testing.kafka import java, kafka_jars
 
 RELEASES: Final = ("4.2.1", "4.4.0")
-DATA: Final = Path(__file__).parents[1] / "data"
+DATA: Final = Path(__file__).parents[2] / "data"
 
 
 def path_of(release: str) -> Path:

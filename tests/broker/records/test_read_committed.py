@@ -19,8 +19,8 @@ from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.batches import BatchRecord, build_batch, iter_batches
 from tests.broker.harness import Harness, produce_request
-from tests.broker.in_steps import in_steps  # noqa: F401 -- a fixture
-from tests.broker.test_producers import NOW_MS, end
+from tests.broker.records.in_steps import in_steps  # noqa: F401 -- a fixture
+from tests.broker.transactions.test_producers import NOW_MS, end
 from tests.storage.owner import AWAITED, Owner
 
 ALL, COMMITTED = 0, 1

@@ -22,7 +22,7 @@ from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from tests.broker.calls import calls
 from tests.broker.harness import Harness
-from tests.broker.test_client_quotas import T0, create, fetch
+from tests.broker.quotas.test_client_quotas import T0, create, fetch
 
 INF, NAN = math.inf, math.nan
 REFUSED = int(ErrorCode.INVALID_REQUEST)

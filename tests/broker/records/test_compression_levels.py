@@ -6,8 +6,8 @@ import pytest
 
 from kohort.wire.batch_header import HEADER_BYTES
 from kohort.wire.compression import Codec, compress, decompress
+from tests.broker.configs.test_configs import BROKER, SET, alter
 from tests.broker.harness import Harness, batch
-from tests.broker.test_configs import BROKER, SET, alter
 
 VALUES = [b"%d of some thousand orders, and their customers" % (number * number % 1000) for number in range(1200)]
 PLAIN = batch(*VALUES)[HEADER_BYTES:]
