@@ -34,9 +34,17 @@ from kohort.group.offsets.commit_answers import (
     txn_offset_commit_answers,
 )
 from kohort.group.offsets.deletion import offset_delete
-from kohort.group.offsets.fetch import fetch_offsets, fetch_refused
-from kohort.group.offsets.offsets import GroupOffsets
+from kohort.group.offsets.fetch import (
+    Found,
+    answer_found,
+    asked_partitions,
+    fetch_refused,
+    find_offsets,
+    find_stable_offsets,
+)
+from kohort.group.offsets.offsets import GroupOffsets, Partition
 from kohort.group.offsets.prepared_commits import RepeatedCommits
+from kohort.group.offsets.repeated_fetches import FetchResponse, RepeatedFetch
 from kohort.group.offsets.transactional_commit import (
     partitions_of,
     producer_of,
@@ -46,7 +54,7 @@ from kohort.group.offsets.transactional_commit import (
 from kohort.machine.gradual import HANDLER_STEP, LOOK_STEP, Awaited, Stepwise, chunks
 from kohort.machine.ports import LatestOffsets, Persister
 from kohort.machine.response_aggregation import ResponseAggregator
-from kohort.machine.shard import Reply, Result, Runner
+from kohort.machine.shard import Reply, Runner
 from kohort.machine.steps import Operation
 from kohort.model.context import RequestContext
 from kohort.model.errors import ErrorCode
@@ -55,6 +63,7 @@ from kohort.model.image import ClusterImage
 from kohort.wire import messages as m
 from kohort.wire.apis import ApiKey
 from kohort.wire.generated.gradual import drain
+from kohort.wire.templates import Repeatable, RequestTemplate
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -89,7 +98,7 @@ class GroupService(GroupFront):
         handlers: dict[ApiKey, Callable[..., Any]] = {
             ApiKey.OFFSET_COMMIT: RepeatedCommits(self, self.commit_offsets),
             ApiKey.TXN_OFFSET_COMMIT: Stepwise(self.commit_transactional_offsets),
-            ApiKey.OFFSET_FETCH: self.offset_fetch,
+            ApiKey.OFFSET_FETCH: Repeatable(self.offset_fetch, self.offset_fetch_again),
             ApiKey.OFFSET_DELETE: self.offset_delete,
             ApiKey.LIST_GROUPS: self.list_groups,
             ApiKey.DELETE_GROUPS: self.delete_groups,
@@ -249,23 +258,42 @@ class GroupService(GroupFront):
     def offset_fetch(
         self, request: m.OffsetFetchRequest, context: RequestContext, reply: Reply[m.OffsetFetchResponse]
     ) -> m.OffsetFetchResponse | None:
-        groups = versions.upgrade_fetch(request, context)
+        version = context.api_version
+        groups = versions.upgrade_fetch(request, version)
         if len(groups) == 1:
             # Most requests: an aggregator of one part is a tenth of their cost.
             answered = self._fetch(
                 groups[0],
                 context,
-                lambda part: reply(versions.downgrade_fetch((part,), context)),
+                lambda part: reply(versions.downgrade_fetch((part,), version)),
                 is_stable=request.require_stable,
             )
-            return None if answered is None else versions.downgrade_fetch((answered,), context)
+            return None if answered is None else versions.downgrade_fetch((answered,), version)
         aggregator: ResponseAggregator[m.OffsetFetchResponseGroup, m.OffsetFetchResponse] = ResponseAggregator(
-            len(groups), lambda parts: versions.downgrade_fetch(parts, context), reply
+            len(groups), lambda parts: versions.downgrade_fetch(parts, version), reply
         )
         for index, group in enumerate(groups):
             answer = self._fetch(group, context, aggregator.reply_to(index), is_stable=request.require_stable)
             aggregator.put(index, answer)
         return aggregator.finish()
+
+    def offset_fetch_again(
+        self, template: RequestTemplate, context: RequestContext, reply: Reply[FetchResponse]
+    ) -> FetchResponse | None:
+        """As `offset_fetch`, for a repeated request."""
+        request: m.OffsetFetchRequest = template.request
+        fetch: RepeatedFetch | None = template.memo
+        if fetch is None:
+            fetch = template.memo = RepeatedFetch(template, context.api_version)
+        if fetch.group is None or not self.is_active:
+            return self.offset_fetch(request, context, reply)
+        found = self._find(
+            fetch.group,
+            fetch.partitions,
+            lambda found: reply(fetch.answer(found)),
+            is_stable=request.require_stable,
+        )
+        return None if found is None else fetch.answer(found)
 
     def _fetch(
         self,
@@ -278,24 +306,35 @@ class GroupService(GroupFront):
         if not self.is_active:
             return fetch_refused(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         checked = validation.check_fetch(group, context, self.image)
-        partition = self.partition_for(group.group_id)
+        named = checked.request
+        found = self._find(
+            named,
+            asked_partitions(named),
+            lambda found: reply(checked.merge(answer_found(named, found))),
+            is_stable=is_stable,
+        )
+        return None if found is None else checked.merge(answer_found(named, found))
+
+    def _find(
+        self,
+        group: m.OffsetFetchRequestGroup,
+        partitions: list[Partition] | None,
+        reply: Reply[Found],
+        *,
+        is_stable: bool,
+    ) -> Found | None:
+        """Let the shard of a group look its offsets up."""
+        partition = coordinator_partition(group.group_id, self.runner.partition_count)
         if is_stable:
             # A write operation without records sees the newest state, and is answered when that is committed.
-            later: m.OffsetFetchResponseGroup | None = self.runner.write(
-                partition,
-                lambda shard, _: Result(
-                    response=fetch_offsets(shard.context, checked.request, require_stable=True, committed_offset=None)
-                ),
-                lambda response: reply(checked.merge(response)),
-                lambda error: fetch_refused(group, stable_fetch_error(error)),
+            return self.runner.write(
+                partition, Operation(find_stable_offsets, group, partitions), reply, stable_fetch_error
             )
-            return None if later is None else checked.merge(later)
-        response = self.runner.read(
+        return self.runner.read(
             partition,
-            lambda shard, at: fetch_offsets(shard.context, checked.request, require_stable=False, committed_offset=at),
-            lambda error: fetch_refused(group, append_error(error)),
+            lambda shard, at: find_offsets(shard.context, group, partitions, require_stable=False, committed_offset=at),
+            append_error,
         )
-        return checked.merge(response)
 
     def offset_delete(
         self, request: m.OffsetDeleteRequest, _context: RequestContext, reply: Reply[m.OffsetDeleteResponse]

@@ -143,6 +143,11 @@ class RequestTemplate:
         """An upper bound of the memory of the template and its memo."""
         return TEMPLATE_OVERHEAD_BYTES + TEMPLATE_FACTOR * self.body_bytes
 
+    @property
+    def memo_bytes_max(self) -> int:
+        """What the memo may use of `held_bytes`: an eighth of it, and 2 KB, are for the request."""
+        return TEMPLATE_OVERHEAD_BYTES // 2 + TEMPLATE_FACTOR * 7 // 8 * self.body_bytes
+
     def numbers_of(self, frame: bytes, start: int) -> tuple[int, ...] | None:
         """The numbers of the request whose body begins at `start`; None if it does not match."""
         if len(frame) - start != self.body_bytes:

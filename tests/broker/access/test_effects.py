@@ -111,6 +111,32 @@ def test_a_commit_that_a_template_recognises_is_decided_after_each_change(broker
     assert committed(broker) == {"t": 5, "u": 5}
 
 
+def test_a_repeated_fetch_of_offsets_is_decided_each_time(broker: Secured) -> None:
+    broker.authorizer.allow("READ", "TOPIC", "t")
+    broker.authorizer.allow("DESCRIBE", "TOPIC", "t")
+    assert commit(broker, 7) == 0
+    route = Dispatch(broker.broker.handlers, broker.broker.versions).route(ApiKey.OFFSET_FETCH, 9)
+    assert route is not None
+    assert route.read_repeated is not None
+    cache = TemplateCache(Memory())
+    topic = m.OffsetFetchRequestTopics(name="t", partition_indexes=[0])
+    request = m.OffsetFetchRequest(groups=[m.OffsetFetchRequestGroup(group_id="g", topics=[topic])])
+    frame = request_encoder(ApiKey.OFFSET_FETCH, 9)(7, "alice", request)[4:]
+    found = []
+    for is_denied in (False, False, False, True, False):
+        if is_denied:
+            broker.authorizer.deny("DESCRIBE", "TOPIC", "t")
+        read = route.read_repeated(frame, read_request_header(frame)[4], cache)
+        response = route.handler(read, Asker(9, principal=Principal("alice")), lambda _: None)
+        (answered,) = (
+            response_reader(ApiKey.OFFSET_FETCH, 9)(route.encode(7, response), 9).groups[0].topics[0].partitions
+        )
+        found.append((type(read) is TemplateMatch, answered.committed_offset, answered.error_code))
+        if is_denied:
+            broker.authorizer.rules.pop()
+    assert found == [(False, 7, 0), (False, 7, 0), (True, 7, 0), (True, -1, REFUSED), (True, 7, 0)]
+
+
 def committed(broker: Secured) -> dict[str, int]:
     request = m.OffsetFetchRequest(groups=[m.OffsetFetchRequestGroup(group_id="g", topics=None)])
     (group,) = broker.ask_as("admin", ApiKey.OFFSET_FETCH, request, 9).groups

@@ -11,16 +11,15 @@ from typing import Final
 
 import msgspec
 
-from kohort.model.context import RequestContext
 from kohort.wire import messages as m
 
 FETCH_TOP_LEVEL_ERROR_SINCE: Final = 2
 FETCH_GROUPS_SINCE: Final = 8
 
 
-def upgrade_fetch(request: m.OffsetFetchRequest, context: RequestContext) -> Sequence[m.OffsetFetchRequestGroup]:
+def upgrade_fetch(request: m.OffsetFetchRequest, api_version: int) -> Sequence[m.OffsetFetchRequestGroup]:
     """Up to version 7 the request names one group."""
-    if context.api_version >= FETCH_GROUPS_SINCE:
+    if api_version >= FETCH_GROUPS_SINCE:
         return request.groups
     topics = None
     if request.topics is not None:
@@ -31,18 +30,17 @@ def upgrade_fetch(request: m.OffsetFetchRequest, context: RequestContext) -> Seq
     return (m.OffsetFetchRequestGroup(group_id=request.group_id, topics=topics),)
 
 
-def downgrade_fetch(groups: Sequence[m.OffsetFetchResponseGroup], context: RequestContext) -> m.OffsetFetchResponse:
+def downgrade_fetch(groups: Sequence[m.OffsetFetchResponseGroup], api_version: int) -> m.OffsetFetchResponse:
     """
     Up to version 7 the response of the one group is at the top.
 
     Version 1 has no error there: each partition has it. Partitions of a refused group have it in any version; they are removed
     from 2 on.
     """
-    version = context.api_version
-    if version >= FETCH_GROUPS_SINCE:
+    if api_version >= FETCH_GROUPS_SINCE:
         return m.OffsetFetchResponse(groups=[_without_refused_topics(group) for group in groups])
     (group,) = groups
-    if version >= FETCH_TOP_LEVEL_ERROR_SINCE:
+    if api_version >= FETCH_TOP_LEVEL_ERROR_SINCE:
         group = _without_refused_topics(group)
     return m.OffsetFetchResponse(
         error_code=group.error_code, topics=[_downgrade_topic(topic) for topic in group.topics]

@@ -12,6 +12,7 @@ from kohort.machine.gradual import distinct
 from kohort.machine.response_aggregation import ResponseAggregator
 from kohort.wire.apis import ApiKey
 from kohort.wire.generated.gradual import drain
+from kohort.wire.templates import Repeatable, RequestTemplate
 
 
 def in_parts(api_key: ApiKey, version: int, handler: Handler) -> Handler:
@@ -83,4 +84,14 @@ def without_repeats(api_key: ApiKey, handler: Handler) -> Handler:
         answer = handler(request, context, reply)
         return (yield from answer) if isinstance(answer, Generator) else answer
 
-    return handle_in_steps if API_TABLE[api_key].is_gradual else handle
+    if API_TABLE[api_key].is_gradual:
+        return handle_in_steps
+    again: Handler | None = getattr(handler, "repeated", None)
+    if again is None:
+        return handle
+
+    def handle_again(template: RequestTemplate, context: Any, reply: Any) -> Any:
+        request = template.request
+        return handle(request, context, reply) if len(getattr(request, field)) > 1 else again(template, context, reply)
+
+    return Repeatable(handle, handle_again)
