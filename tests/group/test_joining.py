@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kohort.group.classic.group import ClassicGroup
-from kohort.group.classic.member import ClassicMember, Protocol
+from kohort.group.classic.member import ClassicMember
 from kohort.group.classic.states import COMPLETING_REBALANCE, EMPTY, PREPARING_REBALANCE, STABLE
 from kohort.group.configs import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupConfig
 from kohort.machine.timeline import SnapshotRegistry
@@ -220,7 +220,7 @@ def vote(*members: list[str]) -> str:
             client_host="",
             rebalance_timeout_ms=0,
             session_timeout_ms=0,
-            protocols=tuple([Protocol(name, b"") for name in names]),
+            protocols=tuple([(name, b"") for name in names]),
         )
         group.add(member, "consumer")
     return group.select_protocol()

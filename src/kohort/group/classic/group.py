@@ -281,7 +281,8 @@ class ClassicGroup(TimelineFields):
     ) -> ClassicMember:
         """Replace a member's protocols and timeouts."""
         if protocols != member.protocols:
-            if _names(protocols) != _names(member.protocols):
+            # Another order changes nothing of the counts.
+            if [name for name, _ in protocols] != [name for name, _ in member.protocols]:
                 self._count(member.protocols, -1)
                 self._count(protocols, 1)
         elif (rebalance_timeout_ms, session_timeout_ms) == (member.rebalance_timeout_ms, member.session_timeout_ms):
@@ -454,6 +455,6 @@ def _member_from_record(record: GroupMetadata, stored: GroupMetadataMember) -> C
         client_host=stored.client_host,
         rebalance_timeout_ms=stored.session_timeout_ms if timeout_ms == -1 else timeout_ms,
         session_timeout_ms=stored.session_timeout_ms,
-        protocols=(Protocol(record.protocol or "", stored.subscription),),
+        protocols=((record.protocol or "", stored.subscription),),
         assignment=stored.assignment,
     )

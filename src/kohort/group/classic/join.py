@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from kohort.group.classic.group import NO_LEADER, NO_MEMBER_ID, ClassicGroup
-from kohort.group.classic.member import ClassicMember, Protocol
+from kohort.group.classic.member import ClassicMember
 from kohort.group.classic.rebalance import GroupSteps, find_group, join_wait
 from kohort.group.classic.responses import joined, members_of, refused_join
 from kohort.group.classic.states import COMPLETING_REBALANCE, EMPTY, PREPARING_REBALANCE, STABLE
@@ -100,7 +100,7 @@ class _Join:
         self._steps = GroupSteps(context, group, now_ms)
         self._steps.records += creation
         self.group = group
-        self.protocols = tuple([Protocol(intern(protocol.name), protocol.metadata) for protocol in request.protocols])
+        self.protocols = tuple([(intern(protocol.name), protocol.metadata) for protocol in request.protocols])
 
     def decide(self) -> JoinResult:
         group, request = self.group, self._request

@@ -5,18 +5,14 @@ Source: Kafka ClassicGroupMember.
 """
 
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final, TypeAlias
 
 from kohort.machine.steps import Key
 from kohort.model.errors import InvariantError, WireError
 from kohort.records.consumer_protocol import read_subscription
 
-
-class Protocol(NamedTuple):
-    """An assignment protocol that a member supports, and its metadata for it (for consumers: the subscription)."""
-
-    name: str
-    metadata: bytes
+Protocol: TypeAlias = tuple[str, bytes]
+"""The name of an assignment protocol that a member supports, and its metadata for it (for consumers: the subscription)."""
 
 
 class ClassicMember:

@@ -45,4 +45,4 @@ TRANSITIONS: dict[ClassicGroupState, frozenset[ClassicGroupState]] = {
 
 def can_rebalance(state: ClassicGroupState) -> bool:
     """Whether a rebalance can start in this state."""
-    return PREPARING_REBALANCE in TRANSITIONS[state]
+    return state is not PREPARING_REBALANCE

@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from kohort.group.assignments import assignment_of
 from kohort.group.classic.group import ClassicGroup
-from kohort.group.classic.member import ClassicMember, Protocol
+from kohort.group.classic.member import ClassicMember
 from kohort.group.classic.rebalance import GroupSteps
 from kohort.group.classic.states import STABLE
 from kohort.group.consumer.assignments import assignment_bytes, with_topic_ids
@@ -274,5 +274,5 @@ def _downgraded(group_id: str, member: ConsumerMember) -> ClassicMember:
         client_host=member.client_host,
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         session_timeout_ms=member.classic.session_timeout_ms,
-        protocols=tuple(Protocol(each.name, each.metadata) for each in member.classic.supported_protocols),
+        protocols=tuple((each.name, each.metadata) for each in member.classic.supported_protocols),
     )
