@@ -78,6 +78,12 @@ class AgainstCopies(RuleBasedStateMachine):
         self.table.put_all(items)
         assert items.items() <= self.table.items()
 
+    @rule(keys=st.sets(KEYS))
+    def remove_each(self, keys: set[str]) -> None:
+        keys &= self.table.keys()
+        self.table.remove_each(keys)
+        assert keys.isdisjoint(self.table)
+
     @rule()
     def clear_other(self) -> None:
         self.other.clear()

@@ -303,12 +303,22 @@ class TimelineDict(MutableMapping[K, V]):
 
     def put_each(self, keys: Collection[K], values: Iterable[V]) -> None:
         """`put` each key with the value at the same index."""
+        self._keep_old(keys)
+        self._newest.update(zip(keys, values, strict=False))
+
+    def remove_each(self, keys: Collection[K]) -> None:
+        """Delete these keys, which are there."""
+        self._keep_old(keys)
+        for key in keys:
+            del self._newest[key]
+
+    def _keep_old(self, keys: Collection[K]) -> None:
+        """Report the change of these keys, in one for all."""
         newest = self._registry.newest
         if newest is not None:
             delta = newest.delta_of(self)
             new = [key for key in keys if key not in delta] if delta else keys
             delta.update(zip(new, map(self._newest.get, new, repeat(_ABSENT)), strict=True))
-        self._newest.update(zip(keys, values, strict=False))
 
     def __delitem__(self, key: K) -> None:
         newest = self._registry.newest

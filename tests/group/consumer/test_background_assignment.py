@@ -9,6 +9,8 @@ from kohort.group.events import AssignmentFailed
 from kohort.model.errors import ErrorCode
 from kohort.records.values import ConsumerGroupTargetAssignmentMember, ConsumerGroupTargetAssignmentMetadata
 from kohort.wire import messages as m
+from tests.broker.calls import calls
+from tests.conftest import watches_calls
 from tests.group.consumer.members import Member, consumer_group, settle, state
 from tests.group.harness import Coordinator, Topic
 
@@ -38,6 +40,21 @@ def test_the_first_member_of_a_large_group_gets_its_target_at_once() -> None:
     a = Member(coordinator, "a")
     assert a.join().member_epoch == 2
     assert (owned(a), state(coordinator)) == ([LARGE], "Stable")
+
+
+@watches_calls
+def test_a_heartbeat_of_a_member_with_many_partitions_makes_few_calls_for_each() -> None:
+    """Each partition has an owner that changes; a heartbeat of the first member made 12 to 15 calls for each, 10 ms in all."""
+    coordinator = large()
+    a, b = Member(coordinator, "a"), Member(coordinator, "b")
+    counts = [calls(a.join)]
+    coordinator.is_burst = True
+    b.join()
+    run(coordinator)
+    b.join()
+    counts += [calls(a.beat), calls(a.beat), calls(b.beat)]
+    assert owned(a, b) == [LARGE // 2] * 2
+    assert max(counts) < 7 * LARGE
 
 
 def test_a_later_member_joins_at_the_present_epoch_and_gets_its_partitions_with_a_later_heartbeat() -> None:

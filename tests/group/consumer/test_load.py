@@ -233,7 +233,7 @@ def test_the_tombstones_of_parts() -> None:
     member = group.members["a"]
     assert (member.epoch, member.previous_epoch, member.assigned, member.pending_revocation) == (-1, -1, {}, {})
     assert group.assignment_epoch.get() == -1
-    assert [group.owners.is_free(ORDERS, partition) for partition in range(4)] == [True, True, False, False]
+    assert group.owners.free(ORDERS, range(4)) == [0, 1]
 
 
 def test_every_tombstone_removes_the_group() -> None:

@@ -169,6 +169,7 @@ Entry = v.ConsumerGroupCurrentMemberAssignmentTopicPartitions
         ([Entry(ORDERS, (0, 1), (3, 3))], 5, 3),
         ([Entry(ORDERS, (1, 0), (3, 4))], 5, {ORDERS: (4, 3)}),
         ([Entry(ORDERS, (0,), (3,)), Entry(ORDERS, (2, 1), (4, 5))], 5, {ORDERS: (3, 5, 4)}),
+        ([Entry(ORDERS, (2,), (3,)), Entry(ORDERS, (0, 1), (4, 5))], 5, {ORDERS: (4, 5, 3)}),
         ([Entry(ORDERS, (0,), (3,)), Entry(PAYMENTS, (0,), (4,))], 5, {ORDERS: (3,), PAYMENTS: (4,)}),
     ],
 )

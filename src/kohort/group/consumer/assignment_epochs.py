@@ -9,6 +9,7 @@ Source: Kafka ConsumerGroupMember.assignmentEpoch, Utils.assignmentFromTopicPart
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
+from operator import lt
 from typing import Final, TypeAlias
 from uuid import UUID
 
@@ -52,7 +53,9 @@ def carried(assignment: Assignment, sources: Iterable[Held], epoch: int) -> Epoc
             before = held.get(topic_id, ())
             if before:
                 known.update(zip(before, epochs_of(epochs, topic_id, before), strict=True))
-        by_topic[topic_id] = tuple([known.get(partition, epoch) for partition in partitions])
+        by_topic[topic_id] = (
+            tuple([known.get(partition, epoch) for partition in partitions]) if known else (epoch,) * len(partitions)
+        )
     return _compact(by_topic)
 
 
@@ -62,18 +65,22 @@ def read_held(entries: Iterable[ConsumerGroupCurrentMemberAssignmentTopicPartiti
 
     Partitions without epochs, or with another number of them, have the epoch of the member: Kafka before 4.4 wrote none.
     """
-    found: dict[UUID, dict[int, int]] = {}
+    assignment: dict[UUID, tuple[int, ...]] = {}
+    by_topic: dict[UUID, tuple[int, ...]] = {}
     for entry in entries:
-        partitions, epochs = entry.partitions, entry.assignment_epochs
+        partitions, epochs = tuple(entry.partitions), entry.assignment_epochs
+        if not partitions:
+            continue
         if epochs is None or len(epochs) != len(partitions):
             epochs = (max(member_epoch, 0),) * len(partitions)
-        if partitions:
-            found.setdefault(entry.topic_id or _ZERO_ID, {}).update(zip(partitions, epochs, strict=True))
-    assignment = {topic_id: tuple(sorted(known)) for topic_id, known in found.items()}
-    by_topic = {
-        topic_id: tuple([found[topic_id][partition] for partition in partitions])
-        for topic_id, partitions in assignment.items()
-    }
+        topic_id = entry.topic_id or _ZERO_ID
+        before = assignment.get(topic_id, ())
+        # Usually this is the only entry, and in order: a member may have ten thousand partitions.
+        if before or not all(map(lt, partitions, partitions[1:])):
+            known = dict(zip(before + partitions, by_topic.get(topic_id, ()) + epochs, strict=True))
+            partitions = tuple(sorted(known))
+            epochs = tuple([known[partition] for partition in partitions])
+        assignment[topic_id], by_topic[topic_id] = partitions, epochs
     return assignment or NO_ASSIGNMENT, _compact(by_topic)
 
 

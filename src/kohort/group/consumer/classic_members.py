@@ -340,8 +340,7 @@ def _must_join(group: ConsumerGroup, member: ConsumerMember) -> bool:
 def _waits(group: ConsumerGroup, member: ConsumerMember) -> bool:
     """Whether another member has a partition of this member's target."""
     for topic_id, partitions in (group.targets.get(member.member_id) or {}).items():
-        assigned = member.assigned.get(topic_id, ())
-        if any(partition not in assigned and not group.owners.is_free(topic_id, partition) for partition in partitions):
+        if len(group.owners.free(topic_id, partitions, member.assigned.get(topic_id, ()))) < len(partitions):
             return True
     return False
 

@@ -6,7 +6,7 @@ Everything here is hard state in timelines, changed by replay alone, except for 
 Source: Kafka ConsumerGroup, ModernGroup.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from typing import Final
 from uuid import UUID
@@ -49,9 +49,17 @@ class PartitionOwners:
         self._registry = registry
         self._by_topic: TimelineDict[UUID, TimelineDict[int, int]] = TimelineDict(registry)
 
-    def is_free(self, topic_id: UUID, partition: int) -> bool:
+    def free(self, topic_id: UUID, partitions: Sequence[int], own: Collection[int] = ()) -> list[int]:
+        """
+        The partitions, of these, that no member has.
+
+        Args:
+            own: those that may have an owner: they are the own ones of who asks.
+        """
         epochs = self._by_topic.get(topic_id)
-        return epochs is None or partition not in epochs
+        if epochs is None:
+            return list(partitions)
+        return [partition for partition in partitions if partition not in epochs or partition in own]
 
     def add(self, assignment: Assignment, epoch: int) -> None:
         """
@@ -83,9 +91,7 @@ class PartitionOwners:
             epochs = self._by_topic.get(topic_id)
             if epochs is None:
                 continue
-            for partition in partitions:
-                if epochs.get(partition) == epoch:
-                    del epochs[partition]
+            epochs.remove_each([partition for partition in partitions if epochs.get(partition) == epoch])
             if not epochs:
                 self._by_topic.remove(topic_id)
 

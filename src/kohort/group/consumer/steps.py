@@ -134,7 +134,8 @@ class _Step:
             keep = tuple(partition for partition in assigned if partition in wanted)
             revoke = tuple(partition for partition in assigned if partition not in wanted)
             missing = [partition for partition in target if partition not in had]
-            add = [partition for partition in missing if self._is_available(topic_id, partition)]
+            # One that this member has still to revoke is its own.
+            add = self._owners.free(topic_id, missing, member.pending_revocation.get(topic_id, ()))
             is_waiting = is_waiting or len(add) < len(missing)
             if keep:
                 kept[topic_id] = keep
@@ -149,12 +150,6 @@ class _Step:
         state = UNRELEASED_PARTITIONS if is_waiting else STABLE
         assigned_now: Assignment = member.assigned if kept == member.assigned else kept or NO_ASSIGNMENT
         return member.at_epoch(self._target_epoch, state, assigned_now, target_epoch=self._target_epoch)
-
-    def _is_available(self, topic_id: UUID, partition: int) -> bool:
-        """Whether no other member has the partition. One that this member has still to revoke is its own."""
-        return self._owners.is_free(topic_id, partition) or partition in self._member.pending_revocation.get(
-            topic_id, ()
-        )
 
 
 class MemberSteps:
