@@ -20,7 +20,7 @@ LONGEST = {                                # calls, files, changes of rooms; a r
     "OffsetCommit, 1 partition":            (125, 33,  48),
     "OffsetCommit, 100 partitions":         (132, 34,  50),
     "OffsetCommit, 1 partition, 10 groups": (170, 41,  62),
-    "JoinGroup and SyncGroup":              (353, 46, 158),
+    "JoinGroup and SyncGroup":              (350, 46, 158),
     "Produce, 1 record":                    (84,  24,  28),
     "Fetch, records at hand":               (77,  24,  19),
     "Transaction":                          (539, 55, 206),
