@@ -103,6 +103,7 @@ def test_numbers_of_any_length_are_read() -> None:
 @pytest.mark.parametrize("number", range(20))
 def test_equal_strings_are_alike_and_others_never(number: int, rng: random.Random) -> None:
     pool = [rng.randbytes(rng.choice((0, 1, 8, 20, 64, 65, 300))) + b"\0" * rng.choice((0, 0, 1)) for _ in range(9)]
+    pool.append(b"a string that is compared")  # the others may all be longer
     chosen = rng.choices(pool, k=300)
     at = np.cumsum([0, *(len(each) for each in chosen[:-1])])
     data = np.frombuffer(b"".join(chosen) + bytes(PADDING_BYTES), np.uint8)
