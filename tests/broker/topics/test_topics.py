@@ -442,7 +442,7 @@ def test_many_topics_are_created_grown_and_deleted_in_steps() -> None:
 @pytest.mark.parametrize(
     ("partitions", "left"),
     [
-        ([1_500, 600, 400, 600], [3, 1, 0]),
+        ([9_999, 6_000, 4_000, 6_000], [3, 1, 0]),
         ([1] * (2 * CHUNK + 1), [CHUNK + 1, 1, 0]),
     ],
 )

@@ -49,8 +49,11 @@ _CREATE_IS_STRICT_SINCE: Final = 6
 """The first version of which a client knows THROTTLING_QUOTA_EXCEEDED."""
 _GROW_IS_STRICT_SINCE: Final = 3
 _DELETE_IS_STRICT_SINCE: Final = 5
-_DELETED_PARTITIONS_STEP: Final = 1_000
-"""To take so many partitions out of everything that knows them takes about a millisecond."""
+_DELETED_PARTITIONS_STEP: Final = 10_000
+"""
+To take so many partitions out of everything that knows them takes about a millisecond. So does a change of the catalog by
+itself, of which the shards of all groups hear; and changes that become durable together are published in one turn.
+"""
 _UNKNOWN_NAME: Final = "This server does not host this topic-partition."
 _UNKNOWN_ID: Final = "This server does not host this topic ID."
 
