@@ -79,6 +79,22 @@ def test_after_a_failure_nothing_is_begun(failing: int, call_ms: int) -> None:
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("kohort-each")]
 
 
+@pytest.mark.parametrize("left", [1, 2, 5])
+def test_there_are_no_more_threads_than_items(monkeypatch: pytest.MonkeyPatch, left: int) -> None:
+    start: Callable[[threading.Thread], None] = threading.Thread.start
+    started: list[threading.Thread] = []
+
+    def note(thread: threading.Thread) -> None:
+        started.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", note)
+    disk = Disk(0)
+    for_each(range(TRIED + left), disk.call, is_alone=True)
+    assert len(started) == left - 1
+    assert len(disk.items) == TRIED + left
+
+
 @pytest.mark.parametrize("allowed", [0, 3])
 def test_without_more_threads_it_is_done_by_those_that_there_are(monkeypatch: pytest.MonkeyPatch, allowed: int) -> None:
     start: Callable[[threading.Thread], None] = threading.Thread.start

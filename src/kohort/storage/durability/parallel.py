@@ -51,7 +51,7 @@ def for_each(
     work = _Work(left, action)
     threads = []
     with suppress(RuntimeError):  # no more threads can be started: the running ones do the work
-        for number in range(1, wanted):
+        for number in range(1, min(wanted, len(items) - TRIED)):
             thread = threading.Thread(target=work.run, name=f"kohort-each-{number}")
             thread.start()
             threads.append(thread)
