@@ -62,7 +62,7 @@ LEAVE_STATIC_EPOCH: Final = -2
 NO_TIMEOUT_MS: Final = -1
 
 
-class ConsumerMember(msgspec.Struct, frozen=True):
+class ConsumerMember(msgspec.Struct, frozen=True, gc=False):
     """
     Attributes:
         epoch: the group epoch that the member's assignment belongs to; 0 before its first heartbeat is answered, -2 while a
