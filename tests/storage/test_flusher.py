@@ -222,10 +222,11 @@ def test_the_owner_waits_while_the_disk_is_quick(tmp_path: Path) -> None:
 
 def test_the_owner_waits_shortly_for_a_disk_that_hangs(tmp_path: Path) -> None:
     """He is called back when it answers, and waits again for later flushes."""
-    gate, posted = threading.Event(), threading.Event()
+    gate, posted, begun = threading.Event(), threading.Event(), threading.Event()
     gate.set()
 
     def sync(_fd: int) -> None:
+        begun.set()
         assert gate.wait(120)
 
     done: list[object] = []
@@ -235,8 +236,10 @@ def test_the_owner_waits_shortly_for_a_disk_that_hangs(tmp_path: Path) -> None:
     posted.clear()
     gate.clear()
     flusher.wait()
+    begun.clear()
     flusher.hand_over(a_round(), wait_ms=1)
     assert len(done) == 1
+    assert begun.wait(120), "a round that waits would take in the next one"
     assert not flusher.may_owner_wait
     flusher.hand_over(a_round())
     gate.set()
