@@ -69,8 +69,9 @@ SETTINGS: Final = {
     "group.consumer.max.session.timeout.ms": "3600000",
     "group.consumer.session.timeout.ms": "3600000",
     "transactional.id.expiration.ms": "3600000",
+    "log.cleaner.enable": "false",
 }
-"""Nothing ends while it is being prepared: callgrind is slow."""
+"""Nothing ends while it is being prepared: callgrind is slow. The cleaner works beside requests, and is no part of any."""
 
 Requests = dict[str, list[tuple[Client, Frame]]]
 """By name: the requests of a sample of clients."""

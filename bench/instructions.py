@@ -361,7 +361,9 @@ async def _count(library: ctypes.CDLL | NotCounted, *, is_secured: bool, is_obse
     now = Time()
     one_partition = dict.fromkeys(("offsets.topic.num.partitions", "transaction.state.log.num.partitions"), "1")
     secured = {"authorizer.class.name": CLASS_NAME, "super.users": str(ADMIN)} if is_secured else {}
-    config = BrokerConfig({"group.initial.rebalance.delay.ms": "0"} | one_partition | secured)
+    # The cleaner works beside requests, and is no part of any.
+    undisturbed = {"group.initial.rebalance.delay.ms": "0", "log.cleaner.enable": "false"}
+    config = BrokerConfig(undisturbed | one_partition | secured)
     node = Node(Settings(port=0, config=config), asyncio.get_running_loop())
     await node.start()
     client = Client(node)
