@@ -51,10 +51,10 @@ class PartitionOwners:
 
     def free(self, topic_id: UUID, partitions: Sequence[int], own: Collection[int] = ()) -> list[int]:
         """
-        The partitions, of these, that no member has.
+        The partitions, of these, that no other member has.
 
         Args:
-            own: those that may have an owner: they are the own ones of who asks.
+            own: the partitions of the member that asks.
         """
         epochs = self._by_topic.get(topic_id)
         if epochs is None:

@@ -192,7 +192,7 @@ def load_partition(
         return loaded
     except BaseException:
         for segment in segments:
-            segment.close()
+            segment.close()  # The traceback refers to them, and would keep their files open.
         raise
 
 
