@@ -17,6 +17,7 @@ from kohort.storage.durability.flush_coordinator import BULK_BYTES, CHECKPOINT_I
 from kohort.storage.epochs import CHECKPOINT_NAME
 from kohort.storage.files.checkpoint_formats import PARTITION_METADATA, RECOVERY_POINTS
 from kohort.storage.log import LogConfig
+from kohort_lab.crashed_disk import ROOT, Removed, Renamed, Synced
 from kohort_lab.faulty_files import FaultyFiles, fail_on
 from tests.storage.owner import PARTITION, WAIT_SECONDS, Owner, batch
 
@@ -109,12 +110,30 @@ def test_partitions_that_are_deleted_together_are_removed_by_one_job(tmp_path: P
         for each in partitions:
             store.delete(each)
         store.flush()
-        assert (
-            store._flush_coordinator._background._jobs.qsize() <= 2
-        )  # the one that waits, unless it has begun, and the removal
+        # The one that waits, unless it has begun, and the removal.
+        assert store._flush_coordinator._background._jobs.qsize() <= 2
         are_renamed.set()
         await_background(store)
         assert not list(store.data_dir.glob("*-delete"))
+    store.close()
+
+
+def test_the_new_name_of_a_directory_is_durable_before_a_file_in_it_is_removed(tmp_path: Path) -> None:
+    """Else the old name comes back after a crash with a part of the files."""
+    data_dir = tmp_path / "data"
+    store = Owner().disk(data_dir)
+    store.open(PARTITION, FIRST, LogConfig()).append(batch("a"), leader_epoch=0)
+    store.flush()
+    with FaultyFiles(data_dir) as files:
+        store.delete(PARTITION)
+        store.flush()
+        await_background(store)
+    done = files.operations
+    renamed = next(at for at, each in enumerate(done) if isinstance(each, Renamed) and each.to.endswith("-delete"))
+    removed = next(
+        at for at, each in enumerate(done) if isinstance(each, Removed) and each.parent != ROOT and at > renamed
+    )
+    assert Synced(ROOT) in done[renamed:removed]
     store.close()
 
 
