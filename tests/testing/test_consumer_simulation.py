@@ -86,7 +86,7 @@ def test_lost_revocations_are_found() -> None:
 
 
 def a_partition_passes_before_it_is_released(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(PartitionOwners, "is_free", lambda *_: True)
+    patch.setattr(PartitionOwners, "free", lambda _self, _topic_id, partitions, *_own: list(partitions))
 
 
 def a_partition_to_be_revoked_is_free(patch: pytest.MonkeyPatch) -> None:
