@@ -80,11 +80,12 @@ def test_all_logs_go_at_once_before_the_end(harness: Harness) -> None:
 
 @watches_calls
 def test_a_deletion_is_as_much_work_however_many_partitions_were_opened() -> None:
+    """The first deletion of a process, which imports what it needs, does not count."""
     counts = []
-    for partitions in (50, 1_000):
+    for partitions in (1, 50, 1_000):
         harness = Harness()
         harness.create("t", partitions)
         for index in range(partitions):
             harness.write("t", b"old", partition=index)
         counts.append(calls(lambda: delete(harness)))  # noqa: B023 -- called at once
-    assert counts[0] == counts[1]
+    assert counts[1] == counts[2]
