@@ -145,7 +145,7 @@ class RequestTemplate:
 
     @property
     def memo_bytes_max(self) -> int:
-        """What the memo may use of `held_bytes`: an eighth of it, and 2 KB, are for the request."""
+        """The part of `held_bytes` that the memo may use: an eighth of it, and 2 KB, are for the request."""
         return TEMPLATE_OVERHEAD_BYTES // 2 + TEMPLATE_FACTOR * 7 // 8 * self.body_bytes
 
     def numbers_of(self, frame: bytes, start: int) -> tuple[int, ...] | None:
